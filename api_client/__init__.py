@@ -15,7 +15,15 @@ from api_client._version import __version__
 from api_client.aio import AsyncCacheClient
 from api_client.client import CacheClient
 from api_client.config.settings import ReaderSettings
-from api_client.default import aget_cached, configure, default_async_client, default_client, get_cached
+from api_client.default import (
+    aget_cached,
+    ainvalidate_tags,
+    configure,
+    default_async_client,
+    default_client,
+    get_cached,
+    invalidate_tags,
+)
 from api_client.errors import (
     CacheError,
     CacheUnavailable,
@@ -30,7 +38,7 @@ from api_client.errors import (
 from api_client.explain import Explanation
 from api_client.observe.events import ReaderEvents, ReadFailure
 from api_client.protocol.messages import RefreshReason
-from api_client.protocol.model import Entry, EntryState, Invalidation, RefreshState
+from api_client.protocol.model import Entry, EntryState, Invalidation, RefreshState, TagInvalidation
 from api_client.queries import AsyncCachedCall, AsyncCachedQuery, CachedCall, CachedQuery, cached_query
 from api_client.read.batch import QueryCall
 
@@ -57,14 +65,17 @@ __all__ = [
     "RefreshFailed",
     "RefreshReason",
     "RefreshState",
+    "TagInvalidation",
     "TriggerFailed",
     "UnknownQuery",
     "WaitTimeout",
     "__version__",
     "aget_cached",
+    "ainvalidate_tags",
     "cached_query",
     "configure",
     "default_async_client",
     "default_client",
     "get_cached",
+    "invalidate_tags",
 ]

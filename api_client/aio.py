@@ -14,7 +14,15 @@ from api_client.explain import Explanation, explain_reads
 from api_client.local.entry import NOT_KEPT
 from api_client.protocol.keys import CacheKey, make_key
 from api_client.protocol.lease import Call
-from api_client.protocol.model import NO_DEFAULT, Entry, Invalidation, NoDefault, ReadResult, RefreshState
+from api_client.protocol.model import (
+    NO_DEFAULT,
+    Entry,
+    Invalidation,
+    NoDefault,
+    ReadResult,
+    RefreshState,
+    TagInvalidation,
+)
 from api_client.protocol.params import Params
 from api_client.read.aio import AsyncReadPath, AsyncWaitRunner
 from api_client.read.batch import AnyCall
@@ -146,6 +154,20 @@ class AsyncCacheClient(ClientBase):
 
             generations = await adrive(invalidation.rounds(), run)
             return Invalidation(generations[key.version], None, generations)
+
+    async def invalidate_tags(
+        self, tags: Collection[str], *, hard: bool = False, bookmarks: Collection[str] = (), wait: bool = True
+    ) -> TagInvalidation:
+        """Make stale, or drop, every value that depends on one of the tags; as `CacheClient.invalidate_tags`.
+
+        If it is cancelled once it was kept, a worker finishes it.
+        """
+        rounds, waits = self._tag_walk(tags, hard=hard, bookmarks=bookmarks, wait=wait)
+
+        async def run(calls: Sequence[Call[Any]]) -> Sequence[Any]:
+            return none_failed(await self._aio.run_each(calls))
+
+        return TagInvalidation(await adrive(rounds, run), waits)
 
     async def refresh(
         self,

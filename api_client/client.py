@@ -11,7 +11,15 @@ from api_client.errors import CacheError, CacheUnavailable, RefreshFailed, WaitT
 from api_client.explain import Explanation, explain_reads
 from api_client.local.entry import NOT_KEPT
 from api_client.protocol.keys import CacheKey, make_key
-from api_client.protocol.model import NO_DEFAULT, Entry, Invalidation, NoDefault, ReadResult, RefreshState
+from api_client.protocol.model import (
+    NO_DEFAULT,
+    Entry,
+    Invalidation,
+    NoDefault,
+    ReadResult,
+    RefreshState,
+    TagInvalidation,
+)
 from api_client.protocol.params import Params
 from api_client.read.batch import AnyCall
 from api_client.read.evaluate import Freshness
@@ -172,6 +180,30 @@ class CacheClient(ClientBase):
                 return self._invalidate_on_replicas(key, invalidation, replicas, all_versions=all_versions)
             generations = drive(invalidation.rounds(), lambda calls: none_failed(self._link.run_each(calls, key.query)))
             return Invalidation(generations[key.version], None, generations)
+
+    def invalidate_tags(
+        self, tags: Collection[str], *, hard: bool = False, bookmarks: Collection[str] = (), wait: bool = True
+    ) -> TagInvalidation:
+        """Make stale, or drop, every value that depends on one of the tags, of whatever query.
+
+        Once this has returned, no such value whose load began before it is stored as fresh, and after a hard one none
+        is stored at all. If this process ends in the middle, or the call fails once it was kept, a worker finishes it.
+
+        Args:
+            tags: as in ``@query(tags=…)``; at most 64.
+            hard: drop the values too: the next reads wait.
+            bookmarks: of the transaction that changed the graph; the next loads read after them. Needed where workers
+                may read from a follower.
+            wait: False returns once the invalidation is kept, and leaves its entries to a worker: loads that are under
+                way find out, other values are stale within seconds.
+
+        Raises:
+            InvalidQuery: an argument is wrong; nothing was sent.
+            CacheUnavailable: it is not known whether it was kept; call again.
+        """
+        rounds, waits = self._tag_walk(tags, hard=hard, bookmarks=bookmarks, wait=wait)
+        entries = drive(rounds, lambda calls: none_failed(self._link.run_each(calls)))
+        return TagInvalidation(entries, waits)
 
     def refresh(
         self,

@@ -10,6 +10,7 @@ from typing import Self
 
 from api_client.config.durations import Duration
 from api_client.config.settings import ReaderSettings
+from api_client.errors import InvalidQuery
 from api_client.explain import Explanation, explanation
 from api_client.local.tracking import open_local_tier
 from api_client.observe.events import ReaderEvents
@@ -19,6 +20,8 @@ from api_client.protocol.keys import CacheKey, make_key
 from api_client.protocol.live_versions import KnownVersions, VersionedInvalidation, read_versions
 from api_client.protocol.model import Invalidation
 from api_client.protocol.params import Params
+from api_client.protocol.tags import Rounds as TagRounds
+from api_client.protocol.tags import TagWalk, check_tags
 from api_client.read.batch import AnyCall, Batch
 from api_client.read.core import ReadCore
 from api_client.read.evaluate import ANY, Freshness
@@ -145,6 +148,24 @@ class ClientBase:
         generations = {version: generation for version, (generation, _) in replies.items()}
         confirmed = min(count for _, count in replies.values())
         return Invalidation(generations[key.version], confirmed >= replicas, generations)
+
+    def _tag_walk(
+        self, tags: Collection[str], *, hard: bool, bookmarks: Collection[str], wait: bool
+    ) -> tuple[TagRounds, bool]:
+        """Check the arguments of an invalidation of tags; return its rounds, and whether they go to its end."""
+        about = "invalidate_tags"
+        try:
+            names = check_tags(tags)
+        except ValueError as error:
+            raise InvalidQuery(str(error)) from None
+        walk = TagWalk(
+            self._namespace,
+            retention_seconds=self.settings.record_retention_seconds,
+            touched=self._core.forget,
+        )
+        waits = parse_flag(about, "wait", wait)
+        is_hard, marks = parse_flag(about, "hard", hard), parse_bookmarks(about, bookmarks)
+        return walk.invalidate(names, hard=is_hard, bookmarks=marks, wait=waits), waits
 
     def _batch(self, calls: Iterable[AnyCall], options: ReadOptions) -> Batch:
         freshness, timeout_seconds = self._read_requirements("get_many", options)

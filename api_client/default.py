@@ -1,10 +1,11 @@
-"""The default clients of a process: `get_cached`, `aget_cached` and their configuration."""
+"""The default clients of a process: their reads, their invalidation of tags, and their configuration."""
 
 from __future__ import annotations
 
 import atexit
 import os
 import threading
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from api_client.aio import AsyncCacheClient
@@ -12,6 +13,7 @@ from api_client.client import CacheClient
 from api_client.config.settings import ReaderSettings
 from api_client.errors import ConfigurationError
 from api_client.observe.events import ReaderEvents
+from api_client.protocol.model import TagInvalidation
 from api_client.protocol.params import Params
 from api_client.read.requirements import ReadOptions
 
@@ -136,3 +138,20 @@ async def aget_cached(
 async def aget_cached(query: str, params: Params | None = None, **options: Any) -> Any:
     """Return the value of a query, as `get_cached`, without blocking the event loop."""
     return await default_async_client().get(query, params, **options)
+
+
+def invalidate_tags(
+    tags: Collection[str], *, hard: bool = False, bookmarks: Collection[str] = (), wait: bool = True
+) -> TagInvalidation:
+    """Make stale, or drop, every value that depends on one of the tags, through the process's default client.
+
+    Options and errors are those of `CacheClient.invalidate_tags`.
+    """
+    return default_client().invalidate_tags(tags, hard=hard, bookmarks=bookmarks, wait=wait)
+
+
+async def ainvalidate_tags(
+    tags: Collection[str], *, hard: bool = False, bookmarks: Collection[str] = (), wait: bool = True
+) -> TagInvalidation:
+    """Make stale, or drop, every value that depends on one of the tags, without blocking the event loop."""
+    return await default_async_client().invalidate_tags(tags, hard=hard, bookmarks=bookmarks, wait=wait)

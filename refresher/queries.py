@@ -6,7 +6,7 @@ import functools
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -15,12 +15,16 @@ from api_client.errors import ConfigurationError, InvalidQuery
 from api_client.protocol.keys import MAX_VERSION, check_query_name
 from api_client.protocol.messages import MAX_BATCH
 from api_client.protocol.params import plain
+from api_client.protocol.tags import check_tags
 
 Loader: TypeAlias = Callable[..., Any]
 L = TypeVar("L", bound=Loader)
 
 BetaFunction: TypeAlias = Callable[[float, int, float], float]
 """A query's own β: (β0, degree or 0, σ) → effective β, 0 or more."""
+
+TagsFunction: TypeAlias = Callable[..., Iterable[str]]
+"""What a value depends on: (value, by their names the params) → tags."""
 
 MAX_SAMPLES: Final = 64
 MAX_NAME_SETS: Final = 64
@@ -34,7 +38,7 @@ class Query:
 
     ``concurrency`` is how many slots of a worker node it may hold; None: all but one. Where it is ``sensitive``, its
     params are in its messages alone: no dead letter keeps them. ``batch`` is how many calls its loader takes at once;
-    None: one, by its params' names.
+    None: one, by its params' names. ``tags`` are what every value depends on, or a function that returns it for one.
     """
 
     name: str
@@ -50,12 +54,18 @@ class Query:
     sensitive: bool = False
     concurrency: int | None = None
     batch: int | None = None
+    tags: tuple[str, ...] | TagsFunction | None = None
     _signature: inspect.Signature = field(init=False, repr=False, compare=False)
     _taken: set[frozenset[str]] = field(init=False, repr=False, compare=False, default_factory=set)
 
     def __post_init__(self) -> None:
         # Once: inspecting a function takes longer than binding.
         object.__setattr__(self, "_signature", inspect.signature(self.loader))
+
+    @property
+    def has_tags(self) -> bool:
+        """Whether its entries are registered with tags; not where they are never cached."""
+        return bool(self.tags) and self.ttl_seconds > 0
 
     def check_params(self, params: Mapping[str, Any]) -> None:
         """Raise TypeError when the loader does not take these params; one of a batch takes any."""
@@ -125,6 +135,7 @@ def query(
     sensitive: bool = False,
     concurrency: int | None = None,
     batch: int | None = None,
+    tags: Collection[str] | TagsFunction | None = None,
     into: Registry | None = None,
 ) -> Callable[[L], L]:
     """Register a loader: ``def loader(tx, **params) -> value``, run in one read transaction.
@@ -156,6 +167,9 @@ def query(
         batch: the most calls that the loader takes at once, 1 to 100. They have one transaction and one time limit.
             ``degree`` is then Cypher that is given them as ``$calls`` and returns one row with a number for each, in
             their order.
+        tags: what a value depends on, at most 64 texts of 1 to 200 bytes: the same for every value, or a function
+            ``(value, **params) -> tags``, called in the worker for each value after its load. `invalidate_tags` of one
+            of them reaches the entry.
         into: the registry; default: the one that workers use.
 
     Raises:
@@ -176,6 +190,7 @@ def query(
         sensitive=check.flag("sensitive", sensitive),
         concurrency=check.slots(concurrency),
         batch=None if batch is None else check.whole("batch", batch, MAX_BATCH, "a whole number of calls, "),
+        tags=check.tags(tags),
     )
 
     def register(loader: L) -> L:
@@ -273,6 +288,14 @@ class _Arguments:
         valid = function is None or callable(function)
         self.require("beta_function", function, valid, "a function (β0, degree or 0, σ) → β")
         return function
+
+    def tags(self, value: Collection[str] | TagsFunction | None) -> tuple[str, ...] | TagsFunction | None:
+        if value is None or callable(value):
+            return value
+        try:
+            return check_tags(value)
+        except ValueError as error:
+            raise ConfigurationError(f"tags of @query({self.query!r})", repr(value)[:80], str(error)) from error
 
     def delta_window(self, delta: str) -> int:
         if delta in {"smoothed", "last"}:

@@ -61,6 +61,7 @@ from refresher.graph.failures import classify_error
 from refresher.queries import Loaded, Query, Registry, query, registry
 from refresher.settings import WorkerSettings
 from refresher.worker.redis_link import RetryingLink
+from refresher.worker.tag_upkeep import TagUpkeep
 from refresher.worker.version_registration import registration_of
 
 _ANY: Final = inspect.Parameter("params", inspect.Parameter.VAR_KEYWORD)
@@ -95,6 +96,7 @@ class InlineCache:
         self.outcomes: list[Outcome] = []
         policy = msgspec.structs.replace(policy, redis_url=url, namespace=namespace)
         store = self._link.store
+        self._upkeep = TagUpkeep(policy)
         self._refresher = Refresher(
             policy,
             RefreshDeps(
@@ -151,7 +153,11 @@ class InlineCache:
         query(name, ttl=ttl, grace=ttl if grace is None else grace, version=version, into=self._own, **options)(load)
 
     def advance(self, duration: Duration) -> None:
-        """Let time pass: everything in the cache becomes older by ``duration``. Nothing waits."""
+        """Let time pass: everything in the cache becomes older by ``duration``. Nothing waits.
+
+        An invalidation of tags that did not wait (``wait=False``) is finished first, as by a worker.
+        """
+        self._upkeep.finish_pending(self._link)
         by_us = int(seconds(duration) * 1e6)
         for key in self._keys():
             self._age(key, by_us)
@@ -220,7 +226,8 @@ class InlineCache:
         elif self._redis.type(key) == b"hash":
             times = cast("list[bytes | None]", self._redis.hmget(key, list(_RECORD_TIMES)))
             moved = {name: int(at) - by_us for name, at in zip(_RECORD_TIMES, times, strict=True) if at is not None}
-            self._redis.hset(key, mapping=cast("Any", moved))
+            if moved:
+                self._redis.hset(key, mapping=cast("Any", moved))
         if left_ms > 0:
             self._redis.pexpire(key, left_ms - by_us // 1000)
 

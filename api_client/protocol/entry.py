@@ -54,7 +54,8 @@ FIXED_HEADER_BYTES: Final = _FIXED.size
 _U64: Final = struct.Struct(">Q")
 _TIME_OFFSETS: Final = (36, 52)  # soft expiry, read started
 _EXTENSION: Final = struct.Struct(">BH")
-_NO_EXTENSIONS: Final[tuple[tuple[str, ...], tuple[float, ...]]] = ((), ())
+_NO_EXTENSIONS: Final[tuple[tuple[str, ...], tuple[float, ...], bytes]] = ((), (), b"")
+_decode_tags: Final = msgspec.msgpack.Decoder(tuple[str, ...]).decode
 
 
 class MustUnderstand(IntFlag):
@@ -81,6 +82,7 @@ class ExtensionType(IntEnum):
 
     BOOKMARKS = 1
     DELTA_SAMPLES = 2
+    TAGS = 3
 
 
 class Smoothed(msgspec.Struct, frozen=True, gc=False):
@@ -114,6 +116,19 @@ class Header(msgspec.Struct, frozen=True, gc=False):
     delta_samples: tuple[float, ...] = ()
     length: int = FIXED_HEADER_BYTES
     is_compressed: bool = False
+    encoded_tags: bytes = b""
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """What the value depends on. No read needs it, so none decodes it.
+
+        Raises:
+            UnreadableEntry: garbage.
+        """
+        try:
+            return _decode_tags(self.encoded_tags) if self.encoded_tags else ()
+        except msgspec.MsgspecError as error:
+            raise UnreadableEntry("garbage") from error
 
     @property
     def is_handoff(self) -> bool:
@@ -188,12 +203,19 @@ def decode_header(raw: bytes, digest: bytes) -> Header:
         raise UnreadableEntry("digest")
     if not FIXED_HEADER_BYTES <= length <= len(raw) or token >= MAX_TOKEN:
         raise UnreadableEntry("garbage")
-    bookmarks, samples = _NO_EXTENSIONS if length == FIXED_HEADER_BYTES else _decode_extensions(raw, length)
+    bookmarks, samples, encoded_tags = (
+        _NO_EXTENSIONS if length == FIXED_HEADER_BYTES else _decode_extensions(raw, length)
+    )
     return Header(
         token, generation, soft_expiry_us, nonce, read_started_us, read_started_us + fetch_us, ttl_seconds,
         Smoothed(delta_mean, delta_deviation), Smoothed(run_mean, run_deviation), beta, degree, sigma,
-        draw_digits, flags, bookmarks, samples, length, start != _PLAIN,
+        draw_digits, flags, bookmarks, samples, length, start != _PLAIN, encoded_tags,
     )  # fmt: skip
+
+
+def encode_tags(tags: Sequence[str]) -> bytes:
+    """Return tags as a header has them."""
+    return msgspec.msgpack.encode(tags) if tags else b""
 
 
 def _not_understood(start: bytes) -> UnreadableEntry:
@@ -235,6 +257,8 @@ def _encode_extensions(header: Header) -> bytes:
         _append(fields, ExtensionType.BOOKMARKS, "\n".join(header.bookmarks).encode())
     if header.delta_samples:
         _append(fields, ExtensionType.DELTA_SAMPLES, _floats(header.delta_samples))
+    if header.encoded_tags:
+        _append(fields, ExtensionType.TAGS, header.encoded_tags)
     return bytes(fields)
 
 
@@ -244,8 +268,9 @@ def _append(fields: bytearray, kind: ExtensionType, content: bytes) -> None:
     fields += _EXTENSION.pack(kind, len(content)) + content
 
 
-def _decode_extensions(raw: bytes, end: int) -> tuple[tuple[str, ...], tuple[float, ...]]:
+def _decode_extensions(raw: bytes, end: int) -> tuple[tuple[str, ...], tuple[float, ...], bytes]:
     bookmarks: tuple[str, ...] = ()
+    encoded_tags = b""
     samples: tuple[float, ...] = ()
     try:
         for kind, content in _extensions(raw, end):
@@ -253,9 +278,11 @@ def _decode_extensions(raw: bytes, end: int) -> tuple[tuple[str, ...], tuple[flo
                 bookmarks = tuple(content.decode().split("\n"))
             elif kind == ExtensionType.DELTA_SAMPLES:
                 samples = struct.unpack(f">{len(content) // 4}f", content)
+            elif kind == ExtensionType.TAGS:
+                encoded_tags = content
     except (struct.error, UnicodeDecodeError) as error:
         raise UnreadableEntry("garbage") from error
-    return bookmarks, samples
+    return bookmarks, samples, encoded_tags
 
 
 def _extensions(raw: bytes, end: int) -> Iterable[tuple[int, bytes]]:

@@ -11,9 +11,14 @@ key                        type     what
 ``ns:b1:{budget}:pace``    hash     its rate, and who waits; both also of a query, ``…:q``. Gone soon after a load
 ``ns:n1:tier``             channel  silent; subscribed to for its class of connections (`local.tracking`)
 ``ns:dead1``               zset     dead letters, newest last, bounded (`refresher.flow.dead_letters`)
+``ns:c1``                  string   the tag clock: the number of the last invalidation of tags (`tags`)
+``ns:t1:{digest}``         zset     a tag's index: its members, by when they may be forgotten, in µs
+``ns:g1:{digest}``         hash     a tag's state: the last invalidations, their bookmarks, how far walks are
+``ns:p1``                  zset     pending invalidations of tags, by when a worker may take them over, in µs
 =========================  =======  ==========================================================
 
-The braces put entry and record in one slot of a cluster, and all budgets; a query's versions have a slot of their own.
+The braces put entry and record in one slot of a cluster, and all budgets; a query's versions have a slot of their own,
+and so have a tag's index and state. The keys of tags have no expiry, so an eviction of keys that expire takes none.
 The digit behind the letter is the version of the format, because readers and workers of two releases run at once.
 """
 
@@ -37,6 +42,7 @@ MAX_REMEMBERED_TEXT: Final = 64
 
 QUERY_NAME_PATTERN: Final = r"\A[A-Za-z_][A-Za-z0-9_.-]{0,99}\Z"
 _QUERY_NAME = re.compile(QUERY_NAME_PATTERN, re.ASCII)
+_MEMBER = re.compile(rb"([A-Za-z_][A-Za-z0-9_.-]{0,99}):([1-9][0-9]{0,4}):(.{16})", re.DOTALL)
 
 QUERY_NAME_ALLOWED: Final = "1 to 100 of A-Z a-z 0-9 _ . - and no digit, dot or dash first"
 NAMESPACE_ALLOWED: Final = "1 to 64 of A-Z a-z 0-9 _ . -"
@@ -187,6 +193,52 @@ def budget_keys(namespace: str, query: str | None = None) -> tuple[str, str]:
     """Return the keys of a query's budget, or of the namespace's: shares and pace."""
     whose = "" if query is None else f":{query}"
     return f"{namespace}:b1:{{budget}}:shares{whose}", f"{namespace}:b1:{{budget}}:pace{whose}"
+
+
+def tag_clock_key(namespace: str) -> str:
+    """Return the key of the tag clock."""
+    return f"{namespace}:c1"
+
+
+def pending_tags_key(namespace: str) -> str:
+    """Return the key that holds the pending invalidations of tags."""
+    return f"{namespace}:p1"
+
+
+def tag_index_key(namespace: str, tag: str) -> str:
+    """Return the key of a tag's index."""
+    return f"{namespace}:t1:{{{_tag_digest(tag)}}}"
+
+
+def tag_state_key(namespace: str, tag: str) -> str:
+    """Return the key of a tag's state, in the slot of its index."""
+    return f"{namespace}:g1:{{{_tag_digest(tag)}}}"
+
+
+def tag_pattern(namespace: str) -> str:
+    """Return the pattern of all tags' indexes and states of a namespace, and of no other key."""
+    return f"{namespace}:[tg]1:{{*}}"
+
+
+def tag_pair_of(name: str) -> tuple[str, str]:
+    """Return the keys of a tag's index and state, of one of the two."""
+    namespace, _, slot = name.split(":", 2)
+    return f"{namespace}:t1:{slot}", f"{namespace}:g1:{slot}"
+
+
+def _tag_digest(tag: str) -> str:
+    return hashlib.blake2b(tag.encode(), digest_size=DIGEST_BYTES).hexdigest()
+
+
+def tag_member(key: CacheKey) -> bytes:
+    """Return the name of an entry in the indexes of its tags."""
+    return f"{key.query}:{key.version}:".encode() + key.digest
+
+
+def key_of_member(namespace: str, member: bytes) -> CacheKey | None:
+    """Return the key of a member of an index, as `key_of_digest`; None where it is garbage."""
+    found = _MEMBER.fullmatch(member)
+    return None if found is None else _named(namespace, found[1].decode(), int(found[2]), "", found[3])
 
 
 def check_version(query: str, version: object) -> int:

@@ -112,5 +112,17 @@ class Invalidation:
     generations: Mapping[int, int] = field(hash=False)
 
 
+@dataclass(frozen=True, slots=True)
+class TagInvalidation:
+    """An invalidation of tags.
+
+    ``entries`` is how many keys were invalidated; one with several of the tags may count several times, and one whose
+    entry has expired counts as well. Without ``is_finished`` (``wait=False``) a worker invalidates them within seconds.
+    """
+
+    entries: int
+    is_finished: bool
+
+
 MinGeneration: TypeAlias = int | Mapping[int, int] | Invalidation
 """An invalidation, its numbers by version, or one number."""

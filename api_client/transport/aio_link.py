@@ -167,7 +167,7 @@ class AsyncCacheLink:
         """Run one step of the lease record."""
         return none_failed(await self.run_each([call], query))[0]
 
-    async def run_each(self, calls: Sequence[Call[T]], query: str) -> list[T | CacheUnavailable]:
+    async def run_each(self, calls: Sequence[Call[T]], query: str | None = None) -> list[T | CacheUnavailable]:
         """Run steps in one write (two when Redis has forgotten a script); one that fails ends alone."""
         replies = await adrive(script_plan(calls), lambda commands: self._write(commands, query))
         return self.routes.results(calls, replies, query)
@@ -194,7 +194,7 @@ class AsyncCacheLink:
         """Close this event loop's connections."""
         self._nodes.close()
 
-    async def _write(self, commands: Sequence[Command], query: str) -> list[Any]:
+    async def _write(self, commands: Sequence[Command], query: str | None) -> list[Any]:
         if self.only_node is not None:
             await self.only_node.before_writing()
         return await adrive(self.routes.replies(commands, query), self._do)

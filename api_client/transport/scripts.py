@@ -36,8 +36,23 @@ STEPS: Final = (
 )
 """The steps of the lease record."""
 
-SCRIPTS: Final = tuple(sorted((*STEPS, "register", "release_share", "renew_share", "take_share", "versions")))
-"""The steps, and what keeps the live versions of a query (`live_versions`) and the budgets of loads (`budget`)."""
+TAG_STEPS: Final = (
+    "tag_clock",
+    "tag_finish",
+    "tag_keep",
+    "tag_mark",
+    "tag_page",
+    "tag_register",
+    "tag_sweep",
+    "tag_take",
+    "tag_tick",
+)
+"""The steps of tags (`protocol.tags`)."""
+
+SCRIPTS: Final = tuple(
+    sorted((*STEPS, *TAG_STEPS, "register", "release_share", "renew_share", "take_share", "versions"))
+)
+"""All of them, with what keeps the live versions of a query (`live_versions`) and the budgets of loads (`budget`)."""
 
 
 def drive(plan: Generator[S, R, T], do: Callable[[S], R]) -> T:

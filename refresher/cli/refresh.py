@@ -46,9 +46,13 @@ def refresh(
 
 
 def invalidate(
-    query: QueryName,
+    query: Annotated[str | None, typer.Argument(metavar="[QUERY]", help="The query's name.")] = None,
     params: ParamList = None,
     version: Annotated[int | None, typer.Option(min=1, help="Only this version.  [default: all that live]")] = None,
+    tag: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TAG", help="All values with this tag, in place of one key's; may be repeated."),
+    ] = None,
     hard: Annotated[bool, typer.Option("--hard", help="Drop the value: reads wait until it is loaded anew.")] = False,
     bookmark: Annotated[
         list[str] | None, typer.Option(metavar="BOOKMARK", help="The graph's, of the write; may be repeated.")
@@ -58,11 +62,20 @@ def invalidate(
 ) -> None:
     """Make a value stale in all its versions, whatever is being loaded; the next read triggers a refresh.
 
+    With --tag instead of QUERY: every value that has one of the tags.
+
     Exits with 1 when fewer replicas than requested have it.
     """
+    if (query is None) == (not tag) or (tag and (params or version or replicas)):
+        raise typer.BadParameter("allowed is either QUERY with its params, --version and --replicas, or --tag")
     settings = ReaderSettings.from_env()
-    key = key_of(settings, query, params, version or 1)
-    with permissions_named(settings, Permissions.missing_to_invalidate, "invalidator"), CacheClient(settings) as client:
+    missing = Permissions.missing_to_invalidate if query else Permissions.missing_to_invalidate_tags
+    with permissions_named(settings, missing, "invalidator"), CacheClient(settings) as client:
+        if query is None:
+            by_tags = client.invalidate_tags(tag or (), hard=hard, bookmarks=bookmark or ())
+            _show_tags(tag or [], by_tags.entries, hard=hard, as_json_=as_json_)
+            return
+        key = key_of(settings, query, params, version or 1)
         done = client.invalidate(
             query, key.params, version=version, hard=hard, bookmarks=bookmark or (), replicas=replicas
         )
@@ -74,3 +87,10 @@ def invalidate(
         if done.replicated is False:
             typer.echo(f"error: fewer than {replicas} replicas have it", err=True)
     raise typer.Exit(1 if done.replicated is False else 0)
+
+
+def _show_tags(tags: list[str], entries: int, *, hard: bool, as_json_: bool) -> None:
+    if as_json_:
+        typer.echo(as_json({"tags": tags, "entries": entries}))
+    else:
+        typer.echo(f"{', '.join(tags)}: {entries} entries are {'gone' if hard else 'stale'} from now on")

@@ -24,7 +24,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 import msgspec
 
 from api_client.errors import CacheUnavailable, InvalidQuery
-from api_client.protocol import lease
+from api_client.protocol import lease, tags
 from api_client.protocol.entry import encode as encode_entry
 from api_client.protocol.keys import CacheKey
 from api_client.protocol.lease import AcquireStatus, Call, CommitStatus, FailReply
@@ -38,6 +38,7 @@ from refresher.flow.outcome import Outcome, OutcomeKind
 from refresher.flow.ports import RefreshDeps
 from refresher.flow.renewals import HeldLease
 from refresher.flow.run import (
+    LoadedEntry,
     Run,
     bookmarks_of,
     hard_ttl_seconds,
@@ -45,6 +46,7 @@ from refresher.flow.run import (
     learned_lease_seconds,
     letter_of,
 )
+from refresher.flow.tags import register_tags, tags_of
 from refresher.queries import Loaded, Query
 from refresher.settings import WorkerSettings
 
@@ -115,28 +117,33 @@ class Refresher:
         if query is not None:
             deps.register(query)
         nonces = {place: os.urandom(8) for place in keys}
-        replies = deps.lease_steps.run_each(
-            [
-                lease.acquire(
-                    key,
-                    nonce=nonces[place],
-                    claim_number=items[place].claim_number,
-                    ticket=items[place].ticket,
-                    lease_seconds=learned_lease_seconds(None, settings, self._jitter_seconds()),
-                    limit_seconds=settings.lease_limit_seconds,
-                    retention_seconds=settings.record_retention_seconds,
-                    by=owner,
-                )
-                for place, key in keys.items()
-            ]
-        )
+        has_tags = query is not None and query.has_tags
+        calls: list[Call[Any]] = [
+            lease.acquire(
+                key,
+                nonce=nonces[place],
+                claim_number=items[place].claim_number,
+                ticket=items[place].ticket,
+                lease_seconds=learned_lease_seconds(None, settings, self._jitter_seconds()),
+                limit_seconds=settings.lease_limit_seconds,
+                retention_seconds=settings.record_retention_seconds,
+                by=owner,
+            )
+            for place, key in keys.items()
+        ]
+        if has_tags:
+            calls.append(tags.read_clock(settings.namespace))
+        replies = list(deps.lease_steps.run_each(calls))
+        tag_clock = replies.pop() if has_tags else 0
+        if isinstance(tag_clock, CacheUnavailable):
+            tag_clock = 0  # then every invalidation that its tags remember counts as later than the load
         for (place, key), reply in zip(keys.items(), replies, strict=True):
             if isinstance(reply, CacheUnavailable):
                 begun[place] = reply
             elif reply.status is AcquireStatus.ACQUIRED:
                 attempt = max(items[place].attempt, reply.attempts + 1)
                 item = msgspec.structs.replace(items[place], attempt=attempt)
-                begun[place] = Run(item, key, query, nonces[place], reply, deps.monotonic(), deps.monotonic)
+                begun[place] = Run(item, key, query, nonces[place], reply, deps.monotonic(), deps.monotonic, tag_clock)
             else:
                 is_fresh = reply.status is AcquireStatus.ALREADY_FRESH
                 begun[place] = self._skipped(key, "already_fresh" if is_fresh else reply.state.value)
@@ -219,7 +226,7 @@ class Refresher:
         middle = len(runs) // 2
         return [*self._load_until_ended(runs[:middle]), *self._load_until_ended(runs[middle:])]
 
-    def _load(self, runs: Sequence[Run]) -> list[bytes | LoadFailed] | LoadFailed:
+    def _load(self, runs: Sequence[Run]) -> list[LoadedEntry | LoadFailed] | LoadFailed:
         """Return the entry of each run, or why that one has none; or why all have none."""
         try:
             with self._deps.interruptible():
@@ -235,7 +242,7 @@ class Refresher:
             finally:
                 del failure  # else its traceback, which has this frame, would keep the value that was loaded
 
-    def _entries(self, runs: Sequence[Run]) -> list[bytes | LoadFailed]:
+    def _entries(self, runs: Sequence[Run]) -> list[LoadedEntry | LoadFailed]:
         """Return the entry of each run, or why it has none. All code of the query's author runs in here."""
         settings = self._settings
         calls = [run.key.params for run in runs]  # this attempt's own: the loader may change them
@@ -248,26 +255,26 @@ class Refresher:
         loaded = self._deps.origin.load(query, calls, bookmarks, timeout_seconds)
         return list(map(partial(self._entry, query), runs, loaded, read_started_us))
 
-    def _entry(self, query: Query, run: Run, loaded: Loaded, read_started_us: int) -> bytes | LoadFailed:
+    def _entry(self, query: Query, run: Run, loaded: Loaded, read_started_us: int) -> LoadedEntry | LoadFailed:
         settings = self._settings
         try:
             payload = self._deps.encode(loaded.value, query=query.name, max_bytes=settings.max_value_bytes)
+            names = tags_of(query, loaded.value, run.key.params)
         except LoadFailed as failure:
             return failure
         try:
-            header = header_of(run, query, loaded, read_started_us, settings)
+            header = header_of(run, query, loaded, names, read_started_us, settings)
         except ValueError as error:
             return LoadFailed("beta_function", text_of(error), is_transient=False)
         packed = pack(payload, settings.compress_min_bytes)
         header = msgspec.structs.replace(header, is_compressed=packed.is_compressed)
-        return encode_entry(header, run.key.digest, packed.content)
+        return LoadedEntry(encode_entry(header, run.key.digest, packed.content), names)
 
-    def _commit(self, runs: Sequence[Run], entries: Sequence[bytes | LoadFailed]) -> list[Ended]:
+    def _commit(self, runs: Sequence[Run], entries: Sequence[LoadedEntry | LoadFailed]) -> list[Ended]:
         """Commit what has an entry, and fail what has none; a part of some megabytes in one round trip."""
         ended: list[Ended] = []
         for part in _parts_of(zip(runs, entries, strict=True), self._settings.max_value_bytes):
-            stored = [(run, entry) for run, entry in part if isinstance(entry, bytes)]
-            replies = iter(self._deps.lease_steps.run_each([self._commit_call(*each) for each in stored]))
+            replies = self._store([(run, entry) for run, entry in part if isinstance(entry, LoadedEntry)])
             for run, entry in part:
                 if isinstance(entry, LoadFailed):
                     ended.append(self._ended(self._end_failed, run, entry, self._pause_seconds(run, entry)))
@@ -277,11 +284,21 @@ class Refresher:
                     ended.append(self._ended(self._committed, run, reply))
         return ended
 
-    def _commit_call(self, run: Run, entry: bytes) -> Call[CommitStatus]:
+    def _store(self, loaded: Sequence[tuple[Run, LoadedEntry]]) -> Iterator[CommitStatus | CacheUnavailable]:
+        """Register the tags of what was loaded, then commit it: what an invalidation has to find is known before."""
+        steps, has_tags = self._deps.lease_steps, any(entry.tags for _, entry in loaded)
+        names = ((run, entry.tags) for run, entry in loaded)
+        unregistered = register_tags(steps, self._settings, names) if has_tags else {}
+        replies = iter(
+            steps.run_each([self._commit_call(*each) for each in loaded if each[0].nonce not in unregistered])
+        )
+        return (unregistered.get(run.nonce) or next(replies) for run, _ in loaded)
+
+    def _commit_call(self, run: Run, entry: LoadedEntry) -> Call[CommitStatus]:
         # The one query of all of them: it was found when it was loaded.
         assert run.query is not None  # noqa: S101 - for the type checker
         return lease.commit(
-            run.key, entry=entry, hard_ttl_seconds=hard_ttl_seconds(run.query), **run.own_lease(self._settings)
+            run.key, entry=entry.content, hard_ttl_seconds=hard_ttl_seconds(run.query), **run.own_lease(self._settings)
         )
 
     def _committed(self, run: Run, status: CommitStatus) -> Outcome:
@@ -422,13 +439,13 @@ def _checked_query(run: Run, params: dict[str, Any]) -> Query:
 
 
 def _parts_of(
-    results: Iterable[tuple[Run, bytes | LoadFailed]], max_bytes: int
-) -> Iterator[list[tuple[Run, bytes | LoadFailed]]]:
+    results: Iterable[tuple[Run, LoadedEntry | LoadFailed]], max_bytes: int
+) -> Iterator[list[tuple[Run, LoadedEntry | LoadFailed]]]:
     """Divide results so that the entries of a part take no more than ``max_bytes``, but for one that is larger."""
-    part: list[tuple[Run, bytes | LoadFailed]] = []
+    part: list[tuple[Run, LoadedEntry | LoadFailed]] = []
     size = 0
     for run, entry in results:
-        more = len(entry) if isinstance(entry, bytes) else 0
+        more = len(entry.content) if isinstance(entry, LoadedEntry) else 0
         if part and size + more > max_bytes:
             yield part
             part, size = [], 0

@@ -8,7 +8,7 @@ from typing import Final, TypedDict
 
 from msgspec import structs
 
-from api_client.protocol.entry import Flag, Header, Smoothed, UnreadableEntry, decode_header
+from api_client.protocol.entry import Flag, Header, Smoothed, UnreadableEntry, decode_header, encode_tags
 from api_client.protocol.keys import CacheKey
 from api_client.protocol.lease import AcquireReply
 from api_client.protocol.messages import RefreshItem
@@ -36,6 +36,7 @@ class Run:
     """A run. ``query`` is None where this worker has not registered it.
 
     ``acquired_at`` is the time by ``monotonic`` when acquire's reply came: Redis' time is computed from it.
+    ``tag_clock`` is the tag clock's number before the load; 0 where it is not known.
     """
 
     item: RefreshItem
@@ -45,6 +46,7 @@ class Run:
     lease: AcquireReply
     acquired_at: float
     monotonic: Callable[[], float]
+    tag_clock: int = 0
     before: Header | None = field(init=False)
     """The header of the entry that acquire found, for its δ state."""
 
@@ -82,6 +84,14 @@ class Run:
         return max(0.0, (self.now_us() - self.lease.claimed_at_us) / 1e6)
 
 
+@dataclass(frozen=True, slots=True)
+class LoadedEntry:
+    """What a run has loaded: the bytes of its entry, and the tags of its value."""
+
+    content: bytes
+    tags: tuple[str, ...]
+
+
 def _readable(header: bytes, digest: bytes) -> Header | None:
     try:
         return decode_header(header, digest)
@@ -98,13 +108,15 @@ def bookmarks_of(run: Run, settings: WorkerSettings) -> tuple[str, ...]:
     """
     before, given = run.before, run.lease.bookmarks
     if before is None or run.lease.now_us - before.fetched_at_us > settings.record_retention_seconds * 1e6:
-        return _newest(given)
-    return _newest(tuple(mark for mark in before.bookmarks if mark not in given)[-MAX_BOOKMARKS_KEPT:] + given)
+        return newest(given, MAX_BOOKMARKS_BYTES)
+    return newest(
+        tuple(mark for mark in before.bookmarks if mark not in given)[-MAX_BOOKMARKS_KEPT:] + given, MAX_BOOKMARKS_BYTES
+    )
 
 
-def _newest(bookmarks: tuple[str, ...]) -> tuple[str, ...]:
-    """Return as many of the last bookmarks as an entry's header has room for."""
-    left_bytes = MAX_BOOKMARKS_BYTES
+def newest(bookmarks: tuple[str, ...], max_bytes: int) -> tuple[str, ...]:
+    """Return as many of the last bookmarks as there is room for, a line each."""
+    left_bytes = max_bytes
     for place, bookmark in reversed(list(enumerate(bookmarks))):
         left_bytes -= len(bookmark) + 1
         if left_bytes < 0:
@@ -112,7 +124,9 @@ def _newest(bookmarks: tuple[str, ...]) -> tuple[str, ...]:
     return bookmarks
 
 
-def header_of(run: Run, query: Query, loaded: Loaded, read_started_us: int, settings: WorkerSettings) -> Header:
+def header_of(
+    run: Run, query: Query, loaded: Loaded, tags: tuple[str, ...], read_started_us: int, settings: WorkerSettings
+) -> Header:
     """Return the header of the entry that ``run`` commits now.
 
     Raises:
@@ -145,6 +159,7 @@ def header_of(run: Run, query: Query, loaded: Loaded, read_started_us: int, sett
         flags=Flag.HANDOFF if query.ttl_seconds == 0 else Flag(0),
         bookmarks=bookmarks_of(run, settings),
         delta_samples=kept,
+        encoded_tags=encode_tags(tags),
     )
 
 

@@ -14,7 +14,16 @@ import redis
 from redis.exceptions import NoPermissionError
 
 from api_client.config.redis_url import read_url
-from api_client.protocol.keys import CacheKey, dead_letters_key, make_key, versions_key
+from api_client.protocol.keys import (
+    CacheKey,
+    dead_letters_key,
+    make_key,
+    pending_tags_key,
+    tag_clock_key,
+    tag_index_key,
+    tag_state_key,
+    versions_key,
+)
 from api_client.transport.redis_py import node_of, open_pubsub
 
 Command: TypeAlias = tuple[str | int, ...]
@@ -84,6 +93,10 @@ class Permissions:
             self._look_up_versions(), ("EVAL", _SCRIPT, 1, versions),
         ])  # fmt: skip
 
+    def missing_to_invalidate_tags(self) -> list[str]:
+        """Return what invalidating by tags needs and the user lacks."""
+        return list(dict.fromkeys([*self.missing_to_invalidate(), *self._missing(self._tag_commands())]))
+
     def missing_to_notify(self) -> list[str]:
         """Return what notifying waiting readers needs and the user lacks."""
         return self._missing([("PUBLISH", self._key.channel, "")])
@@ -101,6 +114,16 @@ class Permissions:
     def _dead_letter_commands(self) -> list[Command]:
         letters = dead_letters_key(self._namespace)
         return [("ZREVRANGE", letters, 0, 0), ("ZRANGEBYSCORE", letters, 1, 1), ("ZREM", letters, "")]
+
+    def _tag_commands(self) -> list[Command]:
+        clock, pending = tag_clock_key(self._namespace), pending_tags_key(self._namespace)
+        index, state = (f(self._namespace, self._key.digest.hex()) for f in (tag_index_key, tag_state_key))
+        # A clock that is not there counts as 0, and is left alone where it is there.
+        return [
+            ("GET", clock), ("SET", clock, 0, "NX"), ("EVAL", _SCRIPT, 1, clock), ("ZREM", pending, ""),
+            ("ZADD", pending, "XX", 0, ""), ("ZRANGEBYSCORE", index, 1, 1), ("EVAL", _SCRIPT, 2, index, state),
+            ("HDEL", state, "x"),
+        ]  # fmt: skip
 
     def _look_up_versions(self) -> Command:
         return "ZRANGE", versions_key(self._namespace, self._key.query), 0, -1
@@ -129,7 +152,7 @@ class Permissions:
         needless = {name.replace("%RW~", "%R~") for name in missing if name.startswith("%RW~")}
         return [
             name for name in dict.fromkeys(missing)
-            if name not in needless and not (are_keys_missing and name.startswith("("))
+            if name not in needless and not (are_keys_missing and name.startswith("(+eval"))
         ]  # fmt: skip
 
     def _name(self, command: Command, refusal: str) -> str:
@@ -138,14 +161,23 @@ class Permissions:
         if "channel" in refusal:
             return f"&{key.channel.partition('{')[0]}*"
         if "key" not in refusal:
+            # The invalidator may write nothing else by these.
+            if command[0] == "SET":
+                return f"(+set %RW~{command[1]})"
+            if command[1:2] == (pending_tags_key(self._namespace),):
+                return f"(+zadd +zrem %RW~{command[1]})"
             return "+" + str(command[0]).lower().replace(" ", "|")
         is_script = command[0] in {"EVAL", "EVALSHA"}  # whose keys have to be writable, by name
         if is_script and command[3] == key.entry:
             return f"(+evalsha +eval %RW~{entries} %RW~{records})"
         access = "%RW" if is_script or command[0] in {"SETRANGE", "DEL"} else "%R"
-        versions = versions_key(self._namespace, key.query)
+        versions, tag = versions_key(self._namespace, key.query), key.digest.hex()
         return {
             key.entry: f"{access}~{entries}",
             key.record: f"%RW~{records}",
             versions: f"{access}~{versions.partition('{')[0]}*",
+            tag_clock_key(self._namespace): f"%RW~{tag_clock_key(self._namespace)}",
+            pending_tags_key(self._namespace): f"%RW~{pending_tags_key(self._namespace)}",
+            tag_index_key(self._namespace, tag): f"%RW~{self._namespace}:t1:*",
+            tag_state_key(self._namespace, tag): f"%RW~{self._namespace}:g1:*",
         }.get(str(command[3] if is_script else command[1]), f"%RW~{dead_letters_key(self._namespace)}")

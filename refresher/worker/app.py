@@ -31,11 +31,13 @@ from refresher.telemetry.prometheus import GaugeCollector, MetricsServer
 from refresher.telemetry.setup import Telemetry
 from refresher.worker.celery_fixes.app import translate_amqps_tls_options
 from refresher.worker.lifecycle import Lifecycle, LifecycleStep
+from refresher.worker.periodic import Periodic
 from refresher.worker.runtime import PerProcess, Runtime
 from refresher.worker.shutdown import ShutdownFlag
 from refresher.worker.slots import NodeSlots
+from refresher.worker.tag_upkeep import UPKEEP_SECONDS, TagUpkeep
 from refresher.worker.tasks import add_task
-from refresher.worker.version_registration import VersionHeartbeat
+from refresher.worker.version_registration import HEARTBEAT_SECONDS, register_versions
 
 log: Final = logging.getLogger(__name__)
 
@@ -141,7 +143,15 @@ def _add(app: Celery, settings: WorkerSettings, events: WorkerEvents | None) -> 
         runtimes=runtimes,
         metrics=metrics,
         health=HealthServer(settings, app.refresher_loop_heartbeat, health),
-        versions=VersionHeartbeat(settings, registry),
+        periodic=[
+            Periodic(
+                "register the queries' versions",
+                settings.redis_url,
+                HEARTBEAT_SECONDS,
+                lambda link: register_versions(link, settings, registry),
+            ),
+            Periodic("keep up the tags", settings.redis_url, UPKEEP_SECONDS, TagUpkeep(settings)),
+        ],
     )
 
 

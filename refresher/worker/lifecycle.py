@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from celery import Celery, signals
@@ -11,9 +12,9 @@ from refresher.settings import WorkerSettings
 from refresher.telemetry.prometheus import MetricsServer
 from refresher.worker.celery_fixes import warn_of_unchecked_versions
 from refresher.worker.celery_fixes.app import redact_debug_loggers, remove_decompressors
+from refresher.worker.periodic import Periodic
 from refresher.worker.runtime import PerProcess
 from refresher.worker.slots import NodeSlots
-from refresher.worker.version_registration import VersionHeartbeat
 
 if TYPE_CHECKING:
 
@@ -56,10 +57,10 @@ class Lifecycle:
         runtimes: PerProcess,
         metrics: MetricsServer,
         health: HealthServer,
-        versions: VersionHeartbeat,
+        periodic: Sequence[Periodic],
     ) -> None:
         self._app, self._settings, self._slots = app, settings, slots
-        self._runtimes, self._metrics, self._health, self._versions = runtimes, metrics, health, versions
+        self._runtimes, self._metrics, self._health, self._periodic = runtimes, metrics, health, periodic
         for signal, receive in (
             (signals.worker_ready, self._begin_to_consume),
             (signals.worker_process_init, self._begin_process),
@@ -88,7 +89,8 @@ class Lifecycle:
 
     def _begin_to_consume(self, sender: Any = None, **_: Any) -> None:
         if getattr(sender, "app", None) is self._app:
-            self._versions.start()
+            for one in self._periodic:
+                one.start()
 
     def _begin_process(self, **_: Any) -> None:
         self._metrics.after_fork()
@@ -97,7 +99,8 @@ class Lifecycle:
     def _begin_to_stop(self, **_: Any) -> None:
         self._app.refresher_shutdown.set()
         self._health.stopping()
-        self._versions.stop()
+        for one in self._periodic:
+            one.stop()
 
     def _end_process(self, **_: Any) -> None:
         self._runtimes.close()

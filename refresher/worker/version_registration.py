@@ -6,10 +6,7 @@ all of its queries again, since Redis may lose registrations: emptied, evicted, 
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections.abc import Callable, Iterable
-from contextlib import closing
 from typing import Final
 
 from api_client.errors import CacheUnavailable
@@ -19,8 +16,6 @@ from api_client.transport.scripts import LeaseStepRunner
 from refresher.queries import Query, Registry
 from refresher.settings import WorkerSettings
 from refresher.worker.redis_link import RetryingLink
-
-log: Final = logging.getLogger(__name__)
 
 HEARTBEAT_SECONDS: Final = 10.0
 # Readers go on sending batches for this time after the last worker that takes them.
@@ -82,42 +77,11 @@ class VersionRegistration:
         self._next_at[name] = now + HEARTBEAT_SECONDS
 
 
-class VersionHeartbeat:
-    """Registers all versions of a worker's queries every `HEARTBEAT_SECONDS`, on a thread of its main process."""
+def register_versions(link: RetryingLink, settings: WorkerSettings, queries: Registry) -> None:
+    """Register all versions of a worker's queries: every `HEARTBEAT_SECONDS`, by its main process.
 
-    def __init__(self, settings: WorkerSettings, queries: Registry) -> None:
-        self._settings, self._queries = settings, queries
-        self._stopped = threading.Event()
-
-    def start(self) -> None:
-        """Begin, once the worker has forked its pool."""
-        self._stopped.clear()
-        threading.Thread(target=self._run, name="version-heartbeat", daemon=True).start()
-
-    def stop(self) -> None:
-        """End; what is registered remains for as long as its entries can live."""
-        self._stopped.set()
-
-    def beat(self) -> None:
-        """Register all of them now.
-
-        Raises:
-            CacheUnavailable: Redis could not be reached, or refused.
-        """
-        calls = registrations_of(self._queries, self._settings)
-        # Connections of its own, each time: a process of the pool that is forked meanwhile must not use them.
-        with closing(RetryingLink(self._settings.redis_url)) as link:
-            if calls:
-                link.store.run_all(calls)
-
-    def _run(self) -> None:
-        has_failed = False
-        while not self._stopped.is_set():
-            try:
-                self.beat()
-                has_failed = False
-            except CacheUnavailable as error:
-                if not has_failed:
-                    log.warning("could not register the queries' versions (%s); retrying", error)
-                has_failed = True
-            self._stopped.wait(HEARTBEAT_SECONDS)
+    Raises:
+        CacheUnavailable: Redis could not be reached, or refused.
+    """
+    if calls := registrations_of(queries, settings):
+        link.store.run_all(calls)

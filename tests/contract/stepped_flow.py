@@ -6,6 +6,8 @@ import threading
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
+
 from api_client.protocol.lease import AcquireReply, AcquireStatus
 from refresher.errors import LoadFailed
 from refresher.flow.events import WorkerEvents
@@ -30,6 +32,7 @@ T = TypeVar("T")
 SETTINGS = WorkerSettings()
 REGISTRY = Registry()
 query("flow", ttl=3_000, grace=3_000, into=REGISTRY)(lambda tx, n: n)
+query("tagged", ttl=3_000, grace=3_000, tags=lambda value, n: [f"tag-{n}"], into=REGISTRY)(lambda tx, n: n)
 ANSWER_SECONDS = 60.0
 LOADS: dict[str, Any] = {
     "value": None,
@@ -68,8 +71,9 @@ class Flow(StepByStep):
         self.outcomes: list[Outcome] = []
         self.recorded = WorkerEventRecorder()
         self.timeouts_seconds: list[float] = []
+        self.graph = "value"
         deps = RefreshDeps(
-            lease_steps=self, origin=self, encode=lambda value, **_: b"\xa5value", registry=REGISTRY,
+            lease_steps=self, origin=self, encode=lambda value, **_: msgspec.msgpack.encode(value), registry=REGISTRY,
             keep_leases=lambda held: nullcontext(), publish=self._publish, write_dead_letter=lambda *_: None,
             monotonic=lambda: world.clock.now_us / 1e6, sleep=lambda _: self._stop("pause"), events=self.recorded,
             failure_of=_failure_of, shuts_down=lambda: True, uniform=lambda: 0.99,
@@ -109,7 +113,7 @@ class Flow(StepByStep):
         outcome = self._loads.pop(0) if self._loads else None
         if outcome is not None:
             raise outcome
-        return [Loaded("value")]
+        return [Loaded(self.graph)]
 
     def _publish(self, item: RefreshItem) -> None:
         self._stop("publish")

@@ -18,8 +18,9 @@ API_CLIENT = [
     "AsyncCacheClient", "AsyncCachedCall", "AsyncCachedQuery", "CacheClient", "CacheError", "CacheUnavailable",
     "CachedCall", "CachedQuery", "ConfigurationError", "DecodeError", "Entry", "EntryState", "Explanation",
     "InvalidQuery", "Invalidation", "QueryCall", "ReadFailure", "ReaderEvents", "ReaderSettings", "RefreshFailed",
-    "RefreshReason", "RefreshState", "TriggerFailed", "UnknownQuery", "WaitTimeout", "__version__", "aget_cached",
-    "cached_query", "configure", "default_async_client", "default_client", "get_cached",
+    "RefreshReason", "RefreshState", "TagInvalidation", "TriggerFailed", "UnknownQuery", "WaitTimeout", "__version__",
+    "aget_cached", "ainvalidate_tags", "cached_query", "configure", "default_async_client", "default_client",
+    "get_cached", "invalidate_tags",
 ]  # fmt: skip
 REFRESHER = [
     "RefreshMode", "RefresherError", "TransientFailure", "WorkerEvents", "WorkerSettings", "__version__", "install",

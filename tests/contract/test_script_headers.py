@@ -7,9 +7,18 @@ from importlib.resources import files
 
 import pytest
 
-from api_client.protocol import lease, live_versions
+from api_client.protocol import lease, live_versions, tags
 from api_client.protocol.budget import Budget, Share, Urgency
-from api_client.protocol.keys import budget_keys, make_key, versions_key
+from api_client.protocol.keys import (
+    budget_keys,
+    make_key,
+    pending_tags_key,
+    tag_clock_key,
+    tag_index_key,
+    tag_member,
+    tag_state_key,
+    versions_key,
+)
 from api_client.protocol.lease import Call
 from api_client.transport.scripts import SCRIPTS
 
@@ -36,6 +45,15 @@ CALLS: dict[str, Call[object]] = {
         SHARE.release(refund=True),
         live_versions.register("test", "query", 3, lives_seconds=5),
         live_versions.read_versions("test", "query"),
+        tags.read_clock("test"),
+        tags.tick("test", at_least=5),
+        tags.keep("test", b"{}", lease_seconds=1, renew=True),
+        tags.mark("test", "tag", number=5, hard=True, bookmarks=()),
+        tags.register(KEY, "tag", lives_seconds=5),
+        tags.page("test", "tag", number=5, cursor=6, limit=250),
+        tags.take("test"),
+        tags.finish("test", b"{}"),
+        tags.sweep(tag_index_key("test", "tag"), tag_state_key("test", "tag"), limit=250),
     )
 }
 # What each argument of a header is in the call above: the names can't be read out of a tuple.
@@ -49,9 +67,12 @@ SENT = {
     "share": {"s"}, "urgency": {"miss"}, "holds_us": {5_000_000}, "all_concurrency": {3}, "all_interval_us": {20_000},
     "all_burst_us": {80_000}, "query_concurrency": {2}, "query_interval_us": {25_000}, "query_burst_us": {75_000},
     "all_refund_us": {20_000}, "query_refund_us": {25_000},
+    "at_least": {5}, "invalidation": {b"{}"}, "lease_ms": {1_000, 10_000}, "renew": {1}, "number": {5},
+    "member": {tag_member(KEY)}, "cursor": {6}, "limit": {250},
 }  # fmt: skip
 KEYS_SENT = {
-    "entry": KEY.entry, "record": KEY.record, "versions": versions_key("test", "query"),
+    "entry": KEY.entry, "record": KEY.record, "versions": versions_key("test", "query"), "clock": tag_clock_key("test"),
+    "pending": pending_tags_key("test"), "index": tag_index_key("test", "tag"), "state": tag_state_key("test", "tag"),
     **dict(zip(("all_shares", "all_pace"), budget_keys("test"), strict=True)),
     **dict(zip(("query_shares", "query_pace"), budget_keys("test", "query"), strict=True)),
 }  # fmt: skip

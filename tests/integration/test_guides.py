@@ -8,9 +8,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Self
 
 import pytest
 
+from api_client import EntryState, get_cached
 from refresher.embedded import RedisServer
 from refresher.testing import InlineCache
 from tests.support.pages import examples_of
@@ -37,6 +39,27 @@ def test_reading(cache: InlineCache, tmp_path: Path) -> None:
     cache.answer("friends_of", ["Ada"], ttl="5m", grace="1h")
     generations = names["saved"](cache.client)
     assert names["shown"](cache.client, generations) == ["Ada"]
+
+
+class Colleagues:
+    """The graph of a transaction: Ada works with Grace."""
+
+    def run(self, query: str, id: int) -> Self:
+        return self
+
+    def data(self) -> list[dict[str, Any]]:
+        return [{"id": 7, "name": "Grace"}]
+
+
+def test_invalidating_by_tags(redis_server: RedisServer, tmp_path: Path) -> None:
+    (tmp_path / "invalidating.py").write_text("\n".join(examples_of("docs/how-to/invalidate.md")))
+    names = runpy.run_path(str(tmp_path / "invalidating.py"))
+    with InlineCache(redis_url=redis_server.url(0), tx=Colleagues()) as cache:
+        assert [row["name"] for row in get_cached("colleagues_of", {"person_id": 42})] == ["Grace"]
+        names["renamed"](8)
+        assert cache.client.get_entry("colleagues_of", {"person_id": 42}).state is EntryState.FRESH
+        names["renamed"](7)
+        assert cache.client.get_entry("colleagues_of", {"person_id": 42}).state is EntryState.STALE
 
 
 READER_ONLY = """

@@ -116,6 +116,7 @@ inline page(at, found) {
   }
 }
 
+/* tag_keep.lua, tag_finish.lua */
 inline keep(i) {
   pending = pending | BIT(i); printf("keep|%d\n", i)
 }
@@ -201,7 +202,7 @@ proctype Invalidator(byte i) {
   atomic { finish(i); returned = returned | BIT(i); n = 0; at = 0; end = 0; printf("return|%d\n", i); check() }
 }
 
-/* A worker that takes over what nobody moves. It marks again, since the mark may be missing. */
+/* A worker that takes over what nobody moves (tag_take.lua). It marks again, since the mark may be missing. */
 proctype Finisher() {
   byte i, at, member, next, end;
 endtakes:
@@ -270,7 +271,7 @@ proctype Run(byte id) {
   atomic { clock_read = clock; printf("clock|%d|%d\n", id, clock_read) };
 #else
   if
-  :: atomic { clock_read = clock; printf("clock|%d|%d\n", id, clock_read) }; atomic { acquire(key) }
+  :: atomic { clock_read = clock; printf("clock|%d|%d\n", id, clock_read) }; atomic { acquire(key) } /* tag_clock.lua */
   :: atomic { acquire(key) }; atomic { clock_read = clock; printf("clock|%d|%d\n", id, clock_read) }
   fi;
   atomic { load() };

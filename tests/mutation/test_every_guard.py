@@ -44,6 +44,7 @@ SUITE: Final = (
     "tests/contract/test_scripts_on_redis.py",
     "tests/contract/test_live_versions.py",
     "tests/contract/test_budget.py",
+    "tests/contract/test_tag_steps.py",
     "tests/property/test_lease_machine.py",
     "tests/contract/test_interleavings.py",
 )

@@ -18,6 +18,7 @@ from api_client import (
     ReaderEvents,
     ReaderSettings,
     RefreshState,
+    TagInvalidation,
 )
 from api_client.client_base import ClientBase
 from api_client.local.tier import LocalTier
@@ -40,6 +41,7 @@ class AnyReader(Protocol):
     def key(self, query: str, params: dict[str, Any], **options: Any) -> CacheKey: ...
     def refresh(self, query: str, params: dict[str, Any], **options: Any) -> RefreshState: ...
     def invalidate(self, query: str, params: dict[str, Any], **options: Any) -> Invalidation: ...
+    def invalidate_tags(self, tags: Any, **options: Any) -> TagInvalidation: ...
     def flush(self, timeout: float) -> bool: ...
     def close(self) -> None: ...
 
@@ -73,6 +75,9 @@ class _Awaited:
 
     def invalidate(self, query: str, params: dict[str, Any], **options: Any) -> Invalidation:
         return self.wait_for(self.client.invalidate(query, params, **options))
+
+    def invalidate_tags(self, tags: Any, **options: Any) -> TagInvalidation:
+        return self.wait_for(self.client.invalidate_tags(tags, **options))
 
     def flush(self, timeout: float) -> bool:
         return self.wait_for(self.client.flush(timeout))

@@ -46,6 +46,12 @@ def long_lived(tx: Any, key: str, hold: str = "") -> dict[str, Any]:
     return _load(key, hold)
 
 
+@query("tagged", ttl="1h", concurrency=64, grace="1h", tags=lambda value, key, hold="": [f"key:{key}", "all"])
+def tagged(tx: Any, key: str, hold: str = "") -> dict[str, Any]:
+    """A value that an invalidation of its tags makes stale."""
+    return _load(key, hold)
+
+
 @query("fails_half_of_the_time", ttl="300ms", concurrency=64, grace="10m")
 def fails_half_of_the_time(tx: Any, key: str, seed: int) -> dict[str, Any]:
     """Fail by a seeded coin, differently at each load of a key."""

@@ -20,8 +20,19 @@ from msgspec.structs import replace
 
 from api_client.config.broker import queues
 from api_client.protocol import entry, messages, payload
-from api_client.protocol.entry import Flag, Header, Smoothed
-from api_client.protocol.keys import CacheKey, budget_keys, dead_letters_key, make_key, versions_key
+from api_client.protocol.entry import Flag, Header, Smoothed, encode_tags
+from api_client.protocol.keys import (
+    CacheKey,
+    budget_keys,
+    dead_letters_key,
+    make_key,
+    pending_tags_key,
+    tag_clock_key,
+    tag_index_key,
+    tag_member,
+    tag_state_key,
+    versions_key,
+)
 from api_client.protocol.messages import RefreshItem, RefreshReason
 from api_client.protocol.payload import pack
 from refresher.flow.dead_letters import DeadLetter
@@ -48,6 +59,7 @@ ENTRIES: Final[Mapping[str, Mapping[str, Any]]] = {
     "with a cut draw": {"draw_digits": 6},
     "with bookmarks": {"bookmarks": ("FB:kcwQ1", "FB:kcwQ2")},
     "with samples of δ": {"delta_samples": (0.5, 1.5, 2.25)},
+    "with tags": {"encoded_tags": encode_tags(("person:42", "ünï"))},
     "with both, compressed": {"bookmarks": ("FB:1",), "delta_samples": (0.25,), "is_compressed": True},
 }
 _ITEM: Final = messages.item_for(KEY, NOW_US, RefreshReason.MISS)
@@ -94,7 +106,8 @@ def _entry(header: Header) -> dict[str, Any]:
 
 def meaning(header: Header) -> dict[str, Any]:
     """The header's fields in plain values."""
-    fields = {name: getattr(header, name) for name in header.__struct_fields__}
+    decoded = [name for name in header.__struct_fields__ if name != "encoded_tags"]
+    fields = {name: getattr(header, name) for name in (*decoded, "tags")}
     smoothed = {name: [value.mean, value.deviation] for name, value in fields.items() if isinstance(value, Smoothed)}
     lists = {name: list(value) for name, value in fields.items() if isinstance(value, tuple)}
     return {**fields, **smoothed, **lists, "nonce": header.nonce.decode()}
@@ -127,6 +140,11 @@ def names() -> Any:
         "dead_letters": dead_letters_key(NAMESPACE),
         "versions": versions_key(NAMESPACE, KEY.query),
         "budgets": [*budget_keys(NAMESPACE), *budget_keys(NAMESPACE, KEY.query)],
+        "tag_clock": tag_clock_key(NAMESPACE),
+        "tag_index": tag_index_key(NAMESPACE, "person:42"),
+        "tag_state": tag_state_key(NAMESPACE, "person:42"),
+        "tag_member": tag_member(KEY).hex(),
+        "pending_tags": pending_tags_key(NAMESPACE),
         "task": messages.TASK_NAME,
         "queues": {url: [_queue(queue) for queue in queues(NAMESPACE, url)] for url in ("redis://h/1", "amqp://h//")},
     }

@@ -24,9 +24,7 @@ end
 
 redis.call('HSET', KEYS[2], 'generation', text(generation), 'number', text(generation))
 if ARGV[2] ~= '' then
-  local bookmarks, before = kept_bookmarks(record, now)
-  redis.call('HSET', KEYS[2], 'bookmarks', merge_bookmarks(bookmarks, ARGV[2], tonumber(ARGV[3])),
-    'bookmarks_before', before, 'bookmarks_since', text(bookmarks == '' and now or record.bookmarks_since))
+  keep_bookmarks(KEYS[2], record, now, ARGV[2], tonumber(ARGV[3]))
 end
 if hard then
   redis.call('HSET', KEYS[2], 'hard', text(generation))

@@ -17,6 +17,9 @@ end
 -- for each bookmark.
 local BOOKMARKS_KEPT = 600000000
 
+-- How long a tag's state is kept after its last mark, in µs: longer than bookmarks, and than any run that may commit.
+local TAG_STATE_KEPT = 7200000000
+
 -- Redis' own clock in microseconds. A caller's clock never comes in here.
 local function clock_us()
   local now = redis.call('TIME')
@@ -114,6 +117,13 @@ local function kept_bookmarks(record, now)
   return '', age < 2 * BOOKMARKS_KEPT and record.bookmarks or ''
 end
 
+-- Keep bookmarks of an invalidation in a hash, a lease record or a tag's state.
+local function keep_bookmarks(key, record, now, new, limit)
+  local bookmarks, before = kept_bookmarks(record, now)
+  redis.call('HSET', key, 'bookmarks', merge_bookmarks(bookmarks, new, limit), 'bookmarks_before', before,
+    'bookmarks_since', text(bookmarks == '' and now or record.bookmarks_since))
+end
+
 -- What a load reads after (lines): the bookmarks of invalidations, then those of its claim.
 local function bookmarks_to_read_after(record, now)
   local bookmarks, before = kept_bookmarks(record, now)
@@ -138,6 +148,39 @@ end
 local function rest_invalidated(key, retention_ms)
   end_claim(key, 'invalidated')
   redis.call('PEXPIRE', key, retention_ms)
+end
+
+-- Add a member to a sorted set, or raise its score; a key of another type is replaced. Returns an error of Redis, or nil.
+local function add_or_raise(key, score, member)
+  local added = redis.pcall('ZADD', key, 'GT', score, member)
+  if type(added) == 'table' and string.find(added.err, 'WRONGTYPE', 1, true) then
+    redis.call('DEL', key)
+    added = redis.pcall('ZADD', key, score, member)
+  end
+  return type(added) == 'table' and added or nil
+end
+
+-- The number of the tag clock; 0 where it is lost, or garbage.
+local function read_tag_clock(key)
+  local number = redis.pcall('GET', key)
+  number = type(number) == 'string' and tonumber(number) or 0
+  return number > 0 and number < LARGEST and number or 0
+end
+
+-- What is known of a tag's invalidations.
+local function read_tag_state(key)
+  local f = redis.call('HMGET', key, 'last', 'hard', 'marked', 'bookmarks', 'bookmarks_before', 'bookmarks_since')
+  return { last = tonumber(f[1] or 0), hard = tonumber(f[2] or 0), marked = tonumber(f[3] or 0), bookmarks = f[4] or '',
+    bookmarks_before = f[5] or '', bookmarks_since = tonumber(f[6] or 0) }
+end
+
+-- Remove at most `limit` members whose time has passed; how many.
+local function sweep_index(key, now, limit)
+  local passed = #redis.call('ZRANGEBYSCORE', key, '-inf', text(now), 'LIMIT', 0, limit)
+  if passed > 0 then
+    redis.call('ZREMRANGEBYRANK', key, 0, passed - 1)
+  end
+  return passed
 end
 
 -- Notify waiters: a hint. A user without permission to publish has done its step all the same, and waiters poll.

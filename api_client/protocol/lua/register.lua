@@ -9,12 +9,9 @@
 --          has loaded nothing yet. A version is never forgotten sooner than any worker has said, by Redis' clock
 local now = clock_us()
 local forgotten_at = text(now + tonumber(ARGV[2]) * 1000)
-local added = redis.pcall('ZADD', KEYS[1], 'GT', forgotten_at, ARGV[1])
-if type(added) == 'table' and string.find(added.err, 'WRONGTYPE', 1, true) then
-  redis.call('DEL', KEYS[1])
-  redis.call('ZADD', KEYS[1], forgotten_at, ARGV[1])
-elseif type(added) == 'table' then
-  return added
+local failed = add_or_raise(KEYS[1], forgotten_at, ARGV[1])
+if failed then
+  return failed
 end
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', text(now))
 local last = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')

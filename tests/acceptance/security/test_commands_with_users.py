@@ -12,6 +12,10 @@ from tests.support.redis_users import Users
 
 DEAD = ("dead", "retry", "--all")
 INVALIDATE = ("invalidate", "q")
+LACKING_FOR_TAGS = (
+    "%RW~cache:c1 (+set %RW~cache:c1) (+zadd +zrem %RW~cache:p1) +zrangebyscore %RW~cache:t1:* %RW~cache:g1:*"
+)
+INVALIDATE_TAG = ("invalidate", "--tag", "x")
 REFRESH = ("refresh", "q", "--wait", "0")
 
 
@@ -28,8 +32,14 @@ def error_of(users: Users, *command: str, on_the_cache: str, on_the_broker: str 
     [
         (INVALIDATE, "operator", "+setrange %RW~cache:e1:* %RW~cache:v1:*", "invalidator"),
         (INVALIDATE, "reader", "+publish +setrange %RW~cache:e1:* %RW~cache:v1:*", "invalidator"),
+        (
+            INVALIDATE_TAG,
+            "reader",
+            f"+publish +setrange %RW~cache:e1:* %RW~cache:v1:* {LACKING_FOR_TAGS}",
+            "invalidator",
+        ),
         (DEAD, "reader", "+zrevrange +zrangebyscore +zrem", "operator"),
-        (DEAD, "invalidator", "+zrevrange +zrangebyscore +zrem", "operator"),
+        (DEAD, "invalidator", "+zrevrange %RW~cache:dead1", "operator"),
     ],
 )
 def test_what_a_user_of_the_cache_lacks_is_named_and_who_has_it(

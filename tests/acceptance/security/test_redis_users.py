@@ -35,6 +35,10 @@ NO_LETTERS: tuple[Command, ...] = (
     ("ZRANGE", "cache:dead1", 0, -1), ("ZREVRANGE", "cache:dead1", 0, -1), ("ZADD", "cache:dead1", 1, "x"),
     ("DEL", "cache:dead1"), ("ZREM", "cache:dead1", "x"),
 )  # fmt: skip
+NO_TAGS: tuple[Command, ...] = (
+    ("GET", "cache:c1"), ("SET", "cache:c1", 1), ("ZREM", "cache:p1", "x"), ("ZRANGEBYSCORE", "cache:t1:{x}", 0, 1),
+    ("HMGET", "cache:g1:{x}", "last"), ("DEL", "cache:t1:{x}"),
+)  # fmt: skip
 ANY_ON_THE_BROKER: tuple[Command, ...] = (
     *NOBODY, OWN_SCRIPT, ("GET", "anything"), ("LPUSH", "other.refresh", "x"), ("SUBSCRIBE", "/1.celery.pidbox"),
     ("LRANGE", QUEUE, 0, -1), ("LINDEX", QUEUE, 0), ("LTRIM", QUEUE, 0, 1),
@@ -42,16 +46,20 @@ ANY_ON_THE_BROKER: tuple[Command, ...] = (
 # Doctor publishes and counts readers, and status scans.
 OF_AN_OPERATOR: tuple[Command, ...] = (("SCAN", 0), ("PUBLISH", KEY.channel, "x"), ("CLIENT", "LIST"))
 DENIED: dict[tuple[str, str], tuple[Command, ...]] = {
-    ("cache", "reader"): (*ANY_ON_THE_CACHE, *NO_WRITING, *NO_LETTERS, ("ZADD", VERSIONS, 1, "1"), ("DEL", VERSIONS)),
+    ("cache", "reader"): (
+        *ANY_ON_THE_CACHE, *NO_WRITING, *NO_LETTERS, *NO_TAGS, ("ZADD", VERSIONS, 1, "1"), ("DEL", VERSIONS),
+    ),
     ("cache", "invalidator"): (
         *ANY_ON_THE_CACHE, *NO_LETTERS, ("SET", KEY.entry, "x"), ("SET", VERSIONS, "x"), ("ZADD", VERSIONS, 1, "1"),
-        ("ZREM", VERSIONS, "1"),
+        ("ZREM", VERSIONS, "1"), ("ZADD", "cache:t1:{x}", 1, "x"), ("ZREM", "cache:t1:{x}", "x"),
+        ("SET", "cache:p1", "x"),
     ),
     ("cache", "operator"): (
         *(command for command in (*ANY_ON_THE_CACHE, *NO_WRITING) if command not in OF_AN_OPERATOR),
         ("ZADD", "cache:dead1", 1, "x"), ("DEL", "x"),
     ),
-    ("cache", "worker"): ANY_ON_THE_CACHE,
+    # It scans for tags of which nothing is left.
+    ("cache", "worker"): tuple(command for command in ANY_ON_THE_CACHE if command != ("SCAN", 0)),
     ("broker", "publisher"): (
         *ANY_ON_THE_BROKER, ("BRPOP", QUEUE, 1), ("RPOP", QUEUE), ("DEL", QUEUE), ("GET", "unacked_mutex"),
         ("HGETALL", "unacked"), ("HGET", "unacked", "x"), ("PUBLISH", "/0.celery.pidbox", "x"), ("TYPE", QUEUE),

@@ -106,6 +106,19 @@ def test_an_invalidator_invalidates_and_a_reader_can_t(system: SystemWithUsers, 
     assert reader.get("long_lived", params)["load"] == 3
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_invalidator_invalidates_tags_and_a_reader_can_t(system: SystemWithUsers, kind: str) -> None:
+    reader = system.reader(kind, **system.reading)
+    invalidator = system.reader(kind, **system.invalidating)
+    params = {"key": f"tagged {kind}"}
+    assert reader.get("tagged", params)["load"] == 1
+    with pytest.raises(CacheUnavailable, match=r"The user executing the script can't|NOPERM"):
+        reader.invalidate_tags([f"key:{params['key']}"])
+    forget_what_was_denied(system)
+    assert invalidator.invalidate_tags([f"key:{params['key']}"], hard=True).entries == 1
+    assert reader.get("tagged", params)["load"] == 2
+
+
 def test_a_refresh_that_fails_leaves_a_dead_letter_that_an_operator_reads(system: SystemWithUsers) -> None:
     with pytest.raises(RefreshFailed):
         system.client(**system.reading).get("unencodable")

@@ -58,6 +58,9 @@ def registered(**options: Any) -> Query:
         ({}, "batch", None),
         ({"batch": 1}, "batch", 1),
         ({"batch": 100}, "batch", 100),
+        ({}, "tags", None),
+        ({"tags": ["a", "b", "a"]}, "tags", ("a", "b")),
+        ({"tags": str}, "tags", str),
     ],
 )
 def test_what_is_given_is_kept_and_the_rest_has_its_default(options: dict[str, Any], field: str, value: object) -> None:
@@ -87,6 +90,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     *[({"degree": wrong}, "degree") for wrong in ("", " ", 5, b"RETURN 1")],
     *[({"beta_function": wrong}, "beta_function") for wrong in (1.0, "f")],
     *[({"batch": wrong}, "batch") for wrong in (0, -1, 101, 2.0, True, "100")],
+    *[({"tags": wrong}, "tags") for wrong in ("person", 1, [1], [""], ["x" * 201], [str(n) for n in range(65)])],
 ]
 
 

@@ -1,0 +1,168 @@
+"""Tags through the reader, the worker's flow and a real Redis, as an application uses them."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from api_client import (
+    CacheUnavailable,
+    EntryState,
+    InvalidQuery,
+    ReaderEvents,
+    ReaderSettings,
+    TagInvalidation,
+    ainvalidate_tags,
+    get_cached,
+    invalidate_tags,
+)
+from api_client.transport.redis_py import connect
+from refresher.embedded import RedisServer, free_port
+from refresher.flow.outcome import OutcomeKind
+from refresher.settings import WorkerSettings
+from refresher.testing import InlineCache
+from refresher.worker import tag_upkeep
+from refresher.worker.redis_link import RetryingLink
+from refresher.worker.tag_upkeep import TagUpkeep
+from tests.support.any_reader import KINDS
+
+
+@pytest.fixture
+def cache(redis_server: RedisServer) -> Any:
+    with InlineCache(redis_url=redis_server.url()) as entered:
+        yield entered
+
+
+def friends(cache: InlineCache, graph: dict[int, list[int]]) -> None:
+    cache.answer(
+        "friends_of", lambda person_id: graph[person_id], ttl="5m", grace="1h",
+        tags=lambda value, person_id: [f"person:{person_id}", *(f"person:{friend}" for friend in value)],
+    )  # fmt: skip
+
+
+def states(cache: InlineCache, *people: int) -> list[EntryState]:
+    return [cache.client.get_entry("friends_of", {"person_id": person}).state for person in people]
+
+
+def test_every_value_with_the_tag_is_stale_and_no_other(cache: InlineCache) -> None:
+    graph = {1: [2, 3], 2: [1], 3: [1], 4: []}
+    friends(cache, graph)
+    assert [get_cached("friends_of", {"person_id": person}) for person in graph] == [[2, 3], [1], [1], []]
+    graph[2] = [1, 4]
+    assert invalidate_tags(["person:2"]) == TagInvalidation(2, is_finished=True)
+    assert states(cache, 1, 2, 3, 4) == [EntryState.STALE, EntryState.STALE, EntryState.FRESH, EntryState.FRESH]
+    assert get_cached("friends_of", {"person_id": 2}) == [1, 4], "refreshed meanwhile"
+    assert invalidate_tags(["person:4"]) == TagInvalidation(2, is_finished=True), "the new value's tags"
+
+
+def test_a_hard_invalidation_drops_the_values(cache: InlineCache) -> None:
+    friends(cache, {1: [2]})
+    get_cached("friends_of", {"person_id": 1})
+    assert invalidate_tags(["person:2", "person:1", "nobody"], hard=True).entries == 1
+    assert cache.client.get_entry("friends_of", {"person_id": 1}).state is EntryState.MISS
+
+
+def test_a_coroutine_does_the_same(redis_server: RedisServer) -> None:
+    asyncio.run(_invalidated_by_a_coroutine(redis_server.url()))
+
+
+async def _invalidated_by_a_coroutine(url: str) -> None:
+    async with InlineCache(redis_url=url) as cache:
+        friends(cache, {1: [2]})
+        await cache.async_client.get("friends_of", {"person_id": 1})
+        assert await ainvalidate_tags(["person:2"]) == TagInvalidation(1, is_finished=True)
+        entry = await cache.async_client.get_entry("friends_of", {"person_id": 1})
+        assert entry.state is EntryState.STALE
+        await ainvalidate_tags(["person:2"], hard=True)
+        assert (await cache.async_client.get_entry("friends_of", {"person_id": 1})).state is EntryState.MISS
+
+
+def test_an_invalidation_during_the_load_stores_it_as_stale_and_loads_once_more(cache: InlineCache) -> None:
+    loads: list[int] = []
+
+    def load() -> int:
+        loads.append(1)
+        if len(loads) == 1:
+            invalidate_tags(["counter"])
+        return len(loads)
+
+    cache.answer("counted", load, ttl="5m", grace="1h", tags=["counter"])
+    assert get_cached("counted") == 1
+    assert [outcome.kind for outcome in cache.outcomes] == [OutcomeKind.COMMITTED, OutcomeKind.COMMITTED_AS_STALE]
+    assert get_cached("counted") == 2
+
+
+def test_without_waiting_it_is_kept_and_a_worker_finishes_it(cache: InlineCache) -> None:
+    friends(cache, {1: [2]})
+    get_cached("friends_of", {"person_id": 1})
+    assert invalidate_tags(["person:2"], wait=False) == TagInvalidation(0, is_finished=False)
+    assert states(cache, 1) == [EntryState.FRESH]
+    cache.advance("1s")
+    assert states(cache, 1) == [EntryState.STALE]
+
+
+def test_bookmarks_reach_the_next_loads(cache: InlineCache) -> None:
+    friends(cache, {1: [2], 2: [1]})
+    get_cached("friends_of", {"person_id": 1})
+    invalidate_tags(["person:2"], bookmarks=["FB:1"])
+    get_cached("friends_of", {"person_id": 1})
+    assert cache.client.get_entry("friends_of", {"person_id": 1}).bookmarks == ("FB:1",)
+    # A key that had no entry: its load was not given the bookmark, and may have read from a follower that lags.
+    get_cached("friends_of", {"person_id": 2})
+    assert [outcome.kind for outcome in cache.outcomes[-2:]] == [
+        OutcomeKind.COMMITTED, OutcomeKind.COMMITTED_AS_STALE,
+    ]  # fmt: skip
+    assert cache.client.get_entry("friends_of", {"person_id": 2}).bookmarks == ("FB:1",)
+
+
+def test_bad_tags_of_a_load_keep_the_stale_value(cache: InlineCache) -> None:
+    cache.answer("labelled", lambda: "old", ttl="5m", grace="1h", tags=["x"])
+    assert get_cached("labelled") == "old"
+    cache.answer("labelled", lambda: "new", ttl="5m", grace="1h", tags=lambda value: [value, 7])
+    invalidate_tags(["x"])
+    assert get_cached("labelled") == "old"
+    assert (cache.outcomes[-1].kind, cache.outcomes[-1].why) == (OutcomeKind.FAILED, "tags")
+    assert get_cached("labelled") == "old"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"tags": "person:1"}, "tags of type str"),
+        ({"tags": [1]}, "a tag of type int"),
+        ({"tags": ["x" * 201]}, "a tag of 201 bytes"),
+        ({"tags": [str(n) for n in range(65)]}, "more than 64 tags"),
+        ({"tags": ["x"], "hard": "no"}, "hard='no'"),
+        ({"tags": ["x"], "wait": 1}, "wait=1"),
+        ({"tags": ["x"], "bookmarks": "FB:1"}, "bookmarks for"),
+    ],
+)
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_bad_arguments_are_one_error_before_anything_is_sent(arguments: dict[str, Any], says: str, kind: str) -> None:
+    settings = ReaderSettings(redis_url=f"redis://127.0.0.1:{free_port()}/0", broker_url="redis://127.0.0.1:1/1")
+    with closing(KINDS[kind](settings, ReaderEvents())) as client:
+        with pytest.raises(InvalidQuery, match=says):
+            client.invalidate_tags(**arguments)
+        assert client.invalidate_tags([]) == TagInvalidation(0, is_finished=True), "nothing is sent"
+        with pytest.raises(CacheUnavailable):
+            client.invalidate_tags(["x"])
+
+
+def test_upkeep_sweeps_what_may_be_forgotten_of_all_tags(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tag_upkeep, "SCAN_COUNT", 1)
+    monkeypatch.setattr(tag_upkeep, "SWEPT_AT_ONCE", 3)
+    with RedisServer.start() as server, connect(server.url(), timeout_seconds=5) as client:
+        link = RetryingLink(server.url())
+        for tag in range(20):
+            client.zadd(f"here:t1:{{{tag}}}", {f"q:1:{member:016}": member + 1 for member in range(10)})
+            client.hset(f"here:g1:{{{tag}}}", mapping={"last": 5, "marked": 1})
+        client.zadd("here:t1:{live}", {"q:1:0123456789abcdef": 2e15})
+        client.zadd("there:t1:{x}", {"q:1:0123456789abcdef": 1})
+        upkeep = TagUpkeep(WorkerSettings(redis_url=server.url(), namespace="here"))
+        for _ in range(100):
+            upkeep(link)
+        assert sorted(client.scan_iter()) == [b"here:t1:{live}", b"there:t1:{x}"]
+        link.close()
