@@ -25,7 +25,7 @@ def paths(values: dict[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("path", paths(VALUES), ids=".".join)
+@pytest.mark.parametrize("path", list(paths(VALUES)), ids=".".join)
 def test_it_is_read_by_itself_or_with_the_map_that_it_is_in(path: tuple[str, ...]) -> None:
     # A template may have a name for a map at the top, such as $worker.
     read = [name for name in path[1:] or path if re.search(rf"\.{re.escape(name)}\b", TEMPLATES)]
