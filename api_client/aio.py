@@ -162,12 +162,12 @@ class AsyncCacheClient(ClientBase):
 
         If it is cancelled once it was kept, a worker finishes it.
         """
-        rounds, waits = self._tag_walk(tags, hard=hard, bookmarks=bookmarks, wait=wait)
+        rounds = self._tag_walk(tags, hard=hard, bookmarks=bookmarks, wait=wait)
 
         async def run(calls: Sequence[Call[Any]]) -> Sequence[Any]:
             return none_failed(await self._aio.run_each(calls))
 
-        return TagInvalidation(await adrive(rounds, run), waits)
+        return await adrive(rounds, run)
 
     async def refresh(
         self,

@@ -201,9 +201,8 @@ class CacheClient(ClientBase):
             InvalidQuery: an argument is wrong; nothing was sent.
             CacheUnavailable: it is not known whether it was kept; call again.
         """
-        rounds, waits = self._tag_walk(tags, hard=hard, bookmarks=bookmarks, wait=wait)
-        entries = drive(rounds, lambda calls: none_failed(self._link.run_each(calls)))
-        return TagInvalidation(entries, waits)
+        rounds = self._tag_walk(tags, hard=hard, bookmarks=bookmarks, wait=wait)
+        return drive(rounds, lambda calls: none_failed(self._link.run_each(calls)))
 
     def refresh(
         self,

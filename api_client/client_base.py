@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Self
+from typing import Any, Self
 
 from api_client.config.durations import Duration
 from api_client.config.settings import ReaderSettings
@@ -17,8 +17,9 @@ from api_client.observe.events import ReaderEvents
 from api_client.observe.setup import build_events
 from api_client.protocol.clock import monotonic_seconds
 from api_client.protocol.keys import CacheKey, make_key
+from api_client.protocol.lease import Call
 from api_client.protocol.live_versions import KnownVersions, VersionedInvalidation, read_versions
-from api_client.protocol.model import Invalidation
+from api_client.protocol.model import Invalidation, TagInvalidation
 from api_client.protocol.params import Params
 from api_client.protocol.tags import Rounds as TagRounds
 from api_client.protocol.tags import TagWalk, check_tags
@@ -151,21 +152,28 @@ class ClientBase:
 
     def _tag_walk(
         self, tags: Collection[str], *, hard: bool, bookmarks: Collection[str], wait: bool
-    ) -> tuple[TagRounds, bool]:
-        """Check the arguments of an invalidation of tags; return its rounds, and whether they go to its end."""
+    ) -> Generator[Sequence[Call[Any]], Sequence[Any], TagInvalidation]:
+        """Check the arguments of an invalidation of tags, and return its rounds."""
         about = "invalidate_tags"
         try:
             names = check_tags(tags)
         except ValueError as error:
             raise InvalidQuery(str(error)) from None
+        is_hard, waits = parse_flag(about, "hard", hard), parse_flag(about, "wait", wait)
         walk = TagWalk(
-            self._namespace,
-            retention_seconds=self.settings.record_retention_seconds,
-            touched=self._core.forget,
+            self._namespace, retention_seconds=self.settings.record_retention_seconds, touched=self._core.forget
         )
-        waits = parse_flag(about, "wait", wait)
-        is_hard, marks = parse_flag(about, "hard", hard), parse_bookmarks(about, bookmarks)
-        return walk.invalidate(names, hard=is_hard, bookmarks=marks, wait=waits), waits
+        rounds = walk.invalidate(names, hard=is_hard, bookmarks=parse_bookmarks(about, bookmarks), wait=waits)
+        return self._tag_rounds(rounds, hard=is_hard, waits=waits)
+
+    def _tag_rounds(
+        self, rounds: TagRounds, *, hard: bool, waits: bool
+    ) -> Generator[Sequence[Call[Any]], Sequence[Any], TagInvalidation]:
+        began = monotonic_seconds()
+        entries = yield from rounds
+        if waits:
+            self._events.tags_invalidated(hard=hard, entries=entries, seconds=monotonic_seconds() - began)
+        return TagInvalidation(entries, waits)
 
     def _batch(self, calls: Iterable[AnyCall], options: ReadOptions) -> Batch:
         freshness, timeout_seconds = self._read_requirements("get_many", options)

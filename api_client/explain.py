@@ -88,6 +88,7 @@ class Explanation:
         lead_bound: a refresh is never earlier than this before the soft expiry.
         probability: that a read now triggers a refresh.
         is_invalidated: an invalidation came after the load.
+        tags: what the value depends on.
         last: this process's last decision; None where it has not read the key, or not so close to its soft expiry.
         outcome: of this process's last trigger.
         record: None where the key is idle.
@@ -116,6 +117,7 @@ class Explanation:
     token: int = 0
     generation: int = 0
     stored_bytes: int = 0
+    tags: tuple[str, ...] = ()
     last: LastRead | None = None
     outcome: LastTrigger | None = None
     record: RecordView | None = None
@@ -195,7 +197,15 @@ def _of_entry(key: CacheKey, header: Header, left_ms: int, stored_bytes: int, no
         token=header.token,
         generation=header.generation,
         stored_bytes=stored_bytes,
+        tags=_tags(header),
     )
+
+
+def _tags(header: Header) -> tuple[str, ...]:
+    try:
+        return header.tags
+    except UnreadableEntry:
+        return ()
 
 
 def _probability(header: Header, left_seconds: float) -> float:
@@ -309,6 +319,9 @@ def details_of(explained: Explanation) -> list[tuple[str, str]]:
     details = [("entry", _entry_line(explained))]
     if explained.state is not EntryState.MISS:
         details.append(("decision", _decision_line(explained)))
+    if explained.tags:
+        # One line: a tag is any text.
+        details.append(("tags", ", ".join("".join(filter(str.isprintable, tag)) for tag in explained.tags)))
     if explained.last is not None:
         details.append(("read", _read_line(explained.last)))
     if explained.outcome is not None:

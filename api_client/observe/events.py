@@ -90,6 +90,9 @@ class ReaderEvents:
     def read_failed(self, query: str, *, why: ReadFailure) -> None:
         """Record a read that ended without a value. In a batch, a key that several items request is one read."""
 
+    def tags_invalidated(self, *, hard: bool, entries: int, seconds: float) -> None:
+        """Record an invalidation of tags that this process has finished: how many entries, and its whole time."""
+
 
 class Emitter(Generic[E]):
     """Calls a method of several objects; what one raises is logged, once per method, and otherwise ignored."""
@@ -182,3 +185,7 @@ class CompositeEvents(ReaderEvents):
     def read_failed(self, query: str, *, why: ReadFailure) -> None:
         """Record a read that ended without a value."""
         self._emit(ReaderEvents.read_failed, query, why=why)
+
+    def tags_invalidated(self, *, hard: bool, entries: int, seconds: float) -> None:
+        """Record an invalidation of tags that this process has finished."""
+        self._emit(ReaderEvents.tags_invalidated, hard=hard, entries=entries, seconds=seconds)

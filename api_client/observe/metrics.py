@@ -51,6 +51,7 @@ class Backend(Protocol):
 
 
 AGE_BUCKETS_SECONDS: Final = (0.1, 0.5, 1, 5, 15, 30, 60, 150, 300, 600, 1_800, 3_600, 14_400, 86_400)
+TAG_BUCKETS_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
 def _age(name: str, help_: str) -> Metric:
@@ -91,6 +92,16 @@ READER_METRICS: Final = by_name(
     ),
     Metric(
         "cache_unreadable", "Entries treated as a miss: garbage, version, flags, digest", labels=("query", "reason")
+    ),
+    Metric("cache_tag_invalidations", "Invalidations of tags: soft, hard", labels=("kind",)),
+    Metric("cache_tag_entries_invalidated", "Entries that they made stale, or dropped", labels=("kind",)),
+    Metric(
+        "cache_tag_invalidation_seconds",
+        "What an invalidation of tags took",
+        labels=("kind",),
+        kind=Kind.HISTOGRAM,
+        unit="s",
+        buckets=TAG_BUCKETS_SECONDS,
     ),
     _age("cache_age_at_access_seconds", "Age of the values served, from their read on"),
     _age("cache_ttl_remaining_seconds", "Time to the soft expiry of the values served; 0 past it"),
@@ -166,6 +177,13 @@ class MeteredEvents(ReaderEvents):
         """Count a read that ended without a value."""
         self._count("cache_read_failed", query, why.value)
 
+    def tags_invalidated(self, *, hard: bool, entries: int, seconds: float) -> None:
+        """Count an invalidation of tags, its entries and its time."""
+        kind = "hard" if hard else "soft"
+        self._backend.bind("cache_tag_invalidations", kind)(1)
+        self._backend.bind("cache_tag_entries_invalidated", kind)(entries)
+        self._backend.bind("cache_tag_invalidation_seconds", kind)(seconds)
+
     def _count(self, name: str, query: str, *labels: str) -> None:
         if query not in self._hits:
             self._expect(query)
@@ -175,7 +193,7 @@ class MeteredEvents(ReaderEvents):
         """Expose a query's counters at 0: the value that one has when it is first seen is no increase to Prometheus."""
         bind = self._backend.bind
         for metric in READER_METRICS.values():
-            if len(metric.labels) == 1:
+            if metric.labels == ("query",):
                 bind(metric.name, query)
             for value in metric.expected:
                 bind(metric.name, query, value)

@@ -32,7 +32,7 @@ def _made(metric: Metric, registry: CollectorRegistry | None) -> Counter | Gauge
 
 
 class PrometheusEvents(MeteredEvents):
-    """Counts a reader's events in a registry of prometheus_client; all metrics are labelled by ``query``.
+    """Counts a reader's events in a registry of prometheus_client, by ``query``; invalidations of tags by ``kind``.
 
     One object serves all clients of a process. Under a forking server (gunicorn) prometheus_client's multiprocess
     mode works as it is: PROMETHEUS_MULTIPROC_DIR names a folder, and the process that serves the metrics uses its

@@ -16,7 +16,7 @@ from api_client.explain import duration
 from refresher.cli.output import as_json, compact, counted, details_grid, plain, table_of, wide_console
 from refresher.ops.broker import WorkerSeen
 from refresher.ops.http import LOOPBACK
-from refresher.ops.scan import DEFAULT_MAX_KEYS, KeysSeen, QueryKeys
+from refresher.ops.scan import DEFAULT_MAX_KEYS, KeysSeen, QueryKeys, TagsSeen
 from refresher.ops.status import WORKERS_TTL_SECONDS, DeadSeen, Status, StatusPoller
 from refresher.web.api import StatusApi
 from refresher.web.history import History
@@ -171,6 +171,8 @@ def _lines(seen: Status) -> Iterator[tuple[str, str, bool]]:
         yield "cache", f"can't be scanned: {keys.problem}", True
     else:
         yield "cache", _of_cache(keys), False
+        if keys.tags is not None and (keys.tags.indexes or keys.tags.pending):
+            yield "tags", _of_tags(keys.tags), False
     if queues is None:
         yield "queues", seen.problems["queues"], True
     else:
@@ -191,6 +193,11 @@ def _lines(seen: Status) -> Iterator[tuple[str, str, bool]]:
 
 def _of_worker(one: WorkerSeen) -> str:
     return f"{one.name} ({one.pool} × {one.processes}, {sum(one.taken.values())} taken, up {duration(one.uptime)})"
+
+
+def _of_tags(tags: TagsSeen) -> str:
+    sizes = f"{counted(tags.indexes, 'tag')} seen, {tags.members:,} members, at most {tags.largest:,} in one"
+    return f"{sizes}; {counted(tags.pending, 'invalidation')} pending"
 
 
 def _of_cache(keys: KeysSeen) -> str:

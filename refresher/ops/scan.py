@@ -19,9 +19,16 @@ from redis.exceptions import NoPermissionError, RedisError, ResponseError
 from api_client.errors import InvalidQuery
 from api_client.explain import left_seconds
 from api_client.protocol.entry import MAGIC, Header, UnreadableEntry, decode_header
-from api_client.protocol.keys import DIGEST_BYTES, CacheKey, entry_prefix, key_of_digest
+from api_client.protocol.keys import (
+    DIGEST_BYTES,
+    CacheKey,
+    entry_prefix,
+    key_of_digest,
+    pending_tags_key,
+    tag_index_key,
+)
 from api_client.protocol.lease import RecordState
-from api_client.transport.redis_py import nodes_of, reason
+from api_client.transport.redis_py import node_of, nodes_of, reason
 
 _ANY: Final = key_of_digest("n", "q", 1, bytes(DIGEST_BYTES))
 _HEX_DIGITS: Final = 2 * DIGEST_BYTES
@@ -34,6 +41,7 @@ class KeyNames:
         self.namespace: str = namespace
         self.pattern: str = f"{namespace}:*"
         self._entry_prefix = entry_prefix(namespace)
+        self._index_prefix = tag_index_key(namespace, "").partition("{")[0]
         self._record_prefix = namespace + _ANY.record.partition("{")[0].removeprefix("n")
 
     def query_of_entry(self, name: str) -> str | None:
@@ -45,6 +53,10 @@ class KeyNames:
     def is_record(self, name: str) -> bool:
         """Return whether a name is a lease record's."""
         return name.startswith(self._record_prefix)
+
+    def is_tag_index(self, name: str) -> bool:
+        """Return whether a name is that of a tag's index."""
+        return name.startswith(self._index_prefix)
 
     def key(self, name: str) -> CacheKey | None:
         """Return the key of an entry's, a record's or a channel's name; None: not one of this namespace."""
@@ -70,6 +82,10 @@ MAX_RECORDS: Final = 2_000
 MAX_COUNTED: Final = 2_000
 """Keys whose count of accesses is read."""
 MAX_SHOWN: Final = 10
+MAX_INDEXES: Final = 200
+"""Tags whose members are counted."""
+OVERDUE_SECONDS: Final = 30.0
+MAX_OVERDUE: Final = 1_000
 _FIELDS: Final = ("state", "since", "until", "by", "claimed_at", "failures")
 _UNDER_WAY: Final = frozenset({RecordState.QUEUED, RecordState.RUNNING, RecordState.RETRYING})
 _NO_COUNTS: Final = "Redis counts accesses under a maxmemory-policy of LFU alone, such as allkeys-lfu"
@@ -120,11 +136,27 @@ class HotKey:
 
 
 @dataclass(slots=True)
+class TagsSeen:
+    """Tags whose indexes a scan found: how many, their members, and those of the largest.
+
+    ``pending`` are the invalidations of any tags that are not finished; of them ``overdue`` those that no worker has
+    taken over in time.
+    """
+
+    indexes: int = 0
+    members: int = 0
+    largest: int = 0
+    pending: int = 0
+    overdue: int = 0
+
+
+@dataclass(slots=True)
 class KeysSeen:
     """The result of a scan. ``is_sample``: not all of the ``keys_of_server`` were scanned.
 
-    ``problem`` and ``hottest_problem`` are the reasons why a part is missing. ``is_counted``: Redis has counted the
-    reading of headers as accesses. ``unreadable`` counts the headers that no reader can read, by reason.
+    ``tags`` is None where this user may not see them. ``problem`` and ``hottest_problem`` are the reasons why another
+    part is missing. ``is_counted``: Redis has counted the reading of headers as accesses. ``unreadable`` counts the
+    headers that no reader can read, by reason.
     """
 
     is_sample: bool = False
@@ -132,6 +164,7 @@ class KeysSeen:
     queries: dict[str, QueryKeys] = field(default_factory=dict)
     runs: list[Run] = field(default_factory=list)
     hottest: list[HotKey] = field(default_factory=list)
+    tags: TagsSeen | None = None
     is_counted: bool = False
     unreadable: dict[str, int] = field(default_factory=dict)
     problem: str = ""
@@ -152,6 +185,7 @@ def scan_keys(client: redis.Redis, namespace: str, *, max_keys: int = DEFAULT_MA
     nodes = nodes_of(client)
     deadline = time.monotonic() + SCAN_SECONDS
     leads: defaultdict[str, list[float]] = defaultdict(list)
+    indexes: list[str] = []
     counts = [_keys_of(node) for node in nodes]
     seen.keys_of_server = None if None in counts else sum(filter(None, counts))
     for node in nodes:
@@ -164,8 +198,10 @@ def scan_keys(client: redis.Redis, namespace: str, *, max_keys: int = DEFAULT_MA
         _rank(node, entries, names, seen)
         _read_headers(node, _sampled(entries, names), seen, leads)
         _read_records(node, [name for name in found if names.is_record(name)][:MAX_RECORDS], names, seen)
+        indexes += filter(names.is_tag_index, found)
     for query, values in leads.items():
         seen.of(query).lead = median(values)
+    seen.tags = _tags(client, namespace, indexes[:MAX_INDEXES])
     seen.runs = sorted(seen.runs, key=lambda run: -run.lasts)[:MAX_SHOWN]
     seen.hottest = sorted(seen.hottest, key=lambda hot: -hot.accesses)[:MAX_SHOWN]
     return seen
@@ -280,6 +316,18 @@ def _count_record(key: CacheKey, fields: Sequence[str], now_us: int, seen: KeysS
         seen.runs.append(Run(key.query, key.short, by, seconds))
     elif state == RecordState.COOLING:
         row.quarantined += _number(failures) > 1
+
+
+def _tags(client: redis.Redis, namespace: str, indexes: Sequence[str]) -> TagsSeen | None:
+    try:
+        sizes = [int(client.zcard(name)) for name in indexes]
+        pending = pending_tags_key(namespace)
+        seconds, microseconds = node_of(client, pending).time()
+        late_us = int((seconds - OVERDUE_SECONDS) * 1e6) + microseconds
+        overdue = client.zrangebyscore(pending, "-inf", late_us, 0, MAX_OVERDUE)
+        return TagsSeen(len(sizes), sum(sizes), max(sizes, default=0), int(client.zcard(pending)), len(overdue))
+    except ResponseError:  # the permission is missing, or something else lies there
+        return None
 
 
 def _number(text: str) -> int:

@@ -63,6 +63,7 @@ DEAD_LETTERS: Final = _gauge("xfetch_dead_letters", "Dead letters that are kept"
 QUARANTINED: Final = _gauge(
     "xfetch_quarantined_keys", "Keys of which several refreshes in a row were abandoned", "query"
 )
+PENDING_TAGS: Final = _gauge("refresher_tag_invalidations_pending", "Invalidations of tags that are not finished yet")
 TTL: Final = _gauge("xfetch_query_ttl_seconds", "Soft expiry of the query's values after their load", "query", unit="s")
 GRACE: Final = _gauge("xfetch_query_grace_seconds", "For how long they may be served after it", "query", unit="s")
 
@@ -132,11 +133,13 @@ class WorkerGauges:
     Args:
         waiting: how many refreshes wait in the broker.
         letters: the dead letters that are kept.
+        pending_tags: how many invalidations of tags are not finished.
         queries: what the worker can load.
     """
 
     waiting: Callable[[], int]
     letters: Callable[[], Iterable[DeadLetter]]
+    pending_tags: Callable[[], int]
     queries: Registry
 
     def queue(self) -> Values:
@@ -147,6 +150,10 @@ class WorkerGauges:
         """Return the dead letters."""
         kept, quarantined = letters_by_query(self.letters(), (query.name for query in self.queries))
         return {DEAD_LETTERS: _by_query(kept), QUARANTINED: _by_query(quarantined)}
+
+    def tags(self) -> Values:
+        """Return how many invalidations of tags are not finished."""
+        return {PENDING_TAGS: {(): self.pending_tags()}}
 
     def times(self) -> Values:
         """Return the lifetimes that the queries give their values."""

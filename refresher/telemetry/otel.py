@@ -18,6 +18,7 @@ from refresher.flow.events import WorkerSpans
 from refresher.telemetry.metrics import (
     DEAD_LETTERS,
     GRACE,
+    PENDING_TAGS,
     QUARANTINED,
     QUEUE_SIZE,
     TTL,
@@ -56,6 +57,7 @@ def observe_gauges(gauges: WorkerGauges, meter: Meter) -> None:
     for look, found in (
         (gauges.queue, (QUEUE_SIZE,)),
         (gauges.dead, (DEAD_LETTERS, QUARANTINED)),
+        (gauges.tags, (PENDING_TAGS,)),
         (gauges.times, (TTL, GRACE)),
     ):
         for metric in found:

@@ -65,7 +65,13 @@ class GaugeCollector:
             return {READY: {(part,): float(problem is None) for part, problem in problems.items()}}
 
         gauges = self.gauges
-        for part, look in (("", readiness), ("broker", gauges.queue), ("cache", gauges.dead), ("", gauges.times)):
+        for part, look in (
+            ("", readiness),
+            ("broker", gauges.queue),
+            ("cache", gauges.dead),
+            ("cache", gauges.tags),
+            ("", gauges.times),
+        ):
             if problems.get(part):
                 continue
             for metric, values in look_up(look).items():

@@ -15,6 +15,7 @@ from celery import Celery
 
 from api_client.config.broker import connection_settings, consumer_settings, queues
 from api_client.errors import ConfigurationError
+from api_client.protocol.keys import pending_tags_key
 from api_client.transport.redis_py import connect
 from api_client.trigger.broker import CeleryBroker
 from api_client.trigger.private_app import PrivateApp
@@ -116,7 +117,7 @@ def _add(app: Celery, settings: WorkerSettings, events: WorkerEvents | None) -> 
     letters = functools.partial(_letters, settings)
 
     def gauges() -> WorkerGauges:
-        return WorkerGauges(broker().waiting, letters, registry)
+        return WorkerGauges(broker().waiting, letters, functools.partial(_pending_tags, settings), registry)
 
     metrics = MetricsServer(settings, GaugeCollector(health.ready, gauges()))
     telemetry = Telemetry(settings, gauges)
@@ -159,6 +160,11 @@ def _letters(settings: WorkerSettings) -> list[DeadLetter]:
     client = connect(settings.redis_url, timeout_seconds=SCRAPE_SECONDS)
     with closing(client):
         return DeadLetters(client, settings.namespace).newest()
+
+
+def _pending_tags(settings: WorkerSettings) -> int:
+    with closing(connect(settings.redis_url, timeout_seconds=SCRAPE_SECONDS)) as client:
+        return client.zcard(pending_tags_key(settings.namespace))
 
 
 def task_options(settings: WorkerSettings) -> dict[str, Any]:

@@ -68,7 +68,7 @@ def test_what_is_well_is_said_line_by_line(office: Office) -> None:
     office.system.cache.config_set("maxmemory", "100mb")
     assert office.levels() == {
         "rights": "ok", "cache": "ok", "eviction": "warning", "clock": "ok", "notifications": "ok", "lease steps": "ok",
-        "readers": "warning", "entries": "ok", "refreshes": "ok", "dead letters": "ok", "broker": "ok",
+        "readers": "warning", "entries": "ok", "refreshes": "ok", "tags": "ok", "dead letters": "ok", "broker": "ok",
         "broker's memory": "warning", "workers": "ok", "queries": "ok", "graph": "ok",
     }  # fmt: skip
     done = office.run()
@@ -95,7 +95,9 @@ def test_as_a_reader_it_leaves_out_what_readers_have_nothing_to_do_with(office: 
     assert problems == ["workers"]
     checks = {one["check"] for one in told["findings"]}
     assert {"rights", "cache", "lease steps", "broker"} <= checks
-    assert checks.isdisjoint({"readers", "entries", "refreshes", "dead letters", "queries", "graph", "worker here"})
+    assert checks.isdisjoint(
+        {"readers", "entries", "refreshes", "tags", "dead letters", "queries", "graph", "worker here"}
+    )
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,10 @@ import redis
 from typer.testing import CliRunner
 
 from api_client import AsyncCacheClient, CacheClient, ReaderEvents, ReaderSettings, __version__
-from api_client.protocol import lease
+from api_client.protocol import lease, tags
 from api_client.protocol.entry import MAGIC
-from api_client.protocol.keys import make_key
+from api_client.protocol.keys import make_key, pending_tags_key
+from api_client.transport.scripts import LeaseStore
 from refresher.cli.commands import app
 from refresher.embedded import RedisServer, free_port
 from refresher.ops.doctor import keys as doctor_keys
@@ -223,3 +224,39 @@ def test_what_is_no_url_of_flower_is_wrong_usage(url: str) -> None:
 def test_each_check_has_a_row_in_the_documentation() -> None:
     page = (ROOT / "docs" / "reference" / "checks.md").read_text(encoding="utf-8")
     assert {check.name for check in CHECKS} == set(re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE))
+
+
+@pytest.mark.parametrize(
+    ("policy", "pending", "members", "level", "words"),
+    [
+        ("volatile-lru", 0, 0, Level.OK, "none in use"),
+        ("allkeys-lru", 0, 0, Level.OK, "none in use"),
+        ("volatile-lru", 2e15, 3, Level.OK, "1 seen, the largest has 3 members; pending invalidations: 1"),
+        ("allkeys-lru", 0, 3, Level.WARNING, "allkeys-lru may evict what is known of a tag"),
+        ("volatile-lru", 1, 3, Level.WARNING, "invalidations of tags that are pending for long: 1"),
+        ("volatile-lru", 0, 5, Level.WARNING, "the largest has 5 members: an invalidation takes Redis about"),
+    ],
+)
+def test_what_invalidations_of_tags_rely_on(
+    own_redis: RedisServer, cache: redis.Redis, monkeypatch: pytest.MonkeyPatch,
+    policy: str, pending: float, members: int, level: Level, words: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(doctor_keys, "LARGE_TAG", 4)
+    cache.config_set("maxmemory", "100mb")
+    cache.config_set("maxmemory-policy", policy)
+    store = LeaseStore(cache)
+    for number in range(members):
+        store.run(tags.register(make_key("cache", "q", {"n": number}, 1), "people", lives_seconds=60))
+    if pending:
+        cache.zadd(pending_tags_key("cache"), {"{}": pending})
+    found = run_check("tags", redis_url=own_redis.url(0))
+    assert (found.level, bool(found.remedy)) == (level, level is not Level.OK)
+    assert words in found.message
+
+
+def test_tags_that_this_user_may_not_see_are_a_warning(own_redis: RedisServer, cache: redis.Redis) -> None:
+    cache.execute_command("ACL", "SETUSER", "some", "reset", "on", ">x", "%RW~cache:e1:*", "&*", "+@all")
+    found = run_check("tags", redis_url=f"redis://some:x@{own_redis.host}:{own_redis.port}/0")
+    assert (found.level, found.message) == (
+        Level.WARNING, "skipped: this user of CACHE_REDIS_URL may not see them",
+    )  # fmt: skip

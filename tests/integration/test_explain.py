@@ -10,7 +10,7 @@ import redis
 
 from api_client import ReaderSettings, RefreshState
 from api_client.explain import LastRead
-from api_client.protocol.entry import Smoothed
+from api_client.protocol.entry import Smoothed, encode_tags
 from api_client.protocol.lease import RecordState
 from api_client.protocol.model import EntryState
 from api_client.transport.scripts import LeaseStore
@@ -146,3 +146,14 @@ def test_garbage_is_explained_as_unreadable(reader: AnyReader, control: redis.Re
     control.set(key.record, "no hash")
     said = reader.explain("q", PARAMS)
     assert (said.state, said.unreadable, said.record) == (EntryState.MISS, "garbage", None)
+
+
+def test_the_tags_of_a_value_are_shown_on_one_line(reader: AnyReader, control: redis.Redis) -> None:
+    world = plant(reader, control, 600.0)
+    assert "tags" not in str(reader.explain("q", PARAMS))
+    world.plant(world.now_us(), encoded_tags=encode_tags(("person:42", "two\nlines")))
+    said = reader.explain("q", PARAMS)
+    assert said.tags == ("person:42", "two\nlines")
+    assert "  tags     person:42, twolines\n" in str(said)
+    world.plant(world.now_us(), encoded_tags=b"\xc1")
+    assert reader.explain("q", PARAMS).tags == ()

@@ -15,7 +15,8 @@ import pytest
 import redis
 from typer.testing import CliRunner, Result
 
-from api_client.protocol.keys import make_key
+from api_client.protocol import tags
+from api_client.protocol.keys import make_key, pending_tags_key
 from api_client.protocol.messages import RefreshItem
 from api_client.transport.scripts import LeaseStore
 from api_client.trigger.broker import CeleryBroker
@@ -69,6 +70,29 @@ def no_worker_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
 def place(clean_redis: RedisServer) -> Iterator[Place]:
     with redis.Redis.from_url(clean_redis.url(0)) as client:
         yield Place(clean_redis, client)
+
+
+def test_tags_and_their_pending_invalidations_are_counted(place: Place) -> None:
+    assert "tags" not in place.run().output
+    assert place.told()["keys"]["tags"] == {"indexes": 0, "members": 0, "largest": 0, "pending": 0, "overdue": 0}
+    store = LeaseStore(place.client)
+    for number in range(3):
+        store.run(tags.register(make_key("cache", "q", {"n": number}, 1), "people", lives_seconds=60))
+    store.run(tags.register(make_key("cache", "q", None, 1), "places", lives_seconds=60))
+    store.run(tags.keep("cache", b"now", lease_seconds=10))
+    assert place.told()["keys"]["tags"] == {"indexes": 2, "members": 4, "largest": 3, "pending": 1, "overdue": 0}
+    assert "2 tags seen, 4 members, at most 3 in one; 1 invalidation pending" in place.run().output
+    place.client.zadd(pending_tags_key("cache"), {"long ago": 1})
+    assert place.told()["keys"]["tags"]["overdue"] == 1
+
+
+def test_of_tags_that_this_user_may_not_see_nothing_is_said(place: Place) -> None:
+    place.client.execute_command("ACL", "SETUSER", "some", "reset", "on", ">x", "%RW~cache:e1:*", "&*", "+@all")
+    try:
+        url = f"redis://some:x@{place.server.host}:{place.server.port}/0"
+        assert place.told(CACHE_REDIS_URL=url, exit_code=1)["keys"]["tags"] is None
+    finally:
+        place.client.execute_command("ACL", "DELUSER", "some")
 
 
 def test_keys_and_refreshes_are_counted_by_query(place: Place) -> None:

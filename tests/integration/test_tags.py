@@ -28,6 +28,7 @@ from refresher.worker import tag_upkeep
 from refresher.worker.redis_link import RetryingLink
 from refresher.worker.tag_upkeep import TagUpkeep
 from tests.support.any_reader import KINDS
+from tests.support.event_recorder import EventRecorder
 
 
 @pytest.fixture
@@ -166,3 +167,14 @@ def test_upkeep_sweeps_what_may_be_forgotten_of_all_tags(monkeypatch: pytest.Mon
             upkeep(link)
         assert sorted(client.scan_iter()) == [b"here:t1:{live}", b"there:t1:{x}"]
         link.close()
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_each_invalidation_is_recorded_once_it_is_finished(redis_server: RedisServer, kind: str) -> None:
+    events = EventRecorder()
+    settings = ReaderSettings(redis_url=redis_server.url(), broker_url="redis://127.0.0.1:1/1", namespace="recorded")
+    with closing(KINDS[kind](settings, events)) as client:
+        client.invalidate_tags(["x"], wait=False)
+        client.invalidate_tags(["x"], hard=True)
+        client.invalidate_tags(["x", "y"])
+    assert events.recorded == [("tags invalidated", "hard", "0"), ("tags invalidated", "soft", "0")]

@@ -59,5 +59,8 @@ class EventRecorder(ReaderEvents):
     def unavailable(self, query: str) -> None:
         self._record("unavailable")
 
+    def tags_invalidated(self, *, hard: bool, entries: int, seconds: float) -> None:
+        self._record("tags invalidated", "hard" if hard else "soft", str(entries))
+
     def read_failed(self, query: str, *, why: ReadFailure) -> None:
         self._record("read failed", why.value)

@@ -20,6 +20,9 @@ MIN_SILENCE_SECONDS: Final = 10
 """Shorter silences of all readers are not reported."""
 LONG_RUN_SHARE: Final = 0.5
 """Share of the budget of an attempt."""
+LARGE_TAG: Final = 500_000
+"""Members; more in one tag are reported."""
+INVALIDATE_SECONDS: Final = 20e-6
 _REMEDIES: Final = {
     "unknown_query": "a worker lacks the query: the same REFRESHER_QUERIES and release for all; then",
     "loader_error": "the query's own code fails, the worker's log says how: fix it, restart the workers; then",
@@ -116,3 +119,31 @@ def dead_letters(deployment: Deployment) -> Finding:
         f"open: {counts}; {quarantined} of them in quarantine",
         f"{_REMEDIES.get(kinds.most_common(1)[0][0], '')} refresher dead list".strip(),
     )
+
+
+def tags(deployment: Deployment) -> Finding:
+    """Check what invalidations of tags rely on: the eviction policy, workers that finish them, small indexes."""
+    if deployment.keys.problem:
+        return warning(f"skipped: {deployment.keys.problem}", AS_OPERATOR)
+    seen, policy = deployment.keys.tags, str(deployment.info.get("maxmemory_policy", ""))
+    if seen is None:
+        return warning("skipped: this user of CACHE_REDIS_URL may not see them", AS_OPERATOR)
+    if seen.overdue:
+        return warning(
+            f"invalidations of tags that are pending for long: {seen.overdue}",
+            "workers finish them: start one of this release, or see in its log why it can't",
+        )
+    if not seen.indexes:
+        return ok("none in use")
+    if policy.startswith("allkeys-") and int(deployment.info.get("maxmemory", 0)):
+        return warning(
+            f"{policy} may evict what is known of a tag; its invalidations then miss entries",
+            "CONFIG SET maxmemory-policy volatile-lru, which spares it",
+        )
+    sizes = f"{seen.indexes} seen, the largest has {seen.largest:,} members"
+    if seen.largest > LARGE_TAG:
+        return warning(
+            f"{sizes}: an invalidation takes Redis about {duration(seen.largest * INVALIDATE_SECONDS)}",
+            "use finer tags, or a new version= to drop all values of a query",
+        )
+    return ok(f"{sizes}; pending invalidations: {seen.pending}")

@@ -62,6 +62,7 @@ CHECKS: Final = (
     Check("readers", Needs.CACHE, keys.readers, is_readers=False),
     Check("entries", Needs.CACHE, keys.entries, is_readers=False),
     Check("refreshes", Needs.CACHE, keys.refreshes, is_readers=False),
+    Check("tags", Needs.CACHE, keys.tags, is_readers=False),
     Check("dead letters", Needs.CACHE, keys.dead_letters, is_readers=False),
     Check("broker's keys", Needs.BROKER, broker.replaced_keys, needs_operator=True),
     Check("broker", Needs.BROKER, broker.lengths, connects=True),

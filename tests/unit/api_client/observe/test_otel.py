@@ -29,6 +29,7 @@ EMITTING: dict[str, Callable[[ReaderEvents], None]] = {
     "trigger_failed": lambda e: e.trigger_failed("q", why="OSError"),
     "read_failed": lambda e: e.read_failed("q", why=ReadFailure.UNKNOWN_QUERY),
     "unreadable_entry": lambda e: e.unreadable_entry("q", reason="digest"),
+    "tags_invalidated": lambda e: e.tags_invalidated(hard=False, entries=3, seconds=0.02),
     "hit": lambda e: e.hit("q", age_seconds=7.5, ttl_remaining_seconds=-2.0, triggered=True),
 }
 
