@@ -12,8 +12,10 @@ from api_client.explain import Explanation, details_of, reason_of
 from api_client.protocol.model import EntryState
 from refresher.cli.arguments import ParamList, QueryName, Version, key_of, opened_cache
 from refresher.cli.output import as_json, details_grid
+from refresher.cli.permissions import permissions_named
 from refresher.ops.broker import Queues, queue_lengths
 from refresher.ops.inspect import explain_keys
+from refresher.ops.permissions import Permissions
 
 NAME_COLUMNS: Final = 10
 
@@ -35,7 +37,8 @@ def explain(
     """
     settings = ReaderSettings.from_env()
     key = key_of(settings, query, params, version)
-    with opened_cache(settings.redis_url) as client:
+    named = permissions_named(settings, Permissions.missing_for_readers, "reader")
+    with named, opened_cache(settings.redis_url) as client:
         (explained,) = explain_keys(client, [key])
     if queues := _queues(settings):
         explained = replace(explained, queue_length=queues.refresh, miss_queue_length=queues.miss)

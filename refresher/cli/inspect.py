@@ -14,7 +14,9 @@ from api_client.explain import duration
 from api_client.protocol.keys import CacheKey, check_query_name
 from refresher.cli.arguments import ParamList, Version, key_of, opened_cache
 from refresher.cli.output import as_json, plain, time_of
+from refresher.cli.permissions import permissions_named
 from refresher.ops.inspect import MIN_DIGEST, Inspection, find_by_digest, inspect_key
+from refresher.ops.permissions import Permissions
 from refresher.ops.scan import KeyNames
 
 NAME_COLUMNS: Final = 17
@@ -41,7 +43,8 @@ def inspect(
     Exits with 1 when Redis has nothing of the key.
     """
     settings = ReaderSettings.from_env()
-    with opened_cache(settings.redis_url) as client:
+    named = permissions_named(settings, Permissions.missing_for_dead_letters, "operator")
+    with named, opened_cache(settings.redis_url) as client:
         key = _named(settings.namespace, name) if ":" in name else None
         if key is None and params and len(params) == 1 and _DIGITS.fullmatch(params[0]):
             key = _found(client, settings.namespace, name, version, params[0])

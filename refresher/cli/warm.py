@@ -19,6 +19,8 @@ from api_client.protocol.model import Entry, EntryState
 from refresher.cli.arguments import ParamList, QueryName, Version, duration_of, key_of
 from refresher.cli.output import as_json, plain
 from refresher.cli.output import counted as number_of
+from refresher.cli.permissions import permissions_named
+from refresher.ops.permissions import Permissions, is_forbidden
 
 MAX_FAILURES_SHOWN: Final = 10
 
@@ -53,12 +55,14 @@ def warm(
         keys = list(_params_in(file, settings, query, version))
     counted: Counter[str] = Counter()
     failed: list[Failure] = []
-    with CacheClient(settings) as client:
+    with permissions_named(settings, Permissions.missing_for_readers, "reader"), CacheClient(settings) as client:
         for part in _shown([keys[at : at + at_once] for at in range(0, len(keys), at_once)], hidden=as_json_):
             answers = client.get_many([(query, one) for one in part], version=version, timeout=timeout_seconds)
             for one, answer in zip(part, answers, strict=True):
                 if isinstance(answer, Entry):
                     counted["loaded" if answer.state is EntryState.MISS else "there"] += 1
+                elif is_forbidden(answer.__cause__):
+                    raise answer  # every key would meet that
                 else:
                     failed.append((one, answer))
     _print_result(query, len(keys), counted, failed, json_wanted=as_json_)

@@ -30,6 +30,7 @@ from api_client.protocol.model import RefreshState
 from api_client.transport.scripts import LeaseStore
 from refresher.flow.dead_letters import DeadLetter, DeadLetters
 from refresher.ops.inspect import explain_keys
+from refresher.ops.permissions import is_forbidden
 
 FIRST_PAUSE_SECONDS: Final = 0.05
 MAX_PAUSE_SECONDS: Final = 0.5
@@ -128,6 +129,9 @@ class DeadKeys:
         """Refresh keys now, also those that back off, and wait for the results, at most ``wait_seconds``.
 
         The letters of those that are refreshed are dropped. All others stay.
+
+        Raises:
+            CacheUnavailable, TriggerFailed: for want of a permission, which every key would meet.
         """
         results = [self._trigger(dead, client) for dead in chosen]
         deadline, pause_seconds = monotonic() + wait_seconds, FIRST_PAUSE_SECONDS
@@ -147,6 +151,8 @@ class DeadKeys:
         try:
             state = client.refresh(letter.query, letter.params, version=letter.version)
         except CacheError as error:
+            if is_forbidden(error.__cause__):
+                raise
             return RetryResult(dead, RetryOutcome.REQUEST_FAILED, str(error))
         return RetryResult(dead, RetryOutcome.PENDING, "one is under way" if state is RefreshState.SUPPRESSED else "")
 

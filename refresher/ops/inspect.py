@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import redis
+from redis.exceptions import NoPermissionError
 
 from api_client.errors import InvalidQuery
 from api_client.explain import GONE, Explanation, explain_reads, explanation
@@ -56,7 +57,7 @@ def inspect_key(client: redis.Redis, namespace: str, key: CacheKey) -> Inspectio
         pipeline.pttl(key.entry)
         pipeline.hgetall(key.record)
         pipeline.pttl(key.record)
-        now, head, size, entry_ms, record, record_ms = pipeline.execute(raise_on_error=False)
+        now, head, size, entry_ms, record, record_ms = _unrefused(pipeline.execute(raise_on_error=False))
     for reply in (now, entry_ms, record_ms):
         if isinstance(reply, Exception):
             raise reply
@@ -89,9 +90,21 @@ def explain_keys(client: redis.Redis, keys: Sequence[CacheKey]) -> list[Explanat
             for key in some:
                 for command in explain_reads(key):
                     pipeline.execute_command(*command)  # type: ignore[no-untyped-call] # as redis-py declares it
-            replies = iter(pipeline.execute(raise_on_error=False))
+            replies = iter(_unrefused(pipeline.execute(raise_on_error=False)))
         explained |= {key: explanation(key, [next(replies) for _ in explain_reads(key)]) for key in some}
     return [explained[key] for key in keys]
+
+
+def _unrefused(replies: list[Any]) -> list[Any]:
+    """Return replies, of which some may be errors (a key of another type): but not for want of a permission.
+
+    Raises:
+        NoPermissionError: what the user may not look at would be shown as if it were not there.
+    """
+    for reply in replies:
+        if isinstance(reply, NoPermissionError):
+            raise reply
+    return replies
 
 
 def find_by_digest(client: redis.Redis, namespace: str, query: str, version: int, digits: str) -> CacheKey | None:

@@ -45,6 +45,14 @@ def is_forbidden(error: BaseException | None) -> bool:
     return isinstance(error, NoPermissionError | AccessRefused)
 
 
+def refused_part(refusal: str) -> str:
+    """Return what Redis refused by this text: "command", "key" or "channel". From 7.2 on the text names the user."""
+    what = refusal.partition(" permissions to ")[2]
+    if what.startswith("run "):
+        return "command"
+    return "channel" if "channel" in what else "key"
+
+
 class Permissions:
     """What a user lacks on the cache, in the words of an ACL file: of a key or a channel where the command is allowed.
 
@@ -158,9 +166,10 @@ class Permissions:
     def _name(self, command: Command, refusal: str) -> str:
         key: CacheKey = self._key
         entries, records = (f"{name.partition('{')[0]}*" for name in (key.entry, key.record))
-        if "channel" in refusal:
+        part = refused_part(refusal)
+        if part == "channel":
             return f"&{key.channel.partition('{')[0]}*"
-        if "key" not in refusal:
+        if part == "command":
             # The invalidator may write nothing else by these.
             if command[0] == "SET":
                 return f"(+set %RW~{command[1]})"

@@ -40,6 +40,7 @@ def error_of(users: Users, *command: str, on_the_cache: str, on_the_broker: str 
         ),
         (DEAD, "reader", "+zrevrange +zrangebyscore +zrem", "operator"),
         (DEAD, "invalidator", "+zrevrange %RW~cache:dead1", "operator"),
+        (("inspect", "q"), "reader", "+zrevrange +zrangebyscore +zrem", "operator"),
     ],
 )
 def test_what_a_user_of_the_cache_lacks_is_named_and_who_has_it(
@@ -56,6 +57,8 @@ def test_what_a_user_of_the_cache_lacks_is_named_and_who_has_it(
     ("command", "taken", "missing"),
     [
         (REFRESH, ["-hmget"], "+hmget"),
+        (("explain", "q"), ["-hgetall"], "+hgetall"),
+        (("warm", "q"), ["-get"], "+get"),
         (DEAD, ["resetkeys", "~cache:e1:*", "~cache:l1:*"], "%RW~cache:dead1"),
         (INVALIDATE, ["resetkeys", "~cache:l1:*", "~cache:v1:*"], "%RW~cache:e1:*"),
     ],
