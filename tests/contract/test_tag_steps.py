@@ -188,6 +188,8 @@ def test_a_walk_is_left_and_taken_up_where_it_was(world: World, tag: str) -> Non
     assert page(world, tag, None) == members[:2]
     assert page(world, tag, None) == members[:2], "its first page was not done"
     assert page(world, tag, 3) == members[2:]
+    other = world.store.run(tags.page(NAMESPACE, tag, number=8, cursor=None, limit=2))
+    assert [member for member, _ in other] == members[:2], "another invalidation begins at the beginning"
     assert page(world, tag, None) == members[2:], "what was before the cursor is done"
     assert page(world, tag, 4) == members[3:], "the last page: who takes it up after this begins anew"
     assert page(world, tag, None) == members[:2]
@@ -240,7 +242,7 @@ def test_garbage_in_an_index_or_among_the_pending_is_passed_by(world: World, tag
 
 def test_a_pending_invalidation_is_taken_over_when_its_time_has_passed(clocked_world: ClockedWorld) -> None:
     run = clocked_world.store.run
-    run(tags.keep(NAMESPACE, b"one", lease_seconds=PENDING_SECONDS))
+    assert run(tags.keep(NAMESPACE, b"one", lease_seconds=PENDING_SECONDS)) == 1
     assert run(tags.take(NAMESPACE)) == b""
     clocked_world.pass_time(PENDING_SECONDS - 1)
     run(tags.keep(NAMESPACE, b"one", lease_seconds=PENDING_SECONDS, renew=True))
@@ -248,6 +250,8 @@ def test_a_pending_invalidation_is_taken_over_when_its_time_has_passed(clocked_w
     assert run(tags.take(NAMESPACE)) == b"", "it was renewed"
     clocked_world.pass_time(1)
     assert run(tags.take(NAMESPACE)) == b"one"
+    until_us = clocked_world.client.zscore(pending_tags_key(NAMESPACE), "one")
+    assert until_us == clocked_world.now_us() + PENDING_SECONDS * 1_000_000
     assert run(tags.take(NAMESPACE)) == b"", "another worker has it"
     run(tags.finish(NAMESPACE, b"one"))
     run(tags.keep(NAMESPACE, b"one", lease_seconds=PENDING_SECONDS, renew=True))

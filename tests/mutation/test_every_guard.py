@@ -62,7 +62,10 @@ EQUIVALENT: Final[dict[tuple[str, str], str]] = {
     ("commit", "record.hard > record.token: > ⟶ >="): UNIQUE,
     ("commit", "record.generation > record.token: > ⟶ >="): UNIQUE,
     ("fail", "record.generation < record.token: < ⟶ <="): UNIQUE,
-    ("register", "true ⟶ false"): "the word has nothing in it that a pattern would read otherwise",
+    ("tag_page", "'at:' .. ARGV[1]: without 'at:' .."): "no other field of the state has a number for its name",
+    ("tag_take", "-inf', text(now), 'LIMIT', 0, 1)[1]: 1 ⟶ 2"): "the first alone is looked at",
+    ("tag_take", "LERATED), '+inf', 'LIMIT', 0, 1)[1]: 1 ⟶ 2"): "the first alone is looked at",
+    ("prelude", "true ⟶ false (no. 3)"): "the word has nothing in it that a pattern would read otherwise",
     ("prelude", "redis.call('PTTL', key) < life_ms: < ⟶ <="): "a life is set to what it is",
     (
         "prelude",
