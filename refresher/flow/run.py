@@ -11,7 +11,7 @@ from msgspec import structs
 from api_client.protocol.entry import Flag, Header, Smoothed, UnreadableEntry, decode_header, encode_tags
 from api_client.protocol.keys import CacheKey
 from api_client.protocol.lease import AcquireReply
-from api_client.protocol.messages import RefreshItem
+from api_client.protocol.messages import RefreshItem, RefreshReason
 from refresher.errors import LoadFailed, message_of
 from refresher.flow import policy
 from refresher.flow.dead_letters import DeadLetter
@@ -80,8 +80,17 @@ class Run:
         return self.lease.now_us + int(self.elapsed_seconds() * 1e6)
 
     def lead_seconds(self) -> float:
-        """Return δ's sample: from the claim until now, the wait in the queue included."""
+        """Return the time from the claim until now, the wait in the queue included."""
         return max(0.0, (self.now_us() - self.lease.claimed_at_us) / 1e6)
+
+    def delta_sample(self) -> float:
+        """Return δ's sample: the lead time of an early or stale refresh; of any other the run alone.
+
+        Early refreshes do not wait where misses do, nor behind all keys of a flush, a warm-up or an invalidation. With
+        that wait in δ, each of those keys would be refreshed at half its TTL for hours, twice as often as needed.
+        """
+        waits_as_early = self.item.reason in {RefreshReason.EARLY, RefreshReason.STALE}
+        return self.lead_seconds() if waits_as_early else self.elapsed_seconds()
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +143,7 @@ def header_of(
     """
     before, now_us = run.before, run.now_us()
     delta, kept = policy.estimate_delta(
-        before.delta if before else None, before.delta_samples if before else (), run.lead_seconds(), query.delta_window
+        before.delta if before else None, before.delta_samples if before else (), run.delta_sample(), query.delta_window
     )
     beta = 0.0
     if policy.early_refresh_is_on(

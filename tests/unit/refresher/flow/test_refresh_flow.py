@@ -251,6 +251,15 @@ def test_what_was_learned_goes_on_from_the_entry_that_was_there(worker: Worker) 
     assert worker.header().run.mean == pytest.approx(0.875 * 2.0 + 0.125 * 0.25)
 
 
+@pytest.mark.parametrize("reason", RefreshReason)
+def test_delta_counts_the_wait_in_the_queue_of_early_and_stale_refreshes_alone(
+    worker: Worker, reason: RefreshReason
+) -> None:
+    worker.refresher.refresh(msgspec.structs.replace(ITEM, reason=reason))
+    waits_as_early = reason in {RefreshReason.EARLY, RefreshReason.STALE}
+    assert worker.header().delta.mean == (2.25 if waits_as_early else 0.25)
+
+
 def test_a_ttl_of_nothing_hands_the_value_over(worker: Worker) -> None:
     query("handed", ttl=0, into=worker.registry)(lambda tx: 1)
     worker.refresher.refresh(RefreshItem(query="handed"))
