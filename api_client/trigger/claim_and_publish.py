@@ -55,6 +55,11 @@ class _Ready:
     is_republish: bool = False
 
 
+def broker_breaker(monotonic: Callable[[], float]) -> Breaker:
+    """Return the breaker of a process's publishing; ``monotonic`` is the clock, in seconds."""
+    return Breaker(threshold=3, first_pause_seconds=1.0, max_pause_seconds=30.0, monotonic=monotonic)
+
+
 class BatchPublisher:
     """Claims and publishes. Not thread-safe, but for `give_back`."""
 
@@ -71,7 +76,7 @@ class BatchPublisher:
     ) -> None:
         self._settings, self._link, self._broker = settings, link, broker
         self._suppressor, self._decisions, self._events, self._monotonic = suppressor, decisions, events, monotonic
-        self._breaker = Breaker(threshold=3, first_pause_seconds=1.0, max_pause_seconds=30.0, monotonic=monotonic)
+        self._breaker = broker_breaker(monotonic)
         self._pressure = Backpressure(settings, broker, self._breaker, monotonic=monotonic)
         self._versions = BatchedVersions(link, settings.namespace, monotonic=monotonic)
         self._held: dict[tuple[str, int, bool], HeldBatch[_Ready]] = {}

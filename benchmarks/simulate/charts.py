@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from benchmarks.reports.charts import Plot, Series
-from benchmarks.reports.results import Table, TableCell
+from benchmarks.reports.results import Figure, Must, Table, TableCell, Target, figure
 from benchmarks.simulate.options import Scenario
 from benchmarks.simulate.outcome import Outcome
+from benchmarks.simulate.recovery import APPLIED_AT, MAX_LENGTHS, TRIGGERS, UP_TO_LOAD, Recovered, recovery
+from benchmarks.simulate.simulation import load_of
 from benchmarks.simulate.state import (
     AGAIN,
     DROPPED,
@@ -34,6 +37,10 @@ def charts_of(scenario: Scenario, outcomes: Mapping[str, Outcome]) -> Sequence[P
         return _outage(outcomes)
     if scenario is Scenario.FLEET:
         return (_fleet(outcomes),)
+    if scenario is Scenario.OVERLOAD:
+        return (_overload(outcomes),)
+    if scenario is Scenario.RECOVERY:
+        return (recovery_plot("recovery", "recovery", recoveries_of(outcomes)),)
     return (_beta(outcomes),) if scenario is Scenario.BETA else ()
 
 
@@ -92,6 +99,82 @@ def _beta(outcomes: Mapping[str, Outcome]) -> Plot:
         "loads more than without early refresh (%)", "reads served stale (%)", tuple(series),
         caption="One line per TTL, one point per β.", y_log=True,
     )  # fmt: skip
+
+
+def _overload(outcomes: Mapping[str, Outcome]) -> Plot:
+    def series(label: str, *, is_fifo: bool) -> Series:
+        of_it = [one for one in outcomes.values() if (one.model.overloaded_after == math.inf) is is_fifo]
+        shares = tuple(100 * settled(one).stale_share for one in of_it)
+        return Series(label, tuple(load_of(one.model) for one in of_it), shares)
+
+    return Plot(
+        "overload-stale-share", "overload: stale share against load",
+        "load (× what the fleet can carry)", "reads served stale (%)",
+        (series("with the window", is_fifo=False), series("first in, first out", is_fifo=True)),
+        caption="In the second half of the run. One point per fleet.", ours=("with the window",),
+    )  # fmt: skip
+
+
+def settled(outcome: Outcome) -> Outcome:
+    """Return the second half of a run."""
+    return outcome.since(outcome.model.seconds // 2)
+
+
+def recoveries_of(outcomes: Mapping[str, Outcome]) -> Sequence[Recovered]:
+    """Return how reads recovered in each run of the scenario."""
+    found = []
+    for name, outcome in outcomes.items():
+        trigger = next(one for one in TRIGGERS if name.endswith(one.name))
+        seen = recovery(outcome.late_shares, APPLIED_AT, APPLIED_AT + trigger.seconds)
+        found.append(Recovered(trigger.name, load_of(outcome.model), trigger.length(outcome.model), seen))
+    return found
+
+
+def recovery_plot(name: str, title: str, recovered: Sequence[Recovered]) -> Plot:
+    """Return the times to recover over the load, one line per trigger, and the bar."""
+    series = [
+        Series(trigger, tuple(100 * one.load for one in of_it), tuple(one.lengths for one in of_it))
+        for trigger in _triggers(recovered)
+        if (of_it := [one for one in recovered if one.trigger == trigger])
+    ]
+    loads = [100 * one.load for one in recovered]
+    bar = Series("the bar", (min(loads), 100 * UP_TO_LOAD), (MAX_LENGTHS, MAX_LENGTHS))
+    return Plot(
+        name, f"{title}: time to recover against load", "load (% of what the fleet can carry)",
+        "time to recover (× the trigger's length)", (*series, bar),
+        caption="From the end of the trigger until stale and waiting reads stay at their share before.",
+    )  # fmt: skip
+
+
+_ROUNDING: Final = 1e-6
+_RECOVERY_COLUMNS: Final = ("trigger", "load_%", "length_s", "before_%", "peak_%", "recovered_s", "x_length")
+
+
+def recovery_table(title: str, recovered: Sequence[Recovered]) -> Table:
+    """Return a line for each trigger and load."""
+    rows = [
+        (
+            one.trigger, 100 * one.load, one.length, 100 * one.seen.before, 100 * one.seen.peak, one.seen.seconds,
+            one.lengths,
+        )
+        for one in recovered
+    ]  # fmt: skip
+    return Table(title, _RECOVERY_COLUMNS, rows)
+
+
+def recovery_figures(recovered: Sequence[Recovered]) -> list[Figure]:
+    """Return for each trigger the longest time to recover, up to the load that counts."""
+    bar = Target(Must.AT_MOST, MAX_LENGTHS)
+    counted = [one for one in recovered if one.load < UP_TO_LOAD + _ROUNDING]
+    longest = [max(one.lengths for one in counted if one.trigger == name) for name in _triggers(counted)]
+    return [
+        figure(f"{name}: time to recover, up to {UP_TO_LOAD:.0%} load", (one,), "× its length", bar)
+        for name, one in zip(_triggers(counted), longest, strict=True)
+    ]
+
+
+def _triggers(recovered: Sequence[Recovered]) -> list[str]:
+    return list(dict.fromkeys(one.trigger for one in recovered))
 
 
 _RUN_COLUMNS: Final = (

@@ -4,8 +4,8 @@
 
     RESTING ── a read triggers ▶ QUEUED ─ a worker takes it ──▶ RUNNING ── commit ──▶ RESTING
        ▲ └─ dropped: too long a queue      │ ▲ └─ 5, 10, 20 s, or 1, 2, 4 s: published again, unless too long a queue
-       │                                   │ └─── the claim ran out: claimed anew
-       └───────────────────────────────────┘     RUNNING ── worker killed ──▶ LOST ── lease ran out ──▶ QUEUED
+       │                                   │ └─── the claim ran out: claimed anew, unless too long a queue
+       └───────────────────────────────────┘     RUNNING ── worker killed ──▶ LOST ── lease ran out ──▶ RESTING
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from typing import Final
 import numpy as np
 
 from api_client.read.wait import REPUBLISH_INTERVAL_SECONDS
-from api_client.trigger.backpressure import LENGTH_CACHED_SECONDS, MAX_CLAIM_TIMES
+from api_client.trigger.backpressure import LENGTH_CACHED_SECONDS
 from api_client.trigger.claim_and_publish import REPUBLISH_SECONDS
 from api_client.trigger.suppression import MAX_SUPPRESSION_SECONDS
+from benchmarks.simulate.backpressure import admits, claim_times, has_room, known_length, poll_while_long
 from benchmarks.simulate.compiled import compiled, compiled_within, first_positive, smoothed
 from benchmarks.simulate.event_queue import NO_KEY, pop, schedule
 from benchmarks.simulate.state import (
@@ -43,33 +44,63 @@ from benchmarks.simulate.state import (
     add,
     count,
     count_reads,
+    read_rate,
     record_lead,
     spread,
 )
-from benchmarks.simulate.worker_pool import MISSES, OTHERS, dispatch, publish
+from benchmarks.simulate.worker_pool import MISSES, OTHERS, dispatch, occupy_worker, publish
 
 # What is compiled takes plain constants.
 _STALE_AGAIN: Final = REPUBLISH_SECONDS
 _WAITING_AGAIN: Final = REPUBLISH_INTERVAL_SECONDS
 _SILENCE: Final = MAX_SUPPRESSION_SECONDS
 _LENGTH_HOLDS: Final = LENGTH_CACHED_SECONDS
-_MAX_CLAIM: Final = MAX_CLAIM_TIMES
 
 
 @compiled
-def advance(state: State, until: float) -> None:
-    """Let the time up to this moment pass."""
-    number, at = pop(state, until)
-    while number != NO_KEY:
-        _handle_event(state, number, at)
+def advance(state: State, second: int) -> None:
+    """Let a second pass, in the course of which each process of readers polls, if something waits."""
+    readers = state.policy[0].readers
+    for reader in range(readers):
+        until = second + (reader + 1) / readers
         number, at = pop(state, until)
+        while number != NO_KEY:
+            _handle_event(state, number, at)
+            number, at = pop(state, until)
+        poll_while_long(state, reader, until)
 
 
 @compiled
-def begin(state: State) -> None:
-    """Draw for each key when its first read asks."""
+def draw_reads(state: State, at: float) -> None:
+    """Draw for each key at rest when its next read triggers: at the begin, and when the rate of reads changes."""
     for number in range(state.policy[0].keys):
-        _schedule_read(state, number, 0.0, float(state.keys[number].rate))
+        if state.keys[number].state == RESTING:
+            _schedule_read(state, number, at, read_rate(state, number, at))
+
+
+@compiled
+def lose_messages(state: State) -> None:
+    """Lose what is in the queues."""
+    state.numbers[LENGTHS + MISSES] = state.numbers[LENGTHS + OTHERS] = 0
+
+
+@compiled
+def flush(state: State, at: float) -> None:
+    """Lose all entries, claims and messages: no run that is under way can commit."""
+    lose_messages(state)
+    for number in range(state.policy[0].keys):
+        key = state.keys[number]
+        if key.since < at:
+            count_reads(state, number, at, is_final=False)
+        if key.state == RUNNING:
+            count(state, LOST_RUNS, at)
+            spread(state.amounts[BUSY], 1, float(key.moment), float(key.due), 1.0)
+            occupy_worker(state, float(key.due))
+        key.state = RESTING
+        key.since = math.inf
+        key.soft = at - state.policy[0].grace
+        key.delta = 0.0
+        _schedule_read(state, number, at, read_rate(state, number, at))
 
 
 @compiled
@@ -104,7 +135,8 @@ def _handle_event(state: State, number: int, at: float) -> None:
     elif what == RUNNING:
         _end_run(state, number, at)
     else:
-        _claim(state, number, at, _any_reader(state), is_republish=True)
+        state.keys[number].state = RESTING
+        _trigger(state, number, at)
 
 
 @compiled_within
@@ -116,23 +148,23 @@ def _schedule_read(state: State, number: int, now: float, rate: float) -> None:
 
 @compiled_within
 def _trigger(state: State, number: int, at: float) -> None:
-    """Let a read ask for a refresh: the first one that does, since the entry was committed."""
+    """Let a read ask for a refresh."""
     key, policy = state.keys[number], state.policy[0]
-    reader = _any_reader(state)
-    if at < key.soft:
-        if known_length(state, reader, OTHERS, at) >= policy.queue_size:
-            count(state, DROPPED, at)
-            _schedule_read(state, number, at, trigger_rate(float(key.rate), policy.readers, _LENGTH_HOLDS / 2))
-            return
-        key.reason = EARLY
-    elif at < key.soft + policy.grace:
-        key.reason = STALE
-        add(state, STALE_READS, at, 1.0)
+    reader, hard = _any_reader(state), key.soft + policy.grace
+    if key.since == math.inf and at >= key.soft:
+        key.since = at
+        if at < hard:
+            add(state, STALE_READS, at, 1.0)
+    if policy.mute_from <= at < policy.mute_until:
+        schedule(state, number, policy.mute_until + _pause(state, number, at, 0.0))
+    elif not admits(state, number, reader, at):
+        count(state, DROPPED, at)
+        rate = trigger_rate(read_rate(state, number, at), policy.readers, _LENGTH_HOLDS / 2)
+        _schedule_read(state, number, at, rate)
     else:
-        key.reason = MISS
-    state.known[2 * (MISSES if key.reason == MISS else OTHERS), reader] += 1
-    key.since = at
-    _claim(state, number, at, reader, is_republish=False)
+        state.known[2 * (MISSES if at >= hard else OTHERS), reader] += 1
+        key.since = min(key.since, at)
+        _claim(state, number, at, reader)
 
 
 @compiled_within
@@ -141,35 +173,11 @@ def _any_reader(state: State) -> int:
 
 
 @compiled_within
-def known_length(state: State, reader: int, queue: int, at: float) -> int:
-    """Look at a queue as this reader's process does: it asks for the length four times a second."""
-    length, until = 2 * queue, 2 * queue + 1
-    known = state.known
-    if at >= known[until, reader]:
-        known[length, reader] = state.numbers[LENGTHS + queue]
-        known[until, reader] = at + _LENGTH_HOLDS
-    return int(known[length, reader])
-
-
-@compiled
-def has_room(length: int, queue_size: int) -> bool:
-    """Tell whether one is published again, as `api_client.trigger.backpressure` does."""
-    return length < max(queue_size, 1)
-
-
-@compiled
-def claim_times(length: int, queue_size: int) -> int:
-    """Return how many times its shortest time a claim holds, as `api_client.trigger.backpressure` does."""
-    return min(max(length // max(queue_size, 1), 1), _MAX_CLAIM)
-
-
-@compiled_within
-def _claim(state: State, number: int, at: float, reader: int, is_republish: bool) -> None:  # noqa: FBT001
+def _claim(state: State, number: int, at: float, reader: int) -> None:
     key, policy = state.keys[number], state.policy[0]
     is_repeated = key.state == QUEUED  # its message is still there
     has_waiter = at >= key.soft + policy.grace
-    if is_republish:
-        key.reason = MISS if has_waiter else STALE
+    key.reason = MISS if has_waiter else STALE if at >= key.soft else EARLY
     key.lasts = 1 if has_waiter else claim_times(known_length(state, reader, OTHERS, at), policy.queue_size)
     key.state = QUEUED
     key.claimed = at + policy.claim
@@ -182,8 +190,15 @@ def _claim(state: State, number: int, at: float, reader: int, is_republish: bool
 def _trigger_again(state: State, number: int, at: float) -> None:
     """Let a read, or one that waits, ask for what has been queued for long."""
     key, policy, reader = state.keys[number], state.policy[0], _any_reader(state)
+    if policy.mute_from <= at < policy.mute_until:
+        schedule(state, number, policy.mute_until + _pause(state, number, at, 0.0))
+        return
     if at >= key.claimed + policy.queue_ttl * key.lasts:
-        _claim(state, number, at, reader, is_republish=True)
+        if admits(state, number, reader, at):
+            _claim(state, number, at, reader)
+        else:
+            count(state, DROPPED, at)
+            schedule(state, number, at + _pause(state, number, at, _LENGTH_HOLDS / 2))
         return
     has_waiter = at >= key.soft + policy.grace
     queue = MISSES if has_waiter else OTHERS
@@ -209,9 +224,9 @@ def _publish(state: State, number: int, at: float, has_waiter: bool, is_republis
 def _schedule_trigger(state: State, number: int, now: float) -> None:
     """Draw when a queued key is due to be published again, or to be claimed anew, and somebody is there to ask."""
     key, policy = state.keys[number], state.policy[0]
-    rate, hard = float(key.rate), key.soft + policy.grace
+    rate, hard = read_rate(state, number, now), key.soft + policy.grace
     doubled = 2.0 ** float(key.times)
-    pause = np.random.exponential() / trigger_rate(rate, policy.readers, _SILENCE)
+    pause = _pause(state, number, now, _SILENCE)
     lapses = key.claimed + policy.queue_ttl * key.lasts + pause
     # An early one is not triggered again before it is late: what was too much then was dropped.
     at = max(key.moment + _STALE_AGAIN * doubled, key.soft) + pause
@@ -222,6 +237,12 @@ def _schedule_trigger(state: State, number: int, now: float) -> None:
         waits_from = hard + np.random.exponential() / rate if key.since < hard else now
         at = max(key.moment + _WAITING_AGAIN * doubled + np.random.random(), waits_from)
     schedule(state, number, max(now, min(at, lapses)))
+
+
+@compiled_within
+def _pause(state: State, number: int, at: float, silence: float) -> float:
+    """Draw the time until a key is triggered next, where a process that has done so is silent for ``silence``."""
+    return np.random.exponential() / trigger_rate(read_rate(state, number, at), state.policy[0].readers, silence)
 
 
 @compiled_within
@@ -237,11 +258,12 @@ def _end_run(state: State, number: int, at: float) -> None:
         count(state, COMMITS_IN_TIME, at)
     lead = at - key.claimed
     record_lead(state, at, lead)
-    key.delta = smoothed(float(key.delta), lead) if key.delta > 0 else lead
+    sample = lead if key.reason != MISS else at - key.moment  # another queue than that of early ones
+    key.delta = smoothed(float(key.delta), sample) if key.delta > 0 else sample
     key.soft = at + policy.ttl
     key.state = RESTING
     key.since = math.inf
-    _schedule_read(state, number, at, float(key.rate))
+    _schedule_read(state, number, at, read_rate(state, number, at))
     _release_worker(state, at + policy.turnaround)
 
 
@@ -253,9 +275,8 @@ def _lose_run(state: State, number: int, at: float) -> None:
     count(state, LOST_RUNS, policy.down_from)
     spread(state.amounts[BUSY], 1, key.moment, policy.down_from, 1.0)
     renewed = key.moment + math.floor((policy.down_from - key.moment) / third) * third
-    pause = np.random.exponential() / trigger_rate(float(key.rate), policy.readers, _SILENCE)
     key.state = LOST
-    schedule(state, number, max(at, renewed + policy.lease, key.soft) + pause)
+    schedule(state, number, max(at, renewed + policy.lease, key.soft) + _pause(state, number, at, _SILENCE))
 
 
 @compiled_within

@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from api_client.trigger.backpressure import OVERLOADED_SECONDS
 from benchmarks.simulate.options import Mode, Popularity
 from refresher.demo.graph.rmat import SSCA2
 
@@ -39,17 +40,24 @@ NO_COSTS: Final = Costs(0.0, 0.0, 0.0, 0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Faults, in seconds from the begin. Default: none.
+    """Faults, in seconds from the begin; of ``down``, ``spike``, ``flush`` and ``broker`` whole ones. Default: none.
 
     Attributes:
-        down: all workers are killed at the first, and there again at the second; whole seconds.
+        down: all workers are killed at the first, and there again at the second.
         slow, slow_times: loads that begin in between take so many times as long.
+        spike, spike_times: each key is read so many times as often in between.
+        flush: all that is in the cache and in the queues is lost.
+        broker: the broker is down in between, and has lost its messages.
         expire_at: this share of all entries expires here, or up to ``expire_over`` later, as if loaded together.
     """
 
     down: tuple[int, int] = (1 << 40, 1 << 40)
     slow: tuple[float, float] = (math.inf, math.inf)
     slow_times: float = 1.0
+    spike: tuple[float, float] = (math.inf, math.inf)
+    spike_times: float = 1.0
+    flush: float = math.inf
+    broker: tuple[float, float] = (math.inf, math.inf)
     expire_at: float = math.inf
     expire_over: float = 0.0
     expire_share: float = 0.0
@@ -60,6 +68,8 @@ class Model:
     """One simulated run; settings are the product's, and have its defaults. Times in seconds.
 
     Attributes:
+        overloaded_after: for so long the queue is longer than its bound before stale refreshes are dropped too; inf:
+            they never are.
         pickups: ``costs.pickup`` second by second, where it was measured so; empty: always the same.
         in_readers: the process of the reader that asks loads the value, early ones beside its answer; an expired entry
             is gone (no grace), its readers wait, and nothing limits how many load at a time.
@@ -83,6 +93,7 @@ class Model:
     queue_ttl: float = 60.0
     wait_timeout: float = 5.0
     lease_floor: float = 5.0
+    overloaded_after: float = OVERLOADED_SECONDS
     in_readers: bool = False
     costs: Costs = DEFAULT_COSTS
     pickups: tuple[float, ...] = ()

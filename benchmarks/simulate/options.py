@@ -35,6 +35,8 @@ class Scenario(StrEnum):
     SLOW_ORIGIN = "slow-origin"
     FLEET = "fleet"
     BETA = "beta"
+    OVERLOAD = "overload"
+    RECOVERY = "recovery"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -75,7 +75,15 @@ class Outcome:
     @property
     def reads(self) -> float:
         """Expected number of reads."""
-        return self.model.reads_per_second * self.model.seconds
+        return float(self.reads_by_second.sum())
+
+    @property
+    def reads_by_second(self) -> NDArray[np.float64]:
+        """Expected number of reads in each second."""
+        begins, ends = self.model.fault.spike
+        seconds = np.arange(self.model.seconds)
+        times = np.where((seconds >= begins) & (seconds < ends), self.model.fault.spike_times, 1.0)
+        return self.model.reads_per_second * times
 
     def loads(self, *reasons: int) -> int:
         """Return how many loads began, for these reasons or for all."""
@@ -89,6 +97,12 @@ class Outcome:
     @property
     def waiting_share(self) -> float:
         return self._share(WAITING_READS)
+
+    @property
+    def late_shares(self) -> NDArray[np.float64]:
+        """The share of the reads of each second that got a stale value, or waited."""
+        late: NDArray[np.float64] = self.amounts[[STALE_READS, WAITING_READS]].sum(axis=0) / self.reads_by_second
+        return late
 
     @property
     def timed_out_share(self) -> float:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 from benchmarks.reports.provenance import make_folder, provenance
 from benchmarks.reports.report import measured, present
 from benchmarks.reports.results import Figure, Must, Result, Target, figure
-from benchmarks.simulate.charts import charts_of, runs_table
-from benchmarks.simulate.model import Model
+from benchmarks.simulate.charts import charts_of, recoveries_of, recovery_figures, recovery_table, runs_table, settled
+from benchmarks.simulate.model import Fault, Model
 from benchmarks.simulate.options import Scenario, SimulateOptions
 from benchmarks.simulate.outcome import Outcome
-from benchmarks.simulate.scenarios import TITLES, model_of, models
+from benchmarks.simulate.scenarios import OVERLOAD, QUEUES, TITLES, model_of, models
 from benchmarks.simulate.simulation import simulate
 from benchmarks.simulate.validation import validated
 
@@ -25,6 +25,7 @@ _LARGE_KEYS: Final = 10_000_000
 _LARGE_READS: Final = 600_000_000
 _MAX_SECONDS: Final = Target(Must.AT_MOST, 300)
 _MAX_GIB: Final = Target(Must.AT_MOST, 1.5)
+_MAX_OF_FIFO: Final = Target(Must.AT_MOST, 0.5)
 _QUICK: Final[dict[str, Any]] = {
     "keys": 20_000, "reads_per_second": 2_000.0, "readers": 20, "seconds": 60, "ttl": 60.0,
 }  # fmt: skip
@@ -55,18 +56,39 @@ def run(options: SimulateOptions, console: Console) -> None:
 
 
 def _compile_all() -> float:
-    """Simulate a second of next to nothing, so that no measured run compiles."""
+    """Simulate a second of next to nothing with every fault, so that no measured run compiles."""
     began = time.perf_counter()
-    simulate(Model(keys=10, reads_per_second=10, readers=1, workers=1, seconds=1, ttl=60, grace=60, load=0.01))
+    fault = Fault(flush=0.0, broker=(0.0, 1.0))
+    simulate(
+        Model(keys=10, reads_per_second=10, readers=1, workers=1, seconds=1, ttl=60, grace=60, load=0.01, fault=fault)
+    )
     return time.perf_counter() - began
 
 
 def _simulated(scenario: Scenario, model: Model, *, quick: bool) -> Result:
     outcomes = {name: simulate(one) for name, one in models(scenario, model, quick=quick).items()}
+    tables = [runs_table(TITLES[scenario], outcomes)]
+    figures = _figures(outcomes)
+    if scenario is Scenario.OVERLOAD:
+        figures += _overload_figures(outcomes)
+    elif scenario is Scenario.RECOVERY:
+        recovered = recoveries_of(outcomes)
+        figures += recovery_figures(recovered)
+        tables.append(recovery_table("recovery", recovered))
     return Result(
-        scenario.value, TITLES[scenario], _figures(outcomes),
-        tables=[runs_table(TITLES[scenario], outcomes)], charts=charts_of(scenario, outcomes),
+        scenario.value, TITLES[scenario], figures, tables=tables, charts=charts_of(scenario, outcomes)
     )  # fmt: skip
+
+
+def _overload_figures(outcomes: dict[str, Outcome]) -> list[Figure]:
+    """Return the stale share at twice the load, against a queue that takes everything."""
+    window, fifo = (settled(outcomes[f"{OVERLOAD:.0%}, {queue}"]).stale_share for queue in QUEUES)
+    return [
+        figure(
+            "stale reads at twice the load, against first in, first out", (window / fifo,), "×", _MAX_OF_FIFO,
+            f"{window:.1%} against {fifo:.1%}",
+        )
+    ]  # fmt: skip
 
 
 def _figures(outcomes: dict[str, Outcome]) -> list[Figure]:

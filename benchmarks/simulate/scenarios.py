@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
 from benchmarks.simulate.model import NO_COSTS, Fault, Model
-from benchmarks.simulate.options import Mode, Scenario, SimulateOptions
-from benchmarks.simulate.simulation import workers_for
+from benchmarks.simulate.options import Mode, Popularity, Scenario, SimulateOptions
+from benchmarks.simulate.recovery import TRIGGERS
+from benchmarks.simulate.simulation import load_of, steady_loads_per_second, workers_for
 
 TITLES: Final[Mapping[Scenario, str]] = {
     Scenario.STEADY: "a steady load",
@@ -17,6 +19,8 @@ TITLES: Final[Mapping[Scenario, str]] = {
     Scenario.SLOW_ORIGIN: "loads take ten times as long for a while",
     Scenario.FLEET: "fleets of different sizes",
     Scenario.BETA: "β and TTL",
+    Scenario.OVERLOAD: "more load than the fleet can carry",
+    Scenario.RECOVERY: "something goes wrong, and is over",
 }
 FLEET_PART: Final = 10
 """A sweep has many runs, each of a model so many times as small."""
@@ -28,6 +32,14 @@ BETAS: Final = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 TTLS: Final = (60.0, 300.0, 1_800.0)
 FLEET_SIZES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000)
 GRACES: Final = (0.0, 60.0)
+LOADED_PART: Final = 100
+LOADED_TTL: Final = 600.0
+OVERLOADED_TTLS: Final = 2
+RECOVERY_HOTTER: Final = 10
+QUEUES: Final = ("window", "first in, first out")
+OVERLOAD: Final = 2.0
+OVERLOADS: Final = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0)
+RECOVERY_LOADS: Final = (0.2, 0.4, 0.6, 0.8, 0.9, 0.95)
 _MIN_KEYS: Final = 1_000
 _FAULT_FROM: Final = 0.25
 _FAULT_UNTIL: Final = 0.45
@@ -72,6 +84,16 @@ def smaller(model: Model, part: int) -> Model:
         readers=max(1, model.readers * keys // model.keys),
         workers=max(1, model.workers * keys // model.keys),
     )
+
+
+def at_load(model: Model, load: float) -> Model:
+    """Return the model with a fleet whose capacity the steady load takes to this share; 1: it carries it just so.
+
+    What a load takes changes by as much as is needed for a whole number of workers.
+    """
+    workers = max(1, round(load_of(replace(model, workers=1)) / load))
+    beside = model.costs.overhead + model.costs.turnaround
+    return replace(model, workers=workers, load=load * workers / steady_loads_per_second(model) - beside)
 
 
 def in_readers(model: Model) -> Model:
@@ -130,6 +152,31 @@ def _beta(model: Model, quick: bool) -> dict[str, Model]:  # noqa: FBT001
     return found
 
 
+def _loaded(model: Model) -> Model:
+    """Return a smaller world, whose keys are read unevenly, with a TTL of ten minutes."""
+    return replace(smaller(model, LOADED_PART), popularity=Popularity.ZIPF, ttl=LOADED_TTL)
+
+
+def _overload(model: Model, quick: bool) -> dict[str, Model]:  # noqa: FBT001
+    found: dict[str, Model] = {}
+    world = replace(_loaded(model), seconds=int(OVERLOADED_TTLS * LOADED_TTL))
+    for load in (OVERLOADS[0], OVERLOAD) if quick else OVERLOADS:
+        one = at_load(world, load)
+        for queue, model_of_it in zip(QUEUES, (one, replace(one, overloaded_after=math.inf)), strict=True):
+            found[f"{load:.0%}, {queue}"] = model_of_it
+    return found
+
+
+def _recovery(model: Model, quick: bool) -> dict[str, Model]:  # noqa: FBT001
+    world = _loaded(model)
+    world = replace(world, reads_per_second=world.reads_per_second * RECOVERY_HOTTER)
+    return {
+        f"{load:.0%}, {trigger.name}": trigger.applied(at_load(world, load))
+        for load in (RECOVERY_LOADS[::3] if quick else RECOVERY_LOADS)
+        for trigger in TRIGGERS
+    }
+
+
 _MODELS: Final[Mapping[Scenario, Callable[[Model, bool], dict[str, Model]]]] = {
     Scenario.STEADY: _steady,
     Scenario.CORRELATED_EXPIRY: _correlated_expiry,
@@ -137,4 +184,6 @@ _MODELS: Final[Mapping[Scenario, Callable[[Model, bool], dict[str, Model]]]] = {
     Scenario.SLOW_ORIGIN: _slow_origin,
     Scenario.FLEET: _fleet,
     Scenario.BETA: _beta,
+    Scenario.OVERLOAD: _overload,
+    Scenario.RECOVERY: _recovery,
 }

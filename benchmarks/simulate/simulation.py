@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from api_client.protocol.entry import Smoothed
+from api_client.trigger.claim_and_publish import broker_breaker
 from benchmarks.simulate.compiled import compiled
-from benchmarks.simulate.events import advance, begin, finish
+from benchmarks.simulate.events import advance, draw_reads, finish, flush, lose_messages
 from benchmarks.simulate.model import Model, rates_and_degrees
 from benchmarks.simulate.options import Mode
 from benchmarks.simulate.outcome import Outcome
@@ -21,11 +22,14 @@ from benchmarks.simulate.state import (
     EVENT,
     FREE,
     KEY,
+    KNOWN,
     LEAD_BINS,
     LENGTHS,
+    LONG_SINCE,
     NUMBERS,
     POLICY,
     WAIT_BINS_PER_SECOND,
+    WINDOW,
     State,
 )
 from benchmarks.simulate.worker_pool import dispatch
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
 
 _MIN_ROOM: Final = 1 << 16
 _MAX_ROOM: Final = 1 << 26
+_BREAKER_STEP: Final = 0.01
 
 
 def simulate(model: Model) -> Outcome:
@@ -45,11 +50,11 @@ def simulate(model: Model) -> Outcome:
     state = initial_state(model)
     lengths = np.zeros((2, model.seconds), dtype=np.int64)
     _seed(model.seed)
-    begin(state)
+    draw_reads(state, 0.0)
     prepared = time.perf_counter()
     for second in range(model.seconds):  # so that Ctrl-C is heard
         _apply_fault(model, state, second)
-        advance(state, second + 1.0)
+        advance(state, second)
         lengths[:, second] = state.numbers[LENGTHS : LENGTHS + 2]
     finish(state, float(model.seconds))
     ended = time.perf_counter()
@@ -57,10 +62,20 @@ def simulate(model: Model) -> Outcome:
 
 
 def workers_for(model: Model) -> int:
-    """Return twice as many workers as the steady load keeps busy: each key is loaded once a TTL and a read."""
+    """Return twice as many workers as the steady load keeps busy."""
+    return max(2, math.ceil(2 * steady_loads_per_second(model) * model.service))
+
+
+def steady_loads_per_second(model: Model) -> float:
+    """Return what a fleet that keeps up loads without early refresh: each key once a TTL and a read."""
     rates, _ = _rates_and_degrees(model)
-    loads_per_second = float(np.sum(rates / (1 + rates * model.ttl), dtype=np.float64))
-    return max(2, math.ceil(2 * loads_per_second * model.service))
+    return float(np.sum(rates / (1 + rates * model.ttl), dtype=np.float64))
+
+
+def load_of(model: Model) -> float:
+    """Return the share of the fleet's capacity that the steady load takes."""
+    busy = steady_loads_per_second(model) * (model.service + model.costs.turnaround)
+    return busy / model.workers
 
 
 def _rates_and_degrees(model: Model) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
@@ -82,6 +97,29 @@ def _apply_fault(model: Model, state: State, second: int) -> None:
     elif second == ends:
         state.numbers[ARE_DOWN], state.numbers[FREE] = 0, model.workers
         dispatch(state, float(second))
+    if second == model.fault.flush:
+        flush(state, float(second))
+    if second == model.fault.broker[0]:
+        lose_messages(state)
+    if second in model.fault.spike:
+        draw_reads(state, float(second))
+
+
+def published_from(begins: float, ends: float) -> float:
+    """Return when readers publish again that met a broker which is down from ``begins`` to ``ends``; seconds.
+
+    As their breaker has it: they try after pauses that double.
+    """
+    if begins == math.inf:
+        return math.inf
+    now = begins
+    breaker = broker_breaker(lambda: now)
+    while True:
+        if breaker.allows():
+            if now >= ends:
+                return now
+            breaker.failed()
+        now += _BREAKER_STEP
 
 
 def initial_state(model: Model) -> State:
@@ -96,7 +134,7 @@ def initial_state(model: Model) -> State:
         numbers=numbers,
         heap=np.empty(2 * len(keys) + _MIN_ROOM, dtype=EVENT),
         rings=np.empty((2, 2 * model.keys + min(max(4 * model.keys, _MIN_ROOM), _MAX_ROOM)), dtype=np.int32),
-        known=np.zeros((4, model.readers)),
+        known=_known(model),
         counters=np.zeros((COUNTERS, seconds), dtype=np.int64),
         amounts=np.zeros((AMOUNTS, 2, seconds)),
         waits=np.zeros((2, math.ceil(model.wait_timeout * WAIT_BINS_PER_SECOND))),
@@ -104,6 +142,12 @@ def initial_state(model: Model) -> State:
         idle_slots=np.arange(model.keys, len(keys), dtype=np.int64),
         pickups=np.array(model.pickups) if model.pickups else np.full(1, model.costs.pickup),
     )
+
+
+def _known(model: Model) -> NDArray[np.float64]:
+    known = np.zeros((KNOWN, model.readers))
+    known[[WINDOW, LONG_SINCE]] = np.inf
+    return known
 
 
 def _policy(model: Model) -> NDArray[Any]:
@@ -122,6 +166,12 @@ def _policy(model: Model) -> NDArray[Any]:
         "slow_until": fault.slow[1],
         "slow_times": fault.slow_times,
         "down_from": fault.down[0],
+        "spike_from": fault.spike[0],
+        "spike_until": fault.spike[1],
+        "spike_times": fault.spike_times,
+        "mute_from": fault.broker[0],
+        "mute_until": published_from(*fault.broker),
+        "overloaded_after": model.overloaded_after,
         "readers": model.readers,
         "queue_size": model.queue_size,
         "keys": model.keys,

@@ -62,6 +62,12 @@ LENGTHS: Final = 5
 IDLE_MESSAGES_NOW: Final = 7
 NUMBERS: Final = 8
 
+# Known to a process of readers: length and until when that holds, of the queue of misses, of all others; then these.
+WINDOW: Final = 4
+LONG_SINCE: Final = 5
+POLLED_AT: Final = 6
+KNOWN: Final = 7
+
 
 KEY: Final = np.dtype(
     [
@@ -93,6 +99,7 @@ POLICY: Final = np.dtype(
         for name in (
             "ttl", "grace", "queue_ttl", "wait_timeout", "load", "load_spread", "claim", "overhead",
             "turnaround", "idle_message", "lease", "slow_from", "slow_until", "slow_times", "down_from",
+            "spike_from", "spike_until", "spike_times", "mute_from", "mute_until", "overloaded_after",
         )
     ]
     + [(name, np.int64) for name in ("readers", "queue_size", "keys")]
@@ -111,7 +118,7 @@ class State(NamedTuple):
         numbers: single ones, see above.
         heap: of `EVENT`.
         rings: two queues of keys: misses, and all others.
-        known: what each reader's process believes of the length of either queue, and until when.
+        known: what each reader's process knows of the queues, see above.
         counters: by what and second.
         amounts: by what, `PARTLY` or `WHOLLY`, and second; see `tally`.
         waits: reads by how long they waited, in the same way.
@@ -190,18 +197,37 @@ def count_reads(state: State, number: int, until: float, is_final: bool) -> None
     Up to the hard expiry they get the stale value, beyond it they wait, for as long as a read waits at most.
     """
     key, policy = state.keys[number], state.policy[0]
-    hard, rate = key.soft + policy.grace, float(key.rate)
-    spread(state.amounts[STALE_READS], 1, max(key.since, key.soft), min(until, hard), rate)
+    hard, rate, longest = key.soft + policy.grace, float(key.rate), policy.wait_timeout
+    _spread_reads(state, STALE_READS, max(key.since, key.soft), min(until, hard), rate, 0.0)
     begin = max(key.since, hard)
     if begin < until:
-        spread(state.amounts[WAITING_READS], 1, begin, until, rate)
+        _spread_reads(state, WAITING_READS, begin, until, rate, 0.0)
         # Who has waited for so long gives up then; who came later has the value.
-        spread(state.amounts[TIMED_OUT_READS], 1, begin + policy.wait_timeout, until, rate)
+        _spread_reads(state, TIMED_OUT_READS, begin + longest, until, rate, longest)
         if not is_final:  # else nobody knows yet how long they will have waited
-            longest = min(until - begin, policy.wait_timeout)
-            spread(state.waits, WAIT_BINS_PER_SECOND, 0.0, longest, rate)
+            spread(state.waits, WAIT_BINS_PER_SECOND, 0.0, min(until - begin, longest), rate)
+            last, first = min(until, policy.spike_until), max(begin, policy.spike_from)
+            more = rate * (policy.spike_times - 1)
+            spread(state.waits, WAIT_BINS_PER_SECOND, until - last, min(until - first, longest), more)
     if key.since >= hard:
         _count_first_read(state, key.since, until, is_final)
+
+
+@compiled_within
+def read_rate(state: State, number: int, at: float) -> float:
+    """Return how often a key is read at this moment, per second."""
+    policy = state.policy[0]
+    rate = float(state.keys[number].rate)
+    return rate * policy.spike_times if policy.spike_from <= at < policy.spike_until else rate
+
+
+@compiled_within
+def _spread_reads(state: State, what: int, begin: float, end: float, rate: float, delay: float) -> None:
+    """Count reads that came ``delay`` before, in a spike more of them."""
+    policy = state.policy[0]
+    spread(state.amounts[what], 1, begin, end, rate)
+    first, last = max(begin, policy.spike_from + delay), min(end, policy.spike_until + delay)
+    spread(state.amounts[what], 1, first, last, rate * (policy.spike_times - 1))
 
 
 @compiled_within

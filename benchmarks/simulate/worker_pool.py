@@ -94,12 +94,18 @@ def _start(state: State, number: int, at: float) -> None:
 @compiled_within
 def _start_idle_message(state: State, at: float) -> None:
     """Let a worker look at the record of a key that was refreshed meanwhile, or is in work; then it is free again."""
-    numbers = state.numbers
     count(state, IDLE_MESSAGES, at)
     until = at + state.policy[0].idle_message
     spread(state.amounts[BUSY], 1, at, until, 1.0)
-    schedule(state, int(state.idle_slots[numbers[IDLE_MESSAGES_NOW]]), until)
-    numbers[IDLE_MESSAGES_NOW] += 1
+    occupy_worker(state, until)
+
+
+@compiled_within
+def occupy_worker(state: State, until: float) -> None:
+    """Let a worker, which is not free, be busy until this moment over what changes no key."""
+    slot = int(state.idle_slots[state.numbers[IDLE_MESSAGES_NOW]])
+    state.numbers[IDLE_MESSAGES_NOW] += 1
+    schedule(state, slot, until)
 
 
 @compiled

@@ -13,9 +13,9 @@ from api_client import ReaderSettings
 from api_client.protocol import xfetch
 from api_client.protocol.entry import Smoothed
 from api_client.transport.breaker import Breaker
-from api_client.trigger.backpressure import Backpressure
+from api_client.trigger.backpressure import LENGTH_CACHED_SECONDS, OVERLOADED_SECONDS, Backpressure
+from benchmarks.simulate.backpressure import claim_times, has_room, has_room_for_stale, window_after
 from benchmarks.simulate.compiled import first_positive, smoothed
-from benchmarks.simulate.events import claim_times, has_room
 from refresher.flow import policy
 from tests.support.publisher_harness import ScriptedBroker
 
@@ -35,6 +35,26 @@ def test_a_long_queue_means_the_same_as_to_a_reader(length: int, queue_size: int
     pressure = Backpressure(settings, script, Breaker(), monotonic=lambda: 1.0)
     assert has_room(length, queue_size) is (pressure.room_for_repeats(has_waiter=False) > 0)
     assert claim_times(length, queue_size) == pressure.claim_seconds()
+
+
+# Lengths about the bounds, which are 10 and 50.
+POLLS = st.lists(st.tuples(st.integers(0, 60), st.floats(LENGTH_CACHED_SECONDS, 6.0)), max_size=60)
+
+
+@example(polls=[(50, 2.0)] * 7 + [(3, 0.5)] * 9 + [(60, 2.0)] * 7 + [(60, 0.5)] * 9, queue_size=3)
+@given(POLLS, st.sampled_from((3, 50)))
+def test_the_window_for_stale_refreshes_moves_as_a_reader_s(polls: list[tuple[int, float]], queue_size: int) -> None:
+    script, now = ScriptedBroker(), 100.0
+    pressure = Backpressure(ReaderSettings(queue_size=queue_size), script, Breaker(), monotonic=lambda: now)
+    size, long_since, polled_at = math.inf, math.inf, 0.0
+    for length, pause in polls:
+        now += pause
+        script.length = length
+        pressure.refresh_queue_length()
+        size, long_since = window_after(size, long_since, polled_at, length, queue_size, now, OVERLOADED_SECONDS)
+        polled_at = now
+        assert has_room_for_stale(size, length) is (pressure.room_for_stale() >= 1)
+        assert size == math.inf or size - length == pytest.approx(pressure.room_for_stale() or size - length)
 
 
 @given(SECONDS, SECONDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numba
@@ -14,7 +15,9 @@ from benchmarks.simulate.model import NO_COSTS, Fault, Model, rates_and_degrees,
 from benchmarks.simulate.options import Mode, Popularity
 from benchmarks.simulate.outcome import Outcome
 from benchmarks.simulate.real_run import pickups_by_second
-from benchmarks.simulate.simulation import initial_state, simulate
+from benchmarks.simulate.recovery import recovery
+from benchmarks.simulate.scenarios import at_load
+from benchmarks.simulate.simulation import initial_state, load_of, published_from, simulate
 from benchmarks.simulate.state import (
     ARE_DOWN,
     BUSY,
@@ -152,7 +155,7 @@ def test_what_is_queued_for_long_is_published_again_up_to_the_bound_and_by_each_
     few = simulate(replace(model, queue_size=10_000))
     # A key is published after 5, 15, 35 s, and anew after 60: a second or so later each, for a reader has to come.
     assert few.lengths[1, 289] > 10 * model.keys
-    many = simulate(replace(model, queue_size=10))
+    many = simulate(replace(model, queue_size=10, overloaded_after=math.inf))
     # Each claim holds ten times as long, so there is none of the next round.
     assert 0.8 * model.keys < many.lengths[1, 289] < 1.2 * model.keys
     # Who takes such a message finds nothing to do.
@@ -169,6 +172,67 @@ def test_an_outage_longer_than_the_grace_makes_reads_wait_and_the_shorter_one_do
     fault = Fault(down=(20, 50))
     assert simulate(replace(MODEL, grace=5.0, fault=fault)).amounts[TIMED_OUT_READS].sum() > 1_000
     assert simulate(replace(MODEL, grace=60.0, fault=fault)).waiting_share < 0.01
+
+
+def test_in_an_overload_keys_that_are_read_often_are_refreshed_and_the_queue_is_short() -> None:
+    overloaded = replace(MODEL, workers=1, seconds=200, reads_per_second=20_000.0)
+    window, fifo = simulate(overloaded), simulate(replace(overloaded, overloaded_after=math.inf))
+    assert window.loads() == pytest.approx(fifo.loads(), rel=0.02)
+    assert window.since(100).stale_share < 0.5 * fifo.since(100).stale_share
+    assert window.lengths[1, 100:].max() < 0.5 * fifo.lengths[1, 100:].min()
+
+
+def test_in_a_spike_each_key_is_read_more_often() -> None:
+    # A key that is read once in ten TTLs is loaded at each read.
+    outcome = one_key(reads_per_second=0.01, seconds=40_000, fault=Fault(spike=(10_000, 30_000), spike_times=4.0))
+    loads = outcome.counters[[STALE, MISS]].sum(axis=0)
+    assert loads[10_000:30_000].sum() == pytest.approx(20_000 * 0.04 / (1 + 0.04 * 10), rel=0.15)
+    assert loads[:10_000].sum() + loads[30_000:].sum() == pytest.approx(20_000 * 0.01 / (1 + 0.01 * 10), rel=0.3)
+    assert outcome.reads == pytest.approx(0.01 * 100_000)
+    steady = one_key(grace=0.0, fault=Fault(spike=(1_000, 2_000), spike_times=2.0))
+    waiting, waits = steady.amounts[WAITING_READS], steady.waits.sum()
+    assert waiting[1_000:].sum() == pytest.approx(2 * waiting[:1_000].sum(), rel=0.1)
+    assert waits == pytest.approx(waiting.sum(), rel=0.02)
+
+
+def test_after_a_flush_reads_wait_until_their_key_is_loaded_and_delta_does_not_count_that() -> None:
+    model = replace(MODEL, reads_per_second=20_000.0, workers=10, seconds=200)
+    steady, outcome = simulate(model), simulate(replace(model, fault=Fault(flush=50)))
+    assert outcome.counters[MISS, 50:].sum() == pytest.approx(model.keys, rel=0.01)
+    assert outcome.amounts[WAITING_READS][:50].sum() == 0
+    assert outcome.amounts[BUSY].max() <= model.workers + 1e-6
+    assert 0 < outcome.counters[LOST_RUNS].sum() <= model.workers
+    # The wait for the fleet does not make each key's next refresh earlier: as many loads, and a round that was lost.
+    assert outcome.loads() < steady.loads() + 1.3 * model.keys
+
+
+def test_while_the_broker_is_down_nothing_new_is_loaded_and_readers_try_after_growing_pauses() -> None:
+    assert published_from(20.0, 30.0) == pytest.approx(35.0, abs=0.1)  # 1, 2, 4, 8 s
+    assert published_from(math.inf, math.inf) == math.inf
+    outcome = simulate(replace(MODEL, workers=40, fault=Fault(broker=(20, 30))))
+    loads = outcome.counters[[EARLY, STALE, MISS]].sum(axis=0)
+    assert loads[21:35].sum() == 0
+    assert loads[35:38].sum() > 3 * loads[17:20].sum()
+    assert outcome.late_shares[60:].mean() == pytest.approx(outcome.late_shares[:20].mean(), abs=0.01)
+
+
+def test_reads_have_recovered_once_their_share_stays_at_its_level() -> None:
+    shares = np.full(300, 0.02)
+    shares[100:114] = 0.5
+    assert recovery(shares, 100, 110) == (pytest.approx(0.02), 0.5, 4.0)
+    assert recovery(shares, 100, 120).seconds == 0
+    shares[150:170] = 0.04
+    assert recovery(shares, 100, 110).seconds == pytest.approx(60, abs=3)
+    shares[290:] = 0.1
+    assert recovery(shares, 100, 110).seconds == pytest.approx(190, abs=4)
+
+
+def test_a_fleet_is_made_for_a_load() -> None:
+    for load in (0.1, 0.3, 1.0):
+        model = at_load(MODEL, load)
+        assert load_of(model) == pytest.approx(load)
+        assert model.load == pytest.approx(MODEL.load, rel=0.3)
+    assert simulate(at_load(replace(MODEL, mode=Mode.NONE), 0.5)).utilisation == pytest.approx(0.5, abs=0.03)
 
 
 def test_a_slow_origin_lengthens_the_lead_while_it_is_slow() -> None:

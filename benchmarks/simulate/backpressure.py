@@ -1,0 +1,109 @@
+"""Backpressure: what a process of readers knows of the queues, and what it admits.
+
+`tests/property/test_simulated_policy.py` compares it with `api_client.trigger.backpressure`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from api_client.trigger.backpressure import (
+    LENGTH_CACHED_SECONDS,
+    MAX_CLAIM_TIMES,
+    MAX_KNOWN_SECONDS,
+    MAX_WINDOW_TIMES,
+    MIN_WINDOW,
+    WINDOW_SHRINKS,
+)
+from benchmarks.simulate.compiled import compiled, compiled_within
+from benchmarks.simulate.state import LENGTHS, LONG_SINCE, POLLED_AT, WINDOW, State
+from benchmarks.simulate.worker_pool import OTHERS
+
+# What is compiled takes plain constants.
+_LENGTH_HOLDS: Final = LENGTH_CACHED_SECONDS
+_MAX_CLAIM: Final = MAX_CLAIM_TIMES
+_MAX_KNOWN: Final = MAX_KNOWN_SECONDS
+_MIN_WINDOW: Final = MIN_WINDOW
+_MAX_WINDOW: Final = MAX_WINDOW_TIMES
+_SHRINKS: Final = WINDOW_SHRINKS
+
+
+@compiled
+def has_room(length: int, queue_size: int) -> bool:
+    """Tell whether one is published again."""
+    return length < max(queue_size, 1)
+
+
+@compiled
+def claim_times(length: int, queue_size: int) -> int:
+    """Return how many times its shortest time a claim holds."""
+    return min(max(length // max(queue_size, 1), 1), _MAX_CLAIM)
+
+
+@compiled
+def window_after(
+    size: float, long_since: float, polled_at: float, length: int, queue_size: int, now: float, overloaded_after: float
+) -> tuple[float, float]:
+    """Return the window for stale refreshes after a poll, and since when the queue has been long; inf: it is not."""
+    bound = float(max(_MIN_WINDOW, queue_size))
+    if length <= bound:
+        long_since = math.inf
+    elif long_since == math.inf or now - polled_at > _MAX_KNOWN:
+        long_since = now
+    if size == math.inf:
+        if now - long_since >= overloaded_after:
+            size = bound
+    elif length < bound / 2:
+        size = size * 2 if size < _MAX_WINDOW * bound else math.inf
+    elif length > bound:
+        size = max(bound, size * _SHRINKS)
+    return size, long_since
+
+
+@compiled
+def has_room_for_stale(size: float, length: int) -> bool:
+    """Tell whether the window has room for one more."""
+    return size - length >= 1
+
+
+@compiled_within
+def known_length(state: State, reader: int, queue: int, at: float) -> int:
+    """Look at a queue as this reader's process does: it polls the length four times a second at most."""
+    length, until = 2 * queue, 2 * queue + 1
+    known = state.known
+    if at >= known[until, reader]:
+        known[length, reader] = state.numbers[LENGTHS + queue]
+        known[until, reader] = at + _LENGTH_HOLDS
+        if queue == OTHERS:
+            _adapt_window(state, reader, at)
+    return int(known[length, reader])
+
+
+@compiled_within
+def _adapt_window(state: State, reader: int, at: float) -> None:
+    known, policy = state.known, state.policy[0]
+    known[WINDOW, reader], known[LONG_SINCE, reader] = window_after(
+        known[WINDOW, reader], known[LONG_SINCE, reader], known[POLLED_AT, reader],
+        int(known[2 * OTHERS, reader]), policy.queue_size, at, policy.overloaded_after,
+    )  # fmt: skip
+    known[POLLED_AT, reader] = at
+
+
+@compiled_within
+def poll_while_long(state: State, reader: int, at: float) -> None:
+    """Let a process poll as its reads of what has been queued for a second make it do."""
+    if state.numbers[LENGTHS + OTHERS] > 0:
+        known_length(state, reader, OTHERS, at)
+
+
+@compiled_within
+def admits(state: State, number: int, reader: int, at: float) -> bool:
+    """Tell whether a read's trigger is claimed: early ones up to the bound, stale ones up to the window, all misses."""
+    key, policy = state.keys[number], state.policy[0]
+    if at < key.soft:
+        return known_length(state, reader, OTHERS, at) < int(policy.queue_size)
+    if at >= key.soft + policy.grace:
+        return True
+    size = state.known[WINDOW, reader]
+    return size == math.inf or has_room_for_stale(size, known_length(state, reader, OTHERS, at))

@@ -1,0 +1,89 @@
+"""Recovery from what goes wrong and is over: what is applied, and for how long reads notice it afterwards."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from benchmarks.simulate.model import Fault, Model
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+APPLIED_AT: Final = 120
+TOLERANCE: Final = 0.01
+MAX_LENGTHS: Final = 2.0
+UP_TO_LOAD: Final = 0.8
+SPIKE_TIMES: Final = 5.0
+SLOW_TIMES: Final = 10.0
+_LEVEL_SECONDS: Final = 60
+_MEAN_SECONDS: Final = 5
+_WATCHED: Final = 2.2
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """What is applied for so many seconds, by a fault that is given begin and end; 0: for a moment."""
+
+    name: str
+    seconds: int
+    fault: Callable[[int, int], Fault]
+
+    def length(self, model: Model) -> float:
+        """Return its length in seconds; a flush's is the time in which the fleet could load all that is lost."""
+        return self.seconds or model.keys * (model.service + model.costs.turnaround) / model.workers
+
+    def applied(self, model: Model) -> Model:
+        """Return the model with it; watched for two TTLs, so that an echo is seen, and for longer than it may last."""
+        ends = APPLIED_AT + self.seconds
+        watched = max(2 * model.ttl, _WATCHED * self.length(model))
+        return replace(model, fault=self.fault(APPLIED_AT, ends), seconds=ends + math.ceil(watched))
+
+
+SPIKE: Final = Trigger("5 × the reads for 30 s", 30, lambda *span: Fault(spike=span, spike_times=SPIKE_TIMES))
+FLUSH: Final = Trigger("FLUSHALL", 0, lambda begins, _: Fault(flush=begins))
+SLOW: Final = Trigger("graph 10 × slower for 60 s", 60, lambda *span: Fault(slow=span, slow_times=SLOW_TIMES))
+KILLED: Final = Trigger("workers killed, back after 30 s", 30, lambda *span: Fault(down=span))
+BROKER: Final = Trigger("broker down for 10 s, then empty", 10, lambda *span: Fault(broker=span))
+TRIGGERS: Final = (SPIKE, FLUSH, SLOW, KILLED, BROKER)
+
+
+class Recovery(NamedTuple):
+    """Shares of reads, and seconds from the end of the trigger until its effect was over, or until the end."""
+
+    before: float
+    peak: float
+    seconds: float
+
+
+def recovery(shares: NDArray[np.float64], begins: int, ends: int) -> Recovery:
+    """Return how reads recovered: the moment from which on their share stays at its level before.
+
+    Args:
+        shares: of the reads of each second, those that got a stale value or waited.
+        begins, ends: of the trigger. The level is the mean of the minute before, and a percentage point; what is
+            compared with it is the mean of the five seconds that follow.
+    """
+    before = float(shares[max(0, begins - _LEVEL_SECONDS) : begins].mean())
+    means = np.convolve(shares[ends:], np.full(_MEAN_SECONDS, 1 / _MEAN_SECONDS), mode="valid")
+    above = np.flatnonzero(means > before + TOLERANCE)
+    seconds = float(above[-1] + 1) if len(above) else 0.0
+    return Recovery(before, float(shares[begins:].max()), seconds)
+
+
+class Recovered(NamedTuple):
+    """One trigger at one load; ``length`` in seconds."""
+
+    trigger: str
+    load: float
+    length: float
+    seen: Recovery
+
+    @property
+    def lengths(self) -> float:
+        """The time to recover, in lengths of the trigger."""
+        return self.seen.seconds / self.length
