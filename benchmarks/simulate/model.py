@@ -85,7 +85,7 @@ class Model:
     load: float
     load_spread: float = 0.0
     beta: float = 1.0
-    mode: Mode = Mode.TOPOLOGY_SENSITIVE
+    mode: Mode = Mode.PLAIN
     popularity: Popularity = Popularity.RMAT
     zipf_exponent: float = 1.0
     min_ttl: float = 60.0

@@ -75,7 +75,7 @@ class SimulateOptions(Options):
     ] = 0.0
     beta: Annotated[float, typer.Option(min=0.001, max=1000, help="β0: the greater, the earlier.")] = 1.0
     mode: Annotated[Mode, typer.Option(help="When refreshes begin, where a scenario does not compare that.")] = (
-        Mode.TOPOLOGY_SENSITIVE
+        Mode.PLAIN
     )
     validate: Annotated[
         bool,
