@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from api_client.config.durations import Duration, seconds
 from api_client.errors import ConfigurationError, InvalidQuery
+from api_client.protocol.budget import MAX_CONCURRENCY, MAX_RATE, MIN_RATE, Budget
 from api_client.protocol.keys import MAX_VERSION, check_query_name
 from api_client.protocol.messages import MAX_BATCH
 from api_client.protocol.params import plain
@@ -28,7 +29,8 @@ TagsFunction: TypeAlias = Callable[..., Iterable[str]]
 
 MAX_SAMPLES: Final = 64
 MAX_NAME_SETS: Final = 64
-MAX_CONCURRENCY: Final = 10_000
+MAX_SLOTS: Final = 10_000
+NO_BOUNDS: Final = Budget()
 MAX_SECONDS: Final = 10 * 365 * 86_400.0
 
 
@@ -36,9 +38,10 @@ MAX_SECONDS: Final = 10 * 365 * 86_400.0
 class Query:
     """A registered query. Durations in seconds; ``delta_window`` 0 smooths δ, n takes the mean of the last n.
 
-    ``concurrency`` is how many slots of a worker node it may hold; None: all but one. Where it is ``sensitive``, its
-    params are in its messages alone: no dead letter keeps them. ``batch`` is how many calls its loader takes at once;
-    None: one, by its params' names. ``tags`` are what every value depends on, or a function that returns it for one.
+    ``slots`` is how many slots of a worker node it may hold; None: all but one. ``budget`` bounds its loads over all
+    workers. Where it is ``sensitive``, its params are in its messages alone: no dead letter keeps them. ``batch`` is
+    how many calls its loader takes at once; None: one, by its params' names. ``tags`` are what every value depends on,
+    or a function that returns it for one.
     """
 
     name: str
@@ -52,7 +55,8 @@ class Query:
     beta_function: BetaFunction | None
     delta_window: int
     sensitive: bool = False
-    concurrency: int | None = None
+    slots: int | None = None
+    budget: Budget = NO_BOUNDS
     batch: int | None = None
     tags: tuple[str, ...] | TagsFunction | None = None
     _signature: inspect.Signature = field(init=False, repr=False, compare=False)
@@ -133,7 +137,9 @@ def query(
     delta: str = "smoothed",
     version: int = 1,
     sensitive: bool = False,
+    rate: float | None = None,
     concurrency: int | None = None,
+    slots: int | None = None,
     batch: int | None = None,
     tags: Collection[str] | TagsFunction | None = None,
     into: Registry | None = None,
@@ -161,7 +167,11 @@ def query(
         version: of the value's shape; part of the key, so that a new shape is never read as the old one.
         sensitive: whether params may be personal or secret. Logs and monitors never show any query's; of a sensitive
             one the dead letter keeps neither the params nor the failure's text, which may quote them.
-        concurrency: how many slots of one worker node, all its pool's processes or threads together, loads of this
+        rate: how many loads of this query may begin a second, over all workers, 0.001 to 10000; default: not limited.
+        concurrency: how many loads of it may be in progress at a time, over all workers, 1 to 10000; default: not
+            limited. A refresh beyond either waits up to a second, or goes back into its queue for some seconds; misses
+            go before stale refreshes, and these before early ones. A batch is one load.
+        slots: how many slots of one worker node, all its pool's processes or threads together, loads of this
             query may hold at a time, 1 to 10000; default: all but one, at least 1. So loads that hang leave a slot to
             other queries. A refresh for which no slot is free goes back into its queue for some seconds.
         batch: the most calls that the loader takes at once, 1 to 100. They have one transaction and one time limit.
@@ -188,7 +198,13 @@ def query(
         beta_function=check.beta_function(beta_function),
         delta_window=check.delta_window(delta),
         sensitive=check.flag("sensitive", sensitive),
-        concurrency=check.slots(concurrency),
+        slots=None if slots is None else check.whole("slots", slots, MAX_SLOTS, "a whole number of slots, "),
+        budget=Budget(
+            None if rate is None else check.rate(rate),
+            None
+            if concurrency is None
+            else check.whole("concurrency", concurrency, MAX_CONCURRENCY, "loads at once, "),
+        ),
         batch=None if batch is None else check.whole("batch", batch, MAX_BATCH, "a whole number of calls, "),
         tags=check.tags(tags),
     )
@@ -256,8 +272,12 @@ class _Arguments:
         self.require(option, value, isinstance(value, bool), "True or False")
         return value
 
-    def slots(self, value: int | None) -> int | None:
-        return None if value is None else self.whole("concurrency", value, MAX_CONCURRENCY, "a whole number of slots, ")
+    def rate(self, value: float) -> float:
+        value = plain(value)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        allowed = f"loads a second, {MIN_RATE:g} to {MAX_RATE:g}"
+        self.require("rate", value, is_number and MIN_RATE <= value <= MAX_RATE, allowed)
+        return value
 
     def factor(self, option: str, value: float) -> float:
         value = plain(value)

@@ -13,6 +13,7 @@ from api_client.config.environment import PositiveMilliseconds, PositiveSeconds,
 from api_client.config.settings import MEBIBYTE, SharedSettings
 from api_client.config.url_checks import is_number_of_a_port
 from api_client.errors import ConfigurationError
+from api_client.protocol.budget import MAX_CONCURRENCY, MAX_RATE, MIN_RATE, Budget
 from api_client.protocol.xfetch import MAX_DRAW_DIGITS
 
 
@@ -55,6 +56,7 @@ def neo4j_uri_fault(uri: str) -> str | None:
 
 
 Address: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, description="an address to listen on")]
+RATE_ALLOWED: Final = f"loads a second, 0 (not limited), or {MIN_RATE:g} to {MAX_RATE:g}"
 Count: TypeAlias = Annotated[int, msgspec.Meta(gt=0, le=10_000, description="a whole number, 1 to 10000")]
 Port: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=65535, description="a port, 1 to 65535, or 0 (none)")]
 Switch: TypeAlias = Annotated[bool, msgspec.Meta(description="true or false")]
@@ -87,6 +89,15 @@ class WorkerSettings(SharedSettings, frozen=True, kw_only=True):
     ] = 1.0
     min_ttl_seconds: Annotated[Seconds, env("CACHE_XFETCH_MIN_TTL")] = 60.0
     workers: Annotated[Count, env("CACHE_XFETCH_WORKERS")] = 4
+    # Over all workers of the namespace; of one query, @query(rate=…, concurrency=…) does.
+    refresh_rate: Annotated[
+        float, msgspec.Meta(ge=0, le=MAX_RATE, description=RATE_ALLOWED), env("CACHE_REFRESH_RATE")
+    ] = 0.0
+    refresh_concurrency: Annotated[
+        int,
+        msgspec.Meta(ge=0, le=MAX_CONCURRENCY, description=f"loads at once, 0 (not limited) to {MAX_CONCURRENCY}"),
+        env("CACHE_REFRESH_CONCURRENCY"),
+    ] = 0
     budget_seconds: Annotated[
         float,
         msgspec.Meta(
@@ -124,6 +135,8 @@ class WorkerSettings(SharedSettings, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if 0 < self.refresh_rate < MIN_RATE:
+            raise ConfigurationError("CACHE_REFRESH_RATE", repr(self.refresh_rate), f"allowed is {RATE_ALLOWED}")
         if self.neo4j_ca_certs and "+s://" not in self.neo4j_uri:
             raise ConfigurationError(
                 "NEO4J_CA_CERTS",
@@ -137,6 +150,11 @@ class WorkerSettings(SharedSettings, frozen=True, kw_only=True):
     def query_modules(self) -> tuple[str, ...]:
         """The modules that register queries."""
         return tuple(name.strip() for name in self.queries.split(",") if name.strip())
+
+    @property
+    def budget(self) -> Budget:
+        """The budget of all loads of the namespace."""
+        return Budget(self.refresh_rate or None, self.refresh_concurrency or None)
 
     @property
     def max_attempts(self) -> int:

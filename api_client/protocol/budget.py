@@ -25,6 +25,9 @@ BURST_SECONDS: Final = 0.1
 """So much of a rate's loads may begin at once, but one at least."""
 LONGEST_PAUSE_SECONDS: Final = 0.25
 """Who is refused and goes on waiting asks again within that time; ``take_share.lua`` counts on it."""
+MIN_RATE: Final = 0.001
+MAX_RATE: Final = 10_000
+MAX_CONCURRENCY: Final = 10_000
 
 
 class Urgency(StrEnum):
@@ -46,6 +49,10 @@ class Budget:
     def is_bounded(self) -> bool:
         """Whether it bounds anything."""
         return self.rate is not None or self.concurrency is not None
+
+    def __str__(self) -> str:
+        rate = [] if self.rate is None else [f"{self.rate:g}/s"]
+        return ", ".join(rate + ([] if self.concurrency is None else [f"{self.concurrency} at once"])) or "none"
 
     @property
     def interval_us(self) -> int:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import redis
 
 from refresher import query
-from refresher.queries import MAX_CONCURRENCY
+from refresher.queries import MAX_SLOTS
 
 QUERY: Final = "simulated"
 CONTROL_URL: Final = "BENCH_CONTROL_REDIS_URL"
@@ -33,7 +33,7 @@ def _control() -> redis.Redis:
     ttl=float(os.environ.get(TTL, "60")),
     grace=float(os.environ.get(GRACE, "60")),
     degree="RETURN $degree",
-    concurrency=MAX_CONCURRENCY,
+    slots=MAX_SLOTS,
 )
 def simulated(tx: Any, number: int, degree: int) -> int:
     """Pause for as long as a load takes."""

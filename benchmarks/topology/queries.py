@@ -18,7 +18,7 @@ import redis
 from benchmarks.topology.plan import Mode
 from refresher import query
 from refresher.flow.policy import effective_beta
-from refresher.queries import MAX_CONCURRENCY
+from refresher.queries import MAX_SLOTS
 from refresher.settings import RefreshMode
 
 
@@ -109,7 +109,7 @@ def _register(kind: Kind, variant: int, ttl_seconds: float, pause_seconds: float
 
     @query(
         name_of(kind, variant), ttl=ttl_seconds, grace=GRACE_SECONDS, beta=beta0, beta_function=beta, degree=DEGREE,
-        concurrency=MAX_CONCURRENCY,
+        slots=MAX_SLOTS,
     )  # fmt: skip
     def load(tx: ManagedTransaction, **params: Any) -> list[dict[str, Any]]:
         began = time.perf_counter()

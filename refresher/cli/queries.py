@@ -13,7 +13,7 @@ from refresher.cli.output import as_json, table_of, wide_console
 from refresher.queries import Query, import_queries, registry
 from refresher.settings import WorkerSettings
 
-_COLUMNS: Final = ("query", "v", "params", "TTL", "grace", "early refresh", "slots", "about")
+_COLUMNS: Final = ("query", "v", "params", "TTL", "grace", "early refresh", "slots", "budget", "about")
 
 
 def queries(as_json_: Annotated[bool, typer.Option("--json", help="As JSON; durations in seconds.")] = False) -> None:
@@ -42,7 +42,9 @@ def _record_of(one: Query, settings: WorkerSettings) -> dict[str, Any]:
         "beta": _beta_of(one, settings),
         "sigma": one.sigma,
         "degree": one.degree_cypher,
-        "concurrency": one.concurrency,
+        "slots": one.slots,
+        "rate": one.budget.rate,
+        "concurrency": one.budget.concurrency,
         "batch": one.batch,
         "module": one.loader.__module__,
         "about": inspect.getdoc(one.loader) or "",
@@ -77,8 +79,8 @@ def _row_of(one: Query, settings: WorkerSettings) -> tuple[str, ...]:
     record = _record_of(one, settings)
     early = record["beta"] if record["beta"] == "none" else f"{record['beta']}, β0 {record['beta0']:g}"
     params = ", ".join(record["params"]) + (f" (up to {one.batch})" if one.batch is not None else "")
-    slots = "all but 1" if one.concurrency is None else str(one.concurrency)
+    slots = "all but 1" if one.slots is None else str(one.slots)
     return (
         one.name, str(one.version), params, duration(one.ttl_seconds),
-        duration(one.grace_seconds), early, slots, record["about"].partition("\n")[0],
+        duration(one.grace_seconds), early, slots, str(one.budget), record["about"].partition("\n")[0],
     )  # fmt: skip

@@ -82,8 +82,12 @@ class WorkerEvents:
     def skipped(self, query: str, *, why: str) -> None:
         """Record a message with nothing to do: already_fresh, or the state of the record that held the key.
 
-        Or one that was put back, to come again later: no_slot, since its query held all the slots that it may.
+        Or one that was put back, to come again later: no_slot, since its query held all the slots that it may, or
+        no_budget.
         """
+
+    def waited_for_budget(self, query: str, *, seconds: float) -> None:
+        """Record that a load had to wait for its share of the budgets, whether it was granted then or not."""
 
     def retried(self, query: str, *, kind: str, attempt: int, pause_seconds: float) -> None:
         """Record a failed attempt that will be repeated."""
@@ -126,6 +130,10 @@ class CompositeWorkerEvents(WorkerEvents):
     def skipped(self, query: str, *, why: str) -> None:
         """Record a message with nothing to do."""
         self._emit(WorkerEvents.skipped, query, why=why)
+
+    def waited_for_budget(self, query: str, *, seconds: float) -> None:
+        """Record that a load had to wait for its share."""
+        self._emit(WorkerEvents.waited_for_budget, query, seconds=seconds)
 
     def retried(self, query: str, *, kind: str, attempt: int, pause_seconds: float) -> None:
         """Record a failed attempt that will be repeated."""

@@ -11,9 +11,10 @@ from typing import Any, LiteralString, Protocol
 from api_client.protocol.messages import RefreshItem
 from api_client.transport.scripts import LeaseStepRunner
 from refresher.errors import LoadFailed
+from refresher.flow.budgets import LoadShare
 from refresher.flow.dead_letters import DeadLetter
 from refresher.flow.events import WorkerEvents
-from refresher.flow.renewals import HeldLease
+from refresher.flow.renewals import Renewable
 from refresher.queries import Loaded, Query, Registry
 
 
@@ -47,14 +48,14 @@ class RefreshDeps:
     one with that token (0: none). ``failure_of`` classifies anything that a load raises; None: this process ends.
     ``interruptible`` is the context of a load, which a time limit may interrupt. ``shuts_down`` returns whether the
     worker does, so that a run which can't be finished is handed back. ``register`` returns once an invalidation reaches
-    the query's version.
+    the query's version. ``share_of`` returns what the load of some items takes from the budgets.
     """
 
     lease_steps: LeaseStepRunner
     origin: Origin
     encode: Encode
     registry: Registry
-    keep_leases: Callable[[Sequence[HeldLease]], AbstractContextManager[None]]
+    keep_leases: Callable[[Sequence[Renewable]], AbstractContextManager[None]]
     publish: Callable[[RefreshItem], None]
     write_dead_letter: Callable[[DeadLetter, int], None]
     monotonic: Callable[[], float]
@@ -65,3 +66,4 @@ class RefreshDeps:
     shuts_down: Callable[[], bool] = lambda: False
     uniform: Callable[[], float] = random.random
     register: Callable[[Query], object] = lambda _: None
+    share_of: Callable[[Query | None, Sequence[RefreshItem]], LoadShare] = lambda *_: LoadShare()

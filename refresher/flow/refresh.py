@@ -33,6 +33,7 @@ from api_client.protocol.payload import pack
 from api_client.transport.scripts import none_failed
 from refresher.errors import LoadFailed, text_of
 from refresher.flow import policy
+from refresher.flow.budgets import LoadShare
 from refresher.flow.follow_up import hand_back, request_follow_up
 from refresher.flow.outcome import Outcome, OutcomeKind
 from refresher.flow.ports import RefreshDeps
@@ -85,12 +86,16 @@ class Refresher:
         Returns:
             In their order the outcome of each; or that Redis did not answer: a lease, if there is one, runs out.
         """
+        query = self._deps.registry.find(items[0].query, items[0].version)
+        share = self._deps.share_of(query, items)
         try:
-            begun = self._acquire(items, owner)
+            begun = share.take() or self._acquire(query, items, owner)
+            ended = self._load_under_leases([one for one in begun if isinstance(one, Run)], share)
+            return [ended[one.nonce] if isinstance(one, Run) else one for one in begun]
         except CacheUnavailable as error:
             return [error] * len(items)
-        ended = self._load_under_leases([one for one in begun if isinstance(one, Run)])
-        return [ended[one.nonce] if isinstance(one, Run) else one for one in begun]
+        finally:
+            share.give_back()
 
     def hand_back_all(self) -> None:
         """Put all runs of this process back into the queue, since it ends; raises nothing."""
@@ -106,14 +111,13 @@ class Refresher:
             return self._send_alone(run, failure)
         return self._end_failed(run, failure, self._pause_seconds(run, failure))
 
-    def _acquire(self, items: Sequence[RefreshItem], owner: str | None) -> list[Run | Ended]:
+    def _acquire(self, query: Query | None, items: Sequence[RefreshItem], owner: str | None) -> Sequence[Run | Ended]:
         """Return the run of each item that is to be loaded, and how each of the others ended."""
         settings, deps = self._settings, self._deps
         begun: list[Run | Ended] = [_MALFORMED] * len(items)
         keys = {place: key for place, item in enumerate(items) if (key := _key_of(item, settings.namespace))}
         if not keys:
             return begun
-        query = deps.registry.find(items[0].query, items[0].version)
         if query is not None:
             deps.register(query)
         nonces = {place: os.urandom(8) for place in keys}
@@ -149,7 +153,7 @@ class Refresher:
                 begun[place] = self._skipped(key, "already_fresh" if is_fresh else reply.state.value)
         return begun
 
-    def _load_under_leases(self, runs: Sequence[Run]) -> dict[bytes, Ended]:
+    def _load_under_leases(self, runs: Sequence[Run], share: LoadShare) -> dict[bytes, Ended]:
         """Bring runs to their ends, by nonce. One that may be what ended a process before is loaded alone."""
         ended: dict[bytes, Ended] = {}
         for run in runs:
@@ -160,7 +164,7 @@ class Refresher:
         loaded = [run for run in runs if run.nonce not in ended]
         if loaded:
             with self._holding(loaded):
-                ends = self._load_until_ended(loaded)
+                ends = self._load_until_ended(loaded, share)
             ended.update(zip((run.nonce for run in loaded), ends, strict=True))
         return ended
 
@@ -193,18 +197,20 @@ class Refresher:
         for run in runs:
             hand_back(self._deps, self._settings, run)
 
-    def _load_until_ended(self, runs: Sequence[Run]) -> list[Ended]:
+    def _load_until_ended(self, runs: Sequence[Run], share: LoadShare) -> list[Ended]:
         """Load and commit. Where the load of one run fails it is repeated; that of several is divided."""
         while True:
+            share.begin()
             loaded = self._load(runs)
             try:
                 if not isinstance(loaded, LoadFailed):
-                    return self._commit(runs, loaded)
+                    return self._commit(runs, loaded, share)
                 if len(runs) > 1:
-                    return self._divide(runs, loaded)
+                    return self._divide(runs, loaded, share)
                 (run,) = runs
                 pause_seconds = self._pause_seconds(run, loaded)
-                if pause_seconds is None or not self._fits_in_place(run, pause_seconds):
+                fits = pause_seconds is not None and self._fits_in_place(run, pause_seconds)
+                if pause_seconds is None or not fits or not _is_granted_again(share):
                     return [self._ended(self._end_failed, run, loaded, pause_seconds)]
                 self._report_retry(run, loaded, pause_seconds)
             finally:
@@ -212,19 +218,25 @@ class Refresher:
             self._deps.sleep(pause_seconds)
             runs = [run.next_attempt()]
 
-    def _divide(self, runs: Sequence[Run], failure: LoadFailed) -> list[Ended]:
+    def _divide(self, runs: Sequence[Run], failure: LoadFailed, share: LoadShare) -> list[Ended]:
         """End runs whose load together has failed: by halves, until what is at fault is alone.
 
         Not where halves would meet the same: a fault of the graph is each run's own failure, and what has taken all of
         the time is sent alone.
         """
         if failure.kind in policy.TIMEOUTS:
-            return [self._ended(self._send_alone, run, failure) for run in runs]
+            return self._send_each_alone(runs, failure)
         if failure.kind in policy.GRAPH_FAULTS:
             return [self._ended(self._end_failed, run, failure, self._pause_seconds(run, failure)) for run in runs]
         log.info("the load of %d keys of %s failed (%s); dividing them", len(runs), runs[0].key.query, failure.shown)
         middle = len(runs) // 2
-        return [*self._load_until_ended(runs[:middle]), *self._load_until_ended(runs[middle:])]
+        ended: list[Ended] = []
+        for half in (runs[:middle], runs[middle:]):
+            if _is_granted_again(share):
+                ended += self._load_until_ended(half, share)
+            else:
+                ended += self._send_each_alone(half, failure)
+        return ended
 
     def _load(self, runs: Sequence[Run]) -> list[LoadedEntry | LoadFailed] | LoadFailed:
         """Return the entry of each run, or why that one has none; or why all have none."""
@@ -270,11 +282,16 @@ class Refresher:
         header = msgspec.structs.replace(header, is_compressed=packed.is_compressed)
         return LoadedEntry(encode_entry(header, run.key.digest, packed.content), names)
 
-    def _commit(self, runs: Sequence[Run], entries: Sequence[LoadedEntry | LoadFailed]) -> list[Ended]:
-        """Commit what has an entry, and fail what has none; a part of some megabytes in one round trip."""
+    def _commit(
+        self, runs: Sequence[Run], entries: Sequence[LoadedEntry | LoadFailed], share: LoadShare
+    ) -> list[Ended]:
+        """Commit what has an entry, and fail what has none; a part of some megabytes in one round trip.
+
+        The first one gives the share back, too: the load has ended.
+        """
         ended: list[Ended] = []
         for part in _parts_of(zip(runs, entries, strict=True), self._settings.max_value_bytes):
-            replies = self._store([(run, entry) for run, entry in part if isinstance(entry, LoadedEntry)])
+            replies = self._store([(run, entry) for run, entry in part if isinstance(entry, LoadedEntry)], share)
             for run, entry in part:
                 if isinstance(entry, LoadFailed):
                     ended.append(self._ended(self._end_failed, run, entry, self._pause_seconds(run, entry)))
@@ -284,14 +301,15 @@ class Refresher:
                     ended.append(self._ended(self._committed, run, reply))
         return ended
 
-    def _store(self, loaded: Sequence[tuple[Run, LoadedEntry]]) -> Iterator[CommitStatus | CacheUnavailable]:
+    def _store(
+        self, loaded: Sequence[tuple[Run, LoadedEntry]], share: LoadShare
+    ) -> Iterator[CommitStatus | CacheUnavailable]:
         """Register the tags of what was loaded, then commit it: what an invalidation has to find is known before."""
         steps, has_tags = self._deps.lease_steps, any(entry.tags for _, entry in loaded)
         names = ((run, entry.tags) for run, entry in loaded)
         unregistered = register_tags(steps, self._settings, names) if has_tags else {}
-        replies = iter(
-            steps.run_each([self._commit_call(*each) for each in loaded if each[0].nonce not in unregistered])
-        )
+        commits = [self._commit_call(*each) for each in loaded if each[0].nonce not in unregistered]
+        replies = iter(steps.run_each([*commits, *share.last_steps()]))
         return (unregistered.get(run.nonce) or next(replies) for run, _ in loaded)
 
     def _commit_call(self, run: Run, entry: LoadedEntry) -> Call[CommitStatus]:
@@ -331,6 +349,9 @@ class Refresher:
     def _send_alone(self, run: Run, failure: LoadFailed) -> Outcome:
         """End a run that failed together with others: its next attempt is no further one."""
         return self._retry_later(run, run.item.attempt - 1, failure, policy.MIN_PAUSE_SECONDS)
+
+    def _send_each_alone(self, runs: Sequence[Run], failure: LoadFailed) -> list[Ended]:
+        return [self._ended(self._send_alone, run, failure) for run in runs]
 
     def _pause_seconds(self, run: Run, failure: LoadFailed) -> float | None:
         """Return the pause before the next attempt; None: there is none."""
@@ -452,6 +473,14 @@ def _parts_of(
         part.append((run, entry))
         size += more
     yield part
+
+
+def _is_granted_again(share: LoadShare) -> bool:
+    """Take one more load's share; without Redis there is none."""
+    try:
+        return share.take_again()
+    except CacheUnavailable:
+        return False
 
 
 def _taken_over() -> LoadFailed:

@@ -1,4 +1,4 @@
-"""Renewal of this process's leases: all of them in one pipelined call, every third of the lease time."""
+"""Renewal of what this process holds, leases and shares: all in one pipelined call, every third of its time."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from api_client.protocol import lease
+from api_client.protocol.budget import SHARE_SECONDS, Share
 from api_client.protocol.clock import monotonic_seconds
 from api_client.protocol.keys import CacheKey
 from api_client.protocol.lease import Call
@@ -23,12 +24,27 @@ RunAll: TypeAlias = Callable[[Sequence[Call[float]]], list[float]]
 """Runs renewals together; the first failure is raised."""
 
 
+class Renewable(Protocol):
+    """What this process holds for a time.
+
+    ``granted_seconds`` is what it was granted for, ``lease_seconds`` what each renewal requests. ``lost`` is set when a
+    renewal was refused.
+    """
+
+    granted_seconds: float
+    lease_seconds: float
+    lost: bool
+    renew_at: float
+
+    def renewal(self) -> Call[float]:
+        """Return the call that renews it: the seconds for which it holds, 0 when it is lost."""
+
+
 @dataclass(eq=False, slots=True)
 class HeldLease:
-    """A lease that this process holds.
+    """A lease; each renewal requests what was learned from the entry, which only acquire returns.
 
-    ``granted_seconds`` is what acquire granted, ``lease_seconds`` what each renewal requests (learned from the entry,
-    which only acquire returns). ``lost`` is set when a renewal was refused: the commit decides.
+    When it is lost, the commit decides.
     """
 
     key: CacheKey
@@ -39,13 +55,32 @@ class HeldLease:
     lost: bool = False
     renew_at: float = 0.0
 
+    def renewal(self) -> Call[float]:
+        """Return the call that renews it."""
+        return lease.renew(self.key, token=self.token, nonce=self.nonce, lease_seconds=self.lease_seconds)
+
+
+@dataclass(eq=False, slots=True)
+class HeldShare:
+    """A share of the budgets. When it is lost, the load goes on uncounted."""
+
+    share: Share
+    granted_seconds: float = SHARE_SECONDS
+    lease_seconds: float = SHARE_SECONDS
+    lost: bool = False
+    renew_at: float = 0.0
+
+    def renewal(self) -> Call[float]:
+        """Return the call that renews it."""
+        return self.share.renew()
+
 
 class Renewals:
-    """One thread per process, started with the first lease."""
+    """One thread per process, started with the first that is held."""
 
     def __init__(self, run_all: RunAll, *, monotonic: Callable[[], float] = monotonic_seconds) -> None:
         self._run_all, self._monotonic = run_all, monotonic
-        self._held: set[HeldLease] = set()
+        self._held: set[Renewable] = set()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         # When the thread wakes by itself. While it does not wait it will look at all that is held anyway.
@@ -53,24 +88,24 @@ class Renewals:
         self._closing = False
 
     @contextmanager
-    def holding(self, leases: Sequence[HeldLease]) -> Iterator[None]:
-        """Renew each of ``leases`` every third of the time for which it holds, for as long as the block runs."""
+    def holding(self, held: Sequence[Renewable]) -> Iterator[None]:
+        """Renew each of ``held`` every third of the time for which it holds, for as long as the block runs."""
         with self._changed:
-            for held in leases:
-                self._schedule(held, held.granted_seconds)
-            self._held.update(leases)
+            for one in held:
+                self._schedule(one, one.granted_seconds)
+            self._held.update(held)
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name="lease-renewals", daemon=True)
                 thread.start()
                 self._thread = thread
-            elif any(held.renew_at < self._wakes_at for held in leases):
+            elif any(one.renew_at < self._wakes_at for one in held):
                 # Otherwise each run would wake it for nothing: two thread switches, and most runs are short.
                 self._changed.notify()
         try:
             yield
         finally:
             with self._changed:
-                self._held.difference_update(leases)
+                self._held.difference_update(held)
 
     def close(self) -> None:
         """End the thread."""
@@ -80,7 +115,7 @@ class Renewals:
         if self._thread is not None:
             self._thread.join(2.0)
 
-    def _schedule(self, held: HeldLease, holds_seconds: float) -> None:
+    def _schedule(self, held: Renewable, holds_seconds: float) -> None:
         held.renew_at = self._monotonic() + max(holds_seconds / 3, MIN_PERIOD_SECONDS)
 
     def _run(self) -> None:
@@ -100,15 +135,12 @@ class Renewals:
             self._renew(due)
 
     def _seconds_left(self, now: float) -> float | None:
-        """Return how long nothing is due; None while no lease is held."""
+        """Return how long nothing is due; None while nothing is held."""
         return min((held.renew_at - now for held in self._held if not held.lost), default=None)
 
-    def _renew(self, due: list[HeldLease]) -> None:
-        calls = [
-            lease.renew(held.key, token=held.token, nonce=held.nonce, lease_seconds=held.lease_seconds) for held in due
-        ]
+    def _renew(self, due: list[Renewable]) -> None:
         try:
-            left = self._run_all(calls)
+            left = self._run_all([held.renewal() for held in due])
         except Exception as error:  # noqa: BLE001 - without this thread every long load would lose its lease
             log.warning("could not renew leases (%s: %s); retrying", type(error).__name__, error)
             return

@@ -36,7 +36,7 @@ WORKER_METRICS: Final = by_name(
     Metric("xfetch_refresh_retried", "Failed attempts that were retried", labels=("query", "kind")),
     Metric(
         "xfetch_refresh_skipped",
-        "Messages with nothing to do: already_fresh, the state that held the key, or no_slot",
+        "Messages with nothing to do: already_fresh, the state that held the key; or put back: no_slot, no_budget",
         labels=("query", "why"),
     ),
     Metric(
@@ -48,6 +48,7 @@ WORKER_METRICS: Final = by_name(
     Metric("refresher_messages_dropped", "Unrecognised messages, by what was wrong", labels=("reason",)),
     _duration("xfetch_refresh_duration_seconds", "From the lease to the commit"),
     _duration("xfetch_refresh_lead_seconds", "From the claim to the commit (δ)"),
+    _duration("xfetch_budget_wait_seconds", "For how long loads that had to wait for the budget did"),
     Metric(ACTIVE[0], "Runs in progress", kind=Kind.UP_DOWN),
     Metric(ACTIVE[1], "Leases that are held", kind=Kind.UP_DOWN),
 )
@@ -108,6 +109,10 @@ class MeteredWorkerEvents(WorkerEvents):
         self._bind("xfetch_refresh_skipped", query, why)(1)
         if why in HELD:
             self._bind("xfetch_lock_contention", query)(1)
+
+    def waited_for_budget(self, query: str, *, seconds: float) -> None:
+        """Count a wait for the budget."""
+        self._bind("xfetch_budget_wait_seconds", query)(seconds)
 
     def retried(self, query: str, *, kind: str, attempt: int, pause_seconds: float) -> None:
         """Count a failed attempt that will be repeated."""

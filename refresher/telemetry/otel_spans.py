@@ -171,14 +171,14 @@ class _TracedLeaseSteps:
             return self._steps.run(call)
 
     def run_each(self, calls: Sequence[Call[T]], /) -> Sequence[T | CacheUnavailable]:
-        """Run steps of one kind in one round trip."""
+        """Run steps in one round trip: of the first's kind, and possibly one of another after them."""
         if not calls:
             return []
         script = calls[0].script
         span = self._tracer.start_span(script, kind=SpanKind.CLIENT, attributes=step_attributes(script))
         with within(span, _kind_of):
-            if len(calls) > 1:
-                span.set_attribute("db.operation.batch.size", len(calls))
+            if (size := sum(call.script == script for call in calls)) > 1:
+                span.set_attribute("db.operation.batch.size", size)
             results = self._steps.run_each(calls)
             for error in (result for result in results if isinstance(result, CacheUnavailable)):
                 failed(span, _kind_of(error))

@@ -16,6 +16,7 @@ from api_client.protocol.messages import RefreshItem
 from api_client.transport.redis_py import node_of, translated
 from api_client.trigger.broker import Broker
 from refresher.errors import LoadFailed
+from refresher.flow.budgets import Budgets
 from refresher.flow.dead_letters import DeadLetter, DeadLetters
 from refresher.flow.events import WorkerEvents, WorkerSpans
 from refresher.flow.ports import RefreshDeps
@@ -60,9 +61,14 @@ class Runtime:
         self.refresher: Refresher = Refresher(settings, self._deps(broker, events))
 
     def _deps(self, broker: Broker, events: WorkerEvents) -> RefreshDeps:
-        store = self._cache.store
+        store, settings = self._cache.store, self.settings
+        steps = self.spans.lease_steps(store)
+        budgets = Budgets(
+            settings.namespace, settings.budget, steps, self._renewals.holding, events, sleep=time.sleep,
+            monotonic=monotonic_seconds,
+        )  # fmt: skip
         return RefreshDeps(
-            lease_steps=self.spans.lease_steps(store),
+            lease_steps=steps,
             origin=self.spans.origin(self.graph),
             encode=values.encode,
             registry=self.queries,
@@ -75,7 +81,8 @@ class Runtime:
             failure_of=_failure_of,
             interruptible=soft_limit.in_load,
             shuts_down=self.shuts_down,
-            register=VersionRegistration(store, self.settings, monotonic_seconds).ensure,
+            register=VersionRegistration(store, settings, monotonic_seconds).ensure,
+            share_of=budgets.share_of,
         )
 
     def _write_dead_letter(self, letter: DeadLetter, replaced_token: int) -> None:

@@ -16,7 +16,6 @@ import fcntl
 import hashlib
 import mmap
 import os
-import random
 import tempfile
 import threading
 import time
@@ -27,15 +26,15 @@ from typing import Final
 
 from api_client.protocol.messages import RefreshItem
 from refresher.flow.events import WorkerEvents
-from refresher.flow.outcome import Outcome, OutcomeKind
-from refresher.queries import MAX_CONCURRENCY, Registry
+from refresher.flow.outcome import Outcome
+from refresher.flow.put_back import PutBack
+from refresher.queries import MAX_SLOTS, Registry
 
 NO_SLOT: Final = "no_slot"
 POLL_SECONDS: Final = 0.002
 WAIT_SECONDS: Final = 1.0
 """For a slot, while loads of its query begin: they then run one after the other without a pause. Where none has begun
 for that time they are slow, or hang, and a message that waited would keep a process from other queries."""
-MAX_PAUSE_SECONDS: Final = 8
 _BEGUN_PLACES: Final = 4_096
 _DOUBLE_BYTES: Final = 8
 
@@ -62,11 +61,11 @@ class NodeSlots:
         if self._file < 0:
             self._file = _file_without_name()
 
-    def bound(self, concurrency: int | None) -> int | None:
-        """Return how many slots a query of this ``concurrency`` may hold; None: all there are."""
+    def bound(self, slots: int | None) -> int | None:
+        """Return how many slots a query with this bound of its own may hold; None: all there are."""
         if self._count is None:
             return None
-        bound = max(1, self._count - 1) if concurrency is None else concurrency
+        bound = max(1, self._count - 1) if slots is None else slots
         return bound if bound < self._count else None
 
     def acquire(self, query: str, bound: int, now_seconds: float) -> int | None:
@@ -90,7 +89,7 @@ class NodeSlots:
         """Free a slot that `acquire` returned."""
         with self._lock:
             fcntl.lockf(self._file, fcntl.LOCK_UN, 1, slot)
-            self._held[query].discard(slot % MAX_CONCURRENCY)
+            self._held[query].discard(slot % MAX_SLOTS)
 
     def _try_lock(self, at: int) -> bool:
         try:
@@ -119,26 +118,22 @@ class QuerySlots:
         sleep: Callable[[float], None] = time.sleep,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._node, self._queries, self._events = node, queries, events
+        self._node, self._queries = node, queries
         self._sleep, self._monotonic = sleep, monotonic
-        self._failed_waits: defaultdict[str, int] = defaultdict(int)
+        self._put_back = PutBack(NO_SLOT, events)
 
     @contextmanager
     def hold(self, items: Sequence[RefreshItem]) -> Iterator[list[Outcome]]:
-        """Hold a slot for items of one query; the block is given their outcomes where none is free, else none.
-
-        Then they are to be sent again after a pause of whole seconds. The pauses are random, so that items that wait
-        for the same slots return in any order, and grow to `MAX_PAUSE_SECONDS` while no slot becomes free.
-        """
+        """Hold a slot for items of one query; the block is given their outcomes where none is free, else none."""
         name = items[0].query
         query = self._queries.find(name, items[0].version)
-        bound = None if query is None else self._node.bound(query.concurrency)
+        bound = None if query is None else self._node.bound(query.slots)
         if bound is None:
             yield []
             return
         slot = self._wait_for(name, bound)
         if slot is None:
-            yield self._deferred(items)
+            yield self._put_back.outcomes(items)
             return
         try:
             yield []
@@ -149,29 +144,15 @@ class QuerySlots:
         began = now = self._monotonic()
         while (slot := self._node.acquire(query, bound, now)) is None:
             if now - min(began, self._node.last_begun_seconds(query, bound)) >= WAIT_SECONDS:
-                self._failed_waits[query] += 1
                 return None
             self._sleep(POLL_SECONDS)
             now = self._monotonic()
-        self._failed_waits[query] = 0
+        self._put_back.begin(query)
         return slot
-
-    def _deferred(self, items: Sequence[RefreshItem]) -> list[Outcome]:
-        name = items[0].query
-        longest = min(MAX_PAUSE_SECONDS, 2 ** min(self._failed_waits[name], MAX_PAUSE_SECONDS))
-        pause_seconds = random.randint(1, longest)  # noqa: S311 - no secret
-        for _ in items:
-            self._events.skipped(name, why=NO_SLOT)
-        return [
-            Outcome(
-                OutcomeKind.RETRY, name, why=NO_SLOT, attempts=item.attempt, again=item, pause_seconds=pause_seconds
-            )
-            for item in items
-        ]
 
 
 def _first_slot(query: str) -> int:
-    return int.from_bytes(hashlib.blake2b(query.encode(), digest_size=6).digest()) * MAX_CONCURRENCY
+    return int.from_bytes(hashlib.blake2b(query.encode(), digest_size=6).digest()) * MAX_SLOTS
 
 
 def _file_without_name() -> int:

@@ -17,6 +17,7 @@ from api_client.errors import CacheUnavailable
 from api_client.protocol import messages
 from api_client.protocol.messages import MalformedMessage, RefreshItem
 from api_client.trigger.broker import monitoring_options
+from refresher.flow.budgets import NO_BUDGET
 from refresher.flow.events import events_of
 from refresher.flow.outcome import Outcome, OutcomeKind, summary
 from refresher.worker.celery_fixes.message_guard import DropReason
@@ -136,7 +137,7 @@ def _schedule_retries(task: Any, settings: WorkerSettings, outcomes: Sequence[Ou
             continue
         if is_alone:
             _retry(task, settings, outcome, outcome.again)
-        elif outcome.why in {NO_SLOT, CACHE_UNAVAILABLE}:
+        elif outcome.why in {NO_SLOT, NO_BUDGET, CACHE_UNAVAILABLE}:
             together[outcome.pause_seconds].append(outcome.again)
         else:
             resend(task.app, _routing_key(task), settings, [outcome.again], countdown=outcome.pause_seconds)

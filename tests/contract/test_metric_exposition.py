@@ -76,6 +76,7 @@ def emit_as_worker(events: WorkerEvents) -> None:
     events.committed("q", delta_seconds=1.5, run_seconds=0.2, as_stale=False)
     events.rejected("q", why="lost")
     events.skipped("q", why="running")
+    events.waited_for_budget("q", seconds=0.5)
     events.retried("q", kind="timeout", attempt=1, pause_seconds=1.0)
     events.failed("q", kind="syntax", attempts=1)
     events.message_dropped(reason="body")

@@ -46,7 +46,7 @@ MISDEEDS: Final[dict[str, Callable[[], Any]]] = {
 }
 
 
-@query("misbehaves", ttl="1h", concurrency=64, grace="1h")
+@query("misbehaves", ttl="1h", slots=64, grace="1h")
 def misbehaves(tx: Any, key: str) -> Any:
     """Ask the graph, then do what ``does:<key>`` in the control's Redis says, as long as it says so."""
     tx.run("RETURN 1").consume()
@@ -60,7 +60,7 @@ def misbehaves(tx: Any, key: str) -> Any:
     return {"key": key, "load": number}
 
 
-@query("asks_twice", ttl="1h", concurrency=64, grace="1h")
+@query("asks_twice", ttl="1h", slots=64, grace="1h")
 def asks_twice(tx: Any, key: str) -> list[Any]:
     """Ask the graph, wait for the test at the gate of the key, and ask it once more."""
     tx.run("RETURN 1").consume()
@@ -71,7 +71,7 @@ def asks_twice(tx: Any, key: str) -> list[Any]:
     return list(row)
 
 
-@query("locks_two", ttl="1h", concurrency=64, grace="1h")
+@query("locks_two", ttl="1h", slots=64, grace="1h")
 def locks_two(tx: Any, key: str) -> str:
     """Lock the node of the key's first letter, wait at the gate of the key, and lock that of its second letter."""
     first, second = key

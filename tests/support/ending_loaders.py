@@ -84,7 +84,7 @@ HANGS: Final[dict[str, Callable[[], Any]]] = {
 ENDS: Final = RAISES | ENDS_PROCESS | HANGS
 
 
-@query(QUERY, ttl="1h", concurrency=64, grace="1h")
+@query(QUERY, ttl="1h", slots=64, grace="1h")
 def ends_as_scripted(tx: Any, key: str) -> Any:
     """End as ``ends:<key>`` in the control's Redis says. A lock of the system's goes with the process that has it."""
     with (Path(os.environ.get(LOCK_FOLDER, tempfile.gettempdir())) / key.replace("/", "_")).open("w") as lock:

@@ -14,7 +14,7 @@ POISONED_LOAD_SECONDS = 0.3
 MAX_SOAKED_SECONDS = 0.1
 
 
-@query("poisoned", ttl="300ms", concurrency=64, grace="10m")
+@query("poisoned", ttl="300ms", slots=64, grace="10m")
 def poisoned(tx: Any, key: str) -> None:
     """Take a worker's time, and fail: a mistake in the loader."""
     with control_redis() as control:
@@ -27,7 +27,7 @@ FAILING = "failing_percent"
 """In the control's database: so many loads of a hundred fail."""
 
 
-@query("soaked", ttl="2s", concurrency=64, grace="10m")
+@query("soaked", ttl="2s", slots=64, grace="10m")
 def soaked(tx: Any, node: str) -> dict[str, Any]:
     """Read a watched node's version, and take a while yet; fail by a coin that is seeded with node and load."""
     with control_redis() as control:

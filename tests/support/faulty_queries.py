@@ -12,7 +12,7 @@ GATE: Final = "gate"
 HANG_SECONDS: Final = 60
 
 
-@query("people", ttl="500ms", concurrency=64, grace="10m")
+@query("people", ttl="500ms", slots=64, grace="10m")
 def people(tx: Any, key: str) -> object:
     """Load a row from the graph, unless the test wants otherwise."""
     with control_redis() as control:

@@ -34,25 +34,25 @@ def _load(key: str, hold: str) -> dict[str, Any]:
     return {"key": key, "load": number}
 
 
-@query("short_lived", ttl="300ms", concurrency=64, grace="10m")
+@query("short_lived", ttl="300ms", slots=64, grace="10m")
 def short_lived(tx: Any, key: str, hold: str = "") -> dict[str, Any]:
     """A value that grows stale while a test looks."""
     return _load(key, hold)
 
 
-@query("long_lived", ttl="1h", concurrency=64, grace="1h")
+@query("long_lived", ttl="1h", slots=64, grace="1h")
 def long_lived(tx: Any, key: str, hold: str = "") -> dict[str, Any]:
     """A value that only an invalidation makes stale."""
     return _load(key, hold)
 
 
-@query("tagged", ttl="1h", concurrency=64, grace="1h", tags=lambda value, key, hold="": [f"key:{key}", "all"])
+@query("tagged", ttl="1h", slots=64, grace="1h", tags=lambda value, key, hold="": [f"key:{key}", "all"])
 def tagged(tx: Any, key: str, hold: str = "") -> dict[str, Any]:
     """A value that an invalidation of its tags makes stale."""
     return _load(key, hold)
 
 
-@query("fails_half_of_the_time", ttl="300ms", concurrency=64, grace="10m")
+@query("fails_half_of_the_time", ttl="300ms", slots=64, grace="10m")
 def fails_half_of_the_time(tx: Any, key: str, seed: int) -> dict[str, Any]:
     """Fail by a seeded coin, differently at each load of a key."""
     import random
@@ -63,7 +63,7 @@ def fails_half_of_the_time(tx: Any, key: str, seed: int) -> dict[str, Any]:
     return value
 
 
-@query("watched", ttl="2s", concurrency=64, grace="10m")
+@query("watched", ttl="2s", slots=64, grace="10m")
 def watched(tx: Any, key: str) -> dict[str, Any]:
     """A real read of the graph that notices when two loads of one key overlap."""
     with control_redis() as control:
@@ -76,15 +76,13 @@ def watched(tx: Any, key: str) -> dict[str, Any]:
             control.decr(f"running:{key}")
 
 
-@query(
-    "from_graph", ttl="1h", concurrency=64, grace="1h", degree="MATCH (p:Item {name: $name}) RETURN COUNT { (p)--() }"
-)
+@query("from_graph", ttl="1h", slots=64, grace="1h", degree="MATCH (p:Item {name: $name}) RETURN COUNT { (p)--() }")
 def from_graph(tx: Any, name: str) -> list[dict[str, Any]]:
     """A real read, with a degree."""
     return tx.run("MATCH (p:Item {name: $name}) RETURN p.name AS name, p.version AS version", name=name).data()
 
 
-@query("slow_in_graph", ttl="1h", concurrency=64, grace="1h")
+@query("slow_in_graph", ttl="1h", slots=64, grace="1h")
 def slow_in_graph(tx: Any) -> list[dict[str, Any]]:
     """A read that takes longer than any transaction timeout of a test."""
     return tx.run(
@@ -92,7 +90,7 @@ def slow_in_graph(tx: Any) -> list[dict[str, Any]]:
     ).data()
 
 
-@query("shapes", ttl="1h", concurrency=64, grace="1h")
+@query("shapes", ttl="1h", slots=64, grace="1h")
 def shapes(tx: Any) -> Any:
     """Values of the graph's own types, as the driver gives them, and more of them than stay uncompressed."""
     return tx.run(
@@ -103,13 +101,13 @@ def shapes(tx: Any) -> Any:
     ).single()
 
 
-@query("unencodable", ttl="1h", concurrency=64, grace="1h")
+@query("unencodable", ttl="1h", slots=64, grace="1h")
 def unencodable(tx: Any) -> object:
     """A value with no shape in a payload."""
     return object()
 
 
-@query("syntax_error", ttl="1h", concurrency=64, grace="1h")
+@query("syntax_error", ttl="1h", slots=64, grace="1h")
 def syntax_error(tx: Any) -> list[dict[str, Any]]:
     """Cypher that no graph understands."""
     return tx.run("MATCH this is no Cypher").data()

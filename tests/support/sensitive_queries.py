@@ -7,25 +7,25 @@ from typing import Any
 from refresher import TransientFailure, query
 
 
-@query("kept_private", ttl="1h", concurrency=64, grace="1h", sensitive=True, degree="RETURN 1 AS degree")
+@query("kept_private", ttl="1h", slots=64, grace="1h", sensitive=True, degree="RETURN 1 AS degree")
 def kept_private(tx: Any, person: str) -> dict[str, Any]:
     """A read of the graph that is given the param."""
     return {"rows": tx.run("RETURN $person AS person", person=person).data()}
 
 
-@query("private_and_wrong", ttl="1h", concurrency=64, grace="1h", sensitive=True)
+@query("private_and_wrong", ttl="1h", slots=64, grace="1h", sensitive=True)
 def private_and_wrong(tx: Any, person: str) -> None:
     """An error that quotes the param."""
     raise ValueError(f"there is no {person}")
 
 
-@query("private_and_refused", ttl="1h", concurrency=64, grace="1h", sensitive=True)
+@query("private_and_refused", ttl="1h", slots=64, grace="1h", sensitive=True)
 def private_and_refused(tx: Any, person: str) -> None:
     """An error of the graph that quotes the param."""
     tx.run(f"MATCH this is no Cypher {person}").consume()
 
 
-@query("private_and_late", ttl="1h", concurrency=64, grace="1h", sensitive=True)
+@query("private_and_late", ttl="1h", slots=64, grace="1h", sensitive=True)
 def private_and_late(tx: Any, person: str) -> None:
     """A failure that is retried, through the broker in the end."""
     raise TransientFailure(f"{person} is not there yet")

@@ -12,14 +12,14 @@ IN_CODE = "RETURN $person AS name"
 BUDGET_SECONDS = 5.0  # a slow machine loads within it, after more than half of it is over, too
 
 
-@query("friends_of", ttl="1h", concurrency=64, grace="1h", degree="RETURN 3 AS degree")
+@query("friends_of", ttl="1h", slots=64, grace="1h", degree="RETURN 3 AS degree")
 def friends_of(tx: Any, person: str) -> list[dict[str, Any]]:
     """Ask twice: once by a text that stands in code, once by one that shows the param."""
     rows: list[dict[str, Any]] = tx.run(IN_CODE, person=person).data()
     return rows + tx.run(f"RETURN '{person}' AS name").data()
 
 
-@query("late_at_first", ttl="1h", concurrency=64, grace="1h")
+@query("late_at_first", ttl="1h", slots=64, grace="1h")
 def late_at_first(tx: Any, person: str) -> str:
     """Fail once, when more than half of the budget is over: the next attempt has to be another message's."""
     with control_redis() as control:
@@ -29,7 +29,7 @@ def late_at_first(tx: Any, person: str) -> str:
     return tx.run(IN_CODE, person=person).single()["name"]
 
 
-@query("always_fails", ttl="1h", concurrency=64, grace="1h")
+@query("always_fails", ttl="1h", slots=64, grace="1h")
 def always_fails(tx: Any, person: str) -> None:
     """Fail with a text that shows the param, and so does the error of the graph."""
     tx.run(f"RETRUN '{person}'").consume()

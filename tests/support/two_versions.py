@@ -12,7 +12,7 @@ VERSION = "TEST_QUERY_VERSION"
 NAME = "two_versions"
 
 
-@query(NAME, ttl="1h", concurrency=64, grace="1h", version=int(os.environ.get(VERSION, "1")))
+@query(NAME, ttl="1h", slots=64, grace="1h", version=int(os.environ.get(VERSION, "1")))
 def two_versions(tx: Any, key: str) -> str:
     """The source, and by which version it was read."""
     with control_redis() as control:

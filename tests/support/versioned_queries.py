@@ -17,7 +17,7 @@ from tests.support.scripted_queries import GATE_SECONDS, control_redis
 VERSIONED = "versioned"
 
 
-@query(VERSIONED, ttl="1h", concurrency=64, grace="1h")
+@query(VERSIONED, ttl="1h", slots=64, grace="1h")
 def versioned(tx: Any, key: str) -> dict[str, Any]:
     """The version is read first: a load that is held has an old one when it goes on."""
     with control_redis() as control:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from api_client.errors import ConfigurationError
+from api_client.protocol.budget import Budget
 from refresher.queries import Query, Registry, import_queries, query, registry
 
 
@@ -47,6 +48,10 @@ def registered(**options: Any) -> Query:
         ({"ttl": timedelta(hours=1)}, "ttl_seconds", 3600.0),
         ({"ttl": 0}, "ttl_seconds", 0.0),
         ({"grace": 0}, "grace_seconds", 0.0),
+        ({}, "budget", Budget()),
+        ({"rate": 0.001}, "budget", Budget(rate=0.001)),
+        ({"rate": 10_000, "concurrency": 1}, "budget", Budget(10_000, 1)),
+        ({"concurrency": 10_000}, "budget", Budget(concurrency=10_000)),
         ({"ttl": 0, "grace": None}, "grace_seconds", 0.0),
         ({"beta": 2}, "beta", 2),
         ({"sigma": 3}, "sigma", 3.0),
@@ -72,6 +77,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"name": "a b"}, "@query"),
     ({"name": None}, "@query"),
     ({"name": "x" * 101}, "@query"),
+    *[({"rate": wrong}, "rate") for wrong in (0, -1, 0.0009, 10_001, True, "10/s", float("nan"), float("inf"))],
+    *[({"concurrency": wrong}, "concurrency") for wrong in (0, -1, 1.5, 2.0, True, "3", 10_001)],
     *[
         ({option: wrong}, option)
         for option in ("ttl", "grace")

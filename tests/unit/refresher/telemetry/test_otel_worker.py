@@ -42,6 +42,7 @@ EMITTING: dict[str, Callable[[WorkerEvents], None]] = {
     "committed": lambda e: e.committed("q", delta_seconds=1.5, run_seconds=0.2, as_stale=False),
     "rejected": lambda e: e.rejected("q", why="lost"),
     "skipped": lambda e: e.skipped("q", why="running"),
+    "waited_for_budget": lambda e: e.waited_for_budget("q", seconds=0.5),
     "retried": lambda e: e.retried("q", kind="timeout", attempt=1, pause_seconds=1.0),
     "failed": lambda e: e.failed("q", kind="syntax", attempts=1),
     "ended": lambda e: e.ended("q"),

@@ -14,8 +14,9 @@ from api_client import ConfigurationError
 from api_client.protocol.messages import RefreshItem
 from refresher.flow.events import WorkerEvents
 from refresher.flow.outcome import OutcomeKind
+from refresher.flow.put_back import MAX_PAUSE_SECONDS
 from refresher.queries import Registry, query
-from refresher.worker.slots import MAX_PAUSE_SECONDS, NO_SLOT, WAIT_SECONDS, NodeSlots, QuerySlots
+from refresher.worker.slots import NO_SLOT, WAIT_SECONDS, NodeSlots, QuerySlots
 
 NOW = 100.0
 
@@ -63,13 +64,13 @@ def registered(**options: Any) -> Registry:
 
 
 @pytest.mark.parametrize(
-    ("count", "concurrency", "bound"),
+    ("count", "slots", "bound"),
     [(4, None, 3), (2, None, 1), (1, None, None), (4, 1, 1), (4, 3, 3), (4, 4, None), (4, 10_000, None), (1, 1, None)],
 )
 def test_the_bound_is_all_slots_but_one_unless_the_query_says_otherwise(
-    count: int, concurrency: int | None, bound: int | None
+    count: int, slots: int | None, bound: int | None
 ) -> None:
-    assert opened(count).bound(concurrency) == bound
+    assert opened(count).bound(slots) == bound
 
 
 def test_without_a_pool_nothing_is_bounded() -> None:
@@ -110,7 +111,7 @@ def test_without_a_free_slot_the_item_is_put_back_with_a_pause_that_grows_and_no
     def sleep(seconds: float) -> None:
         now[0] += seconds
 
-    slots = QuerySlots(node, registered(concurrency=2), events, sleep=sleep, monotonic=lambda: now[0])
+    slots = QuerySlots(node, registered(slots=2), events, sleep=sleep, monotonic=lambda: now[0])
     item = RefreshItem(query="q", attempt=2, ticket="t")
     with slots.hold([item]) as first, slots.hold([item]) as second:
         assert (first, second) == ([], [])
@@ -167,9 +168,9 @@ def test_a_query_that_is_not_registered_here_is_not_bounded() -> None:
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 1.5, 2.0, True, "3", 10_001])
-def test_a_wrong_concurrency_is_an_error_that_says_what_is_allowed(wrong: Any) -> None:
+def test_a_wrong_bound_is_an_error_that_says_what_is_allowed(wrong: Any) -> None:
     with pytest.raises(
         ConfigurationError,
-        match=r"^concurrency of @query\('q'\)=.* is not valid: allowed is a whole number of slots, 1",
+        match=r"^slots of @query\('q'\)=.* is not valid: allowed is a whole number of slots, 1",
     ):
-        registered(concurrency=wrong)
+        registered(slots=wrong)

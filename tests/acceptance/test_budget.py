@@ -1,0 +1,159 @@
+"""Budgets over two worker nodes, measured in the loads themselves; and what a killed worker's share comes to."""
+
+from __future__ import annotations
+
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from api_client import CacheClient, EntryState
+from api_client.protocol.budget import SHARE_SECONDS
+from api_client.protocol.keys import budget_keys
+from tests.acceptance.conftest import System
+from tests.support.budgeted_queries import AT_ONCE, BATCH, BEGUN, ENDED, HELD, MOST, RATE
+from tests.support.timing import Measured
+from tests.support.waiting import eventually
+
+PROCESSES = 3
+KEYS = 24
+
+
+@pytest.fixture
+def fleet(system_without_graph: System) -> System:
+    """A system for two nodes of three processes each."""
+    system_without_graph.env |= {
+        "REFRESHER_QUERIES": "tests.support.budgeted_queries", "CACHE_XFETCH_WORKERS": str(PROCESSES),
+    }  # fmt: skip
+    return system_without_graph
+
+
+def start(fleet: System, **changes: str) -> None:
+    for _ in range(2):
+        fleet.start_worker(**changes)
+
+
+def read(client: CacheClient, query: str, count: int = KEYS) -> None:
+    """Read keys that are not there; each of their values has to come."""
+    with ThreadPoolExecutor(count) as pool:
+        keys = [f"{query}-{number}" for number in range(count)]
+        assert list(pool.map(lambda key: client.get(query, {"key": key}), keys)) == keys
+
+
+def begun(fleet: System, kind: str) -> list[float]:
+    """When the loads have begun, in seconds of the machine's own clock."""
+    return sorted(float(line.split()[0]) for line in fleet.control.lrange(f"{BEGUN}:{kind}", 0, -1))
+
+
+def most(fleet: System, kind: str) -> int:
+    """How many loads were in progress at the most."""
+    return int(fleet.control.zscore(f"{MOST}:{kind}", "most") or 0)
+
+
+@pytest.mark.parametrize(("query", "bound"), [("few", AT_ONCE), ("free", 3)])
+def test_no_more_loads_are_in_progress_than_the_budget_has_over_both_nodes(
+    fleet: System, query: str, bound: int
+) -> None:
+    start(fleet, CACHE_REFRESH_CONCURRENCY="3")
+    read(fleet.client(), query)
+    assert len(begun(fleet, query)) == KEYS, "each value was loaded once"
+    assert most(fleet, query) == bound, "and all of the budget was used"
+    processes = {line.split()[2] for line in fleet.control.lrange(f"{BEGUN}:{query}", 0, -1)}
+    assert len(processes) > bound
+    left = [key for key in fleet.cache.scan_iter() if b":shares" in key and fleet.cache.zcard(key)]
+    assert left == []
+
+
+@pytest.mark.parametrize("kind", ["of the query", "of the namespace"])
+def test_loads_begin_at_the_rate_over_both_nodes(fleet: System, kind: str) -> None:
+    count, query, changes = round(2.5 * RATE), "paced", {}
+    if kind == "of the namespace":
+        query, changes = "free", {"CACHE_REFRESH_RATE": f"{RATE:g}"}
+    start(fleet, **changes)
+    read(fleet.client(), query, count)
+    times = begun(fleet, query)
+    assert len(times) == count
+    took_seconds = times[-1] - times[0]
+    assert (count - 2) / took_seconds <= RATE * 1.1, "never faster, but for the burst of two"
+    in_any_half_second = max(sum(0 <= later - first < 0.5 for later in times) for first in times)
+    assert in_any_half_second <= RATE / 2 + 2 + RATE / 5, "nor for a while: what begins late may stand beside the next"
+
+
+def test_a_batch_is_one_load_of_the_budget(fleet: System) -> None:
+    fleet.env["CACHE_REFRESH_CONCURRENCY"] = "2"
+    start(fleet)
+    client = fleet.client()
+    keys = [f"k{number}" for number in range(8 * BATCH)]
+    entries = client.get_many([("few_batches", {"key": key}) for key in keys])
+    assert [getattr(entry, "value", entry) for entry in entries] == keys
+    assert most(fleet, "few_batches") == 1
+    assert len(begun(fleet, "few_batches")) < len(keys) / 2
+
+
+def test_the_share_of_a_killed_process_goes_to_another_within_its_time(fleet: System) -> None:
+    """Both shares of the budget are held by processes that are killed in the middle of their loads."""
+    start(fleet)
+    client = fleet.client()
+    for key in ("a", "b"):
+        fleet.control.sadd(HELD, key)
+        client.refresh("few", {"key": key})
+    eventually(lambda: len(begun(fleet, "few")) == AT_ONCE, "both are being loaded")
+    shares, _ = budget_keys("cache", "few")
+    assert fleet.cache.zcard(shares) == AT_ONCE
+    killed = {line.split()[2] for line in fleet.control.lrange(f"{BEGUN}:few", 0, -1)}
+    fleet.control.delete(HELD)
+    with Measured() as took:
+        for process in killed:
+            os.kill(int(process), signal.SIGKILL)
+        assert client.get("few", {"key": "c"}) == "c"
+    took.at_most(SHARE_SECONDS)
+
+
+def test_misses_go_before_what_is_stale_while_there_is_no_room(fleet: System) -> None:
+    start(fleet)
+    client = fleet.client()
+    stale = [f"stale-{number}" for number in range(KEYS)]
+    with ThreadPoolExecutor(KEYS) as pool:
+        list(pool.map(lambda key: client.get("few", {"key": key}), stale))
+    fleet.control.delete(f"{BEGUN}:few")
+    for key in stale:
+        client.invalidate("few", {"key": key})
+        assert client.get_entry("few", {"key": key}).state is EntryState.STALE
+    eventually(lambda: len(begun(fleet, "few")) >= AT_ONCE, "stale ones are loaded")
+    missed = [f"missed-{number}" for number in range(4)]
+    with ThreadPoolExecutor(len(missed)) as pool:
+        list(pool.map(lambda key: client.get("few", {"key": key}), missed))
+    order = [line.split()[1] for line in fleet.control.lrange(f"{BEGUN}:few", 0, -1)]
+    assert len([key for key in order if key.startswith("stale")]) < KEYS, "the stale ones are not through yet"
+    eventually(lambda: all(client.get_entry("few", {"key": key}).state is EntryState.FRESH for key in stale), "all are")
+    assert most(fleet, "few") == AT_ONCE
+
+
+def test_what_was_put_back_is_served_and_counts_no_attempt(fleet: System) -> None:
+    worker = fleet.start_worker()
+    client = fleet.client()
+    for key in ("a", "b"):
+        fleet.control.sadd(HELD, key)
+        client.refresh("few", {"key": key})
+    eventually(lambda: len(begun(fleet, "few")) == AT_ONCE, "both are being loaded")
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(client.get, "few", {"key": "c"})
+        eventually(lambda: "retry (no_budget) few" in worker.log_file.read_text(), "it is put back")
+        for key in ("a", "b"):
+            fleet.open_gate(key)
+        assert waiting.result(60) == "c"
+    assert "attempts=" not in worker.log_file.read_text()
+    assert list(fleet.control.lrange(f"{ENDED}:few", 0, -1)).count("c") == 1
+
+
+def test_loads_go_on_after_redis_has_lost_the_budgets(fleet: System) -> None:
+    start(fleet)
+    client = fleet.client()
+    fleet.control.sadd(HELD, "a")
+    client.refresh("few", {"key": "a"})
+    eventually(lambda: begun(fleet, "few"), "one is being loaded")
+    fleet.cache.flushdb()
+    read(client, "few")
+    fleet.open_gate("a")
+    assert most(fleet, "few") <= AT_ONCE + 1, "the one that Redis has forgotten, and the budget"

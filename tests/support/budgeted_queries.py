@@ -1,0 +1,65 @@
+"""Queries under budgets. Each load writes when it began, when it ended, and how many were in progress, for the test."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from refresher import query
+from tests.support.scripted_queries import control_redis
+
+AT_ONCE: Final = 2
+RATE: Final = 20.0
+BATCH: Final = 10
+LOAD_SECONDS: Final = 0.1
+BEGUN, ENDED, IN_PROGRESS, MOST, HELD = "begun", "ended", "in_progress", "most", "held"
+
+
+@contextmanager
+def _load(kind: str, key: str) -> Iterator[None]:
+    with control_redis() as control:
+        at_once = int(control.incr(f"{IN_PROGRESS}:{kind}"))
+        control.zadd(f"{MOST}:{kind}", {"most": at_once}, gt=True)
+        control.rpush(f"{BEGUN}:{kind}", f"{time.monotonic()} {key} {os.getpid()}")
+        try:
+            yield
+        finally:
+            control.decr(f"{IN_PROGRESS}:{kind}")
+            control.rpush(f"{ENDED}:{kind}", key)
+
+
+@query("few", ttl="1h", grace="1h", concurrency=AT_ONCE, slots=64)
+def few(tx: Any, key: str) -> str:
+    """Return the key, of which few are loaded at once; one that is to be held stays until it is let go."""
+    with _load("few", key):
+        with control_redis() as control:
+            if control.sismember(HELD, key):
+                control.blpop([f"gate:{key}"], timeout=60)
+        time.sleep(LOAD_SECONDS)
+    return key
+
+
+@query("paced", ttl="1h", grace="1h", rate=RATE, slots=64)
+def paced(tx: Any, key: str) -> str:
+    """Return the key, of which so many are loaded a second."""
+    with _load("paced", key):
+        return key
+
+
+@query("few_batches", ttl="1h", grace="1h", concurrency=1, batch=BATCH, slots=64)
+def few_batches(tx: Any, calls: list[dict[str, str]]) -> list[str]:
+    """Return the keys, of which one batch is loaded at once."""
+    with _load("few_batches", str(len(calls))):
+        time.sleep(LOAD_SECONDS)
+        return [call["key"] for call in calls]
+
+
+@query("free", ttl="1h", grace="1h", slots=64)
+def free(tx: Any, key: str) -> str:
+    """Return the key; the namespace alone has a budget."""
+    with _load("free", key):
+        time.sleep(LOAD_SECONDS)
+    return key
