@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
@@ -15,6 +15,7 @@ from api_client.config.settings import ReaderSettings
 from api_client.explain import duration
 from refresher.cli.output import as_json, compact, counted, details_grid, plain, table_of, wide_console
 from refresher.ops.broker import WorkerSeen
+from refresher.ops.budgets import ALL
 from refresher.ops.http import LOOPBACK
 from refresher.ops.scan import DEFAULT_MAX_KEYS, KeysSeen, QueryKeys, TagsSeen
 from refresher.ops.status import WORKERS_TTL_SECONDS, DeadSeen, Status, StatusPoller
@@ -173,6 +174,8 @@ def _lines(seen: Status) -> Iterator[tuple[str, str, bool]]:
         yield "cache", _of_cache(keys), False
         if keys.tags is not None and (keys.tags.indexes or keys.tags.pending):
             yield "tags", _of_tags(keys.tags), False
+        if keys.budgets:
+            yield "budgets", _of_budgets(keys.budgets), False
     if queues is None:
         yield "queues", seen.problems["queues"], True
     else:
@@ -193,6 +196,11 @@ def _lines(seen: Status) -> Iterator[tuple[str, str, bool]]:
 
 def _of_worker(one: WorkerSeen) -> str:
     return f"{one.name} ({one.pool} × {one.processes}, {sum(one.taken.values())} taken, up {duration(one.uptime)})"
+
+
+def _of_budgets(in_progress: Mapping[str, int]) -> str:
+    loads = (f"{'all' if query == ALL else query} {count:,}" for query, count in in_progress.items())
+    return f"loads in progress: {', '.join(loads)}"
 
 
 def _of_tags(tags: TagsSeen) -> str:

@@ -29,6 +29,7 @@ from api_client.protocol.keys import (
 )
 from api_client.protocol.lease import RecordState
 from api_client.transport.redis_py import node_of, nodes_of, reason
+from refresher.ops.budgets import budgeted_query, loads_in_progress
 
 _ANY: Final = key_of_digest("n", "q", 1, bytes(DIGEST_BYTES))
 _HEX_DIGITS: Final = 2 * DIGEST_BYTES
@@ -154,7 +155,8 @@ class TagsSeen:
 class KeysSeen:
     """The result of a scan. ``is_sample``: not all of the ``keys_of_server`` were scanned.
 
-    ``tags`` is None where this user may not see them. ``problem`` and ``hottest_problem`` are the reasons why another
+    ``tags`` is None where this user may not see them. So is ``budgets``: the loads in progress under a budget by query,
+    and of all as ``*``, where there are any. ``problem`` and ``hottest_problem`` are the reasons why another
     part is missing. ``is_counted``: Redis has counted the reading of headers as accesses. ``unreadable`` counts the
     headers that no reader can read, by reason.
     """
@@ -165,6 +167,7 @@ class KeysSeen:
     runs: list[Run] = field(default_factory=list)
     hottest: list[HotKey] = field(default_factory=list)
     tags: TagsSeen | None = None
+    budgets: dict[str, int] | None = None
     is_counted: bool = False
     unreadable: dict[str, int] = field(default_factory=dict)
     problem: str = ""
@@ -186,6 +189,7 @@ def scan_keys(client: redis.Redis, namespace: str, *, max_keys: int = DEFAULT_MA
     deadline = time.monotonic() + SCAN_SECONDS
     leads: defaultdict[str, list[float]] = defaultdict(list)
     indexes: list[str] = []
+    budgeted: set[str] = set()
     counts = [_keys_of(node) for node in nodes]
     seen.keys_of_server = None if None in counts else sum(filter(None, counts))
     for node in nodes:
@@ -199,9 +203,11 @@ def scan_keys(client: redis.Redis, namespace: str, *, max_keys: int = DEFAULT_MA
         _read_headers(node, _sampled(entries, names), seen, leads)
         _read_records(node, [name for name in found if names.is_record(name)][:MAX_RECORDS], names, seen)
         indexes += filter(names.is_tag_index, found)
+        budgeted.update(query for name in found if (query := budgeted_query(namespace, name)) is not None)
     for query, values in leads.items():
         seen.of(query).lead = median(values)
     seen.tags = _tags(client, namespace, indexes[:MAX_INDEXES])
+    seen.budgets = _budgets(client, namespace, budgeted)
     seen.runs = sorted(seen.runs, key=lambda run: -run.lasts)[:MAX_SHOWN]
     seen.hottest = sorted(seen.hottest, key=lambda hot: -hot.accesses)[:MAX_SHOWN]
     return seen
@@ -316,6 +322,13 @@ def _count_record(key: CacheKey, fields: Sequence[str], now_us: int, seen: KeysS
         seen.runs.append(Run(key.query, key.short, by, seconds))
     elif state == RecordState.COOLING:
         row.quarantined += _number(failures) > 1
+
+
+def _budgets(client: redis.Redis, namespace: str, queries: Iterable[str]) -> dict[str, int] | None:
+    try:
+        return loads_in_progress(client, namespace, sorted(queries))
+    except ResponseError:  # as below
+        return None
 
 
 def _tags(client: redis.Redis, namespace: str, indexes: Sequence[str]) -> TagsSeen | None:

@@ -64,6 +64,9 @@ DEAD_LETTERS: Final = _gauge("xfetch_dead_letters", "Dead letters that are kept"
 QUARANTINED: Final = _gauge(
     "xfetch_quarantined_keys", "Keys of which several refreshes in a row were abandoned", "query"
 )
+SHARES: Final = _gauge(
+    "refresher_budget_shares", "Loads in progress under the query's budget; under the namespace's: *", "query"
+)
 PENDING_TAGS: Final = _gauge("refresher_tag_invalidations_pending", "Invalidations of tags that are not finished yet")
 TTL: Final = _gauge("xfetch_query_ttl_seconds", "Soft expiry of the query's values after their load", "query", unit="s")
 GRACE: Final = _gauge("xfetch_query_grace_seconds", "For how long they may be served after it", "query", unit="s")
@@ -138,12 +141,14 @@ class WorkerGauges:
     Args:
         waiting: how many refreshes wait in the broker.
         letters: the dead letters that are kept.
+        shares: how many loads are in progress under a budget, by query.
         pending_tags: how many invalidations of tags are not finished.
         queries: what the worker can load.
     """
 
     waiting: Callable[[], int]
     letters: Callable[[], Iterable[DeadLetter]]
+    shares: Callable[[], Mapping[str, float]]
     pending_tags: Callable[[], int]
     queries: Registry
 
@@ -159,6 +164,10 @@ class WorkerGauges:
     def tags(self) -> Values:
         """Return how many invalidations of tags are not finished."""
         return {PENDING_TAGS: {(): self.pending_tags()}}
+
+    def budgets(self) -> Values:
+        """Return the loads in progress under a budget."""
+        return {SHARES: _by_query(self.shares())}
 
     def times(self) -> Values:
         """Return the lifetimes that the queries give their values."""

@@ -21,6 +21,7 @@ from refresher.telemetry.metrics import (
     PENDING_TAGS,
     QUARANTINED,
     QUEUE_SIZE,
+    SHARES,
     TTL,
     WORKER_METRICS,
     MeteredWorkerEvents,
@@ -58,6 +59,7 @@ def observe_gauges(gauges: WorkerGauges, meter: Meter) -> None:
         (gauges.queue, (QUEUE_SIZE,)),
         (gauges.dead, (DEAD_LETTERS, QUARANTINED)),
         (gauges.tags, (PENDING_TAGS,)),
+        (gauges.budgets, (SHARES,)),
         (gauges.times, (TTL, GRACE)),
     ):
         for metric in found:

@@ -70,6 +70,7 @@ class GaugeCollector:
             ("broker", gauges.queue),
             ("cache", gauges.dead),
             ("cache", gauges.tags),
+            ("cache", gauges.budgets),
             ("", gauges.times),
         ):
             if problems.get(part):

@@ -22,6 +22,7 @@ from api_client.trigger.private_app import PrivateApp
 from refresher.flow.dead_letters import DeadLetter, DeadLetters
 from refresher.flow.events import CompositeWorkerEvents, WorkerEvents
 from refresher.flower import set_up_flower
+from refresher.ops.budgets import ALL, loads_in_progress
 from refresher.ops.health import Health
 from refresher.ops.health_server import HealthServer
 from refresher.ops.heartbeat import Heartbeat, HeartbeatStep
@@ -117,7 +118,8 @@ def _add(app: Celery, settings: WorkerSettings, events: WorkerEvents | None) -> 
     letters = functools.partial(_letters, settings)
 
     def gauges() -> WorkerGauges:
-        return WorkerGauges(broker().waiting, letters, functools.partial(_pending_tags, settings), registry)
+        shares, pending_tags = functools.partial(_shares, settings), functools.partial(_pending_tags, settings)
+        return WorkerGauges(broker().waiting, letters, shares, pending_tags, registry)
 
     metrics = MetricsServer(settings, GaugeCollector(health.ready, gauges()))
     telemetry = Telemetry(settings, gauges)
@@ -160,6 +162,13 @@ def _letters(settings: WorkerSettings) -> list[DeadLetter]:
     client = connect(settings.redis_url, timeout_seconds=SCRAPE_SECONDS)
     with closing(client):
         return DeadLetters(client, settings.namespace).newest()
+
+
+def _shares(settings: WorkerSettings) -> dict[str, int]:
+    budgets = {ALL: settings.budget} | {query.name: query.budget for query in registry}
+    with closing(connect(settings.redis_url, timeout_seconds=SCRAPE_SECONDS)) as client:
+        bounded = [query for query, budget in budgets.items() if budget.is_bounded]
+        return loads_in_progress(client, settings.namespace, bounded)
 
 
 def _pending_tags(settings: WorkerSettings) -> int:

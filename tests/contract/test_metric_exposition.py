@@ -38,7 +38,7 @@ def exposition() -> Iterator[str]:
     readers, workers, scraped = CollectorRegistry(), CollectorRegistry(), CollectorRegistry()
     emit_as_reader(PrometheusEvents(readers))
     emit_as_worker(PrometheusWorkerEvents(workers))
-    looked_up = WorkerGauges(lambda: 7, list, lambda: 2, queries)
+    looked_up = WorkerGauges(lambda: 7, list, lambda: {"q": 3}, lambda: 2, queries)
     scraped.register(GaugeCollector(lambda: Verdict({"cache": None}), looked_up))
     for name, registry in (("reader", readers), ("worker", workers), ("gauge", scraped)):
         yield from sorted(f"prometheus {name} {line}" for line in in_prometheus(registry))

@@ -16,7 +16,8 @@ import redis
 from typer.testing import CliRunner, Result
 
 from api_client.protocol import tags
-from api_client.protocol.keys import make_key, pending_tags_key
+from api_client.protocol.budget import Budget, Share, Urgency
+from api_client.protocol.keys import budget_keys, make_key, pending_tags_key
 from api_client.protocol.messages import RefreshItem
 from api_client.transport.scripts import LeaseStore
 from api_client.trigger.broker import CeleryBroker
@@ -91,6 +92,29 @@ def test_of_tags_that_this_user_may_not_see_nothing_is_said(place: Place) -> Non
     try:
         url = f"redis://some:x@{place.server.host}:{place.server.port}/0"
         assert place.told(CACHE_REDIS_URL=url, exit_code=1)["keys"]["tags"] is None
+    finally:
+        place.client.execute_command("ACL", "DELUSER", "some")
+
+
+def test_loads_in_progress_under_a_budget_are_counted(place: Place) -> None:
+    assert "budgets" not in place.run().output
+    assert place.told()["keys"]["budgets"] == {}
+    store = LeaseStore(place.client)
+    for name, query in (("1", "friends_of"), ("2", "friends_of"), ("3", "names_of")):
+        share = Share("cache", query, name, Budget(concurrency=9), Budget())
+        assert store.run(share.take(Urgency.STALE)) == 0
+    place.client.zadd(budget_keys("cache", "names_of")[0], {"ended long ago": 1})
+    assert place.told()["keys"]["budgets"] == {"*": 3, "friends_of": 2, "names_of": 1}
+    assert "loads in progress: all 3, friends_of 2, names_of 1" in place.run().output
+
+
+def test_of_budgets_that_this_user_may_not_see_nothing_is_said(place: Place) -> None:
+    share = Share("cache", "q", "1", Budget(concurrency=9), Budget())
+    assert LeaseStore(place.client).run(share.take(Urgency.STALE)) == 0
+    place.client.execute_command("ACL", "SETUSER", "some", "reset", "on", ">x", "%RW~cache:e1:*", "&*", "+@all")
+    try:
+        url = f"redis://some:x@{place.server.host}:{place.server.port}/0"
+        assert place.told(CACHE_REDIS_URL=url, exit_code=1)["keys"]["budgets"] is None
     finally:
         place.client.execute_command("ACL", "DELUSER", "some")
 

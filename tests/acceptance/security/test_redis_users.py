@@ -11,8 +11,10 @@ import pytest
 import redis
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
-from api_client.protocol.keys import make_key, versions_key
+from api_client.protocol.budget import Budget, Share, Urgency
+from api_client.protocol.keys import budget_keys, make_key, versions_key
 from api_client.protocol.messages import MAX_MESSAGE_BYTES
+from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
 from tests.support.redis_users import NOBODY, OWN_SCRIPT, ROOT, Command, Users, make_users
 
@@ -39,6 +41,8 @@ NO_TAGS: tuple[Command, ...] = (
     ("GET", "cache:c1"), ("SET", "cache:c1", 1), ("ZREM", "cache:p1", "x"), ("ZRANGEBYSCORE", "cache:t1:{x}", 0, 1),
     ("HMGET", "cache:g1:{x}", "last"), ("DEL", "cache:t1:{x}"),
 )  # fmt: skip
+SHARES = budget_keys("cache")[0]
+NO_BUDGETS: tuple[Command, ...] = (("ZADD", SHARES, 1, "x"), ("ZREM", SHARES, "x"), ("DEL", SHARES))
 ANY_ON_THE_BROKER: tuple[Command, ...] = (
     *NOBODY, OWN_SCRIPT, ("GET", "anything"), ("LPUSH", "other.refresh", "x"), ("SUBSCRIBE", "/1.celery.pidbox"),
     ("LRANGE", QUEUE, 0, -1), ("LINDEX", QUEUE, 0), ("LTRIM", QUEUE, 0, 1),
@@ -47,16 +51,17 @@ ANY_ON_THE_BROKER: tuple[Command, ...] = (
 OF_AN_OPERATOR: tuple[Command, ...] = (("SCAN", 0), ("PUBLISH", KEY.channel, "x"), ("CLIENT", "LIST"))
 DENIED: dict[tuple[str, str], tuple[Command, ...]] = {
     ("cache", "reader"): (
-        *ANY_ON_THE_CACHE, *NO_WRITING, *NO_LETTERS, *NO_TAGS, ("ZADD", VERSIONS, 1, "1"), ("DEL", VERSIONS),
+        *ANY_ON_THE_CACHE, *NO_WRITING, *NO_LETTERS, *NO_TAGS, *NO_BUDGETS, ("ZADD", VERSIONS, 1, "1"),
+        ("DEL", VERSIONS),
     ),
     ("cache", "invalidator"): (
-        *ANY_ON_THE_CACHE, *NO_LETTERS, ("SET", KEY.entry, "x"), ("SET", VERSIONS, "x"), ("ZADD", VERSIONS, 1, "1"),
-        ("ZREM", VERSIONS, "1"), ("ZADD", "cache:t1:{x}", 1, "x"), ("ZREM", "cache:t1:{x}", "x"),
-        ("SET", "cache:p1", "x"),
+        *ANY_ON_THE_CACHE, *NO_LETTERS, *NO_BUDGETS, ("SET", KEY.entry, "x"), ("SET", VERSIONS, "x"),
+        ("ZADD", VERSIONS, 1, "1"), ("ZREM", VERSIONS, "1"), ("ZADD", "cache:t1:{x}", 1, "x"),
+        ("ZREM", "cache:t1:{x}", "x"), ("SET", "cache:p1", "x"),
     ),
     ("cache", "operator"): (
         *(command for command in (*ANY_ON_THE_CACHE, *NO_WRITING) if command not in OF_AN_OPERATOR),
-        ("ZADD", "cache:dead1", 1, "x"), ("DEL", "x"),
+        ("ZADD", "cache:dead1", 1, "x"), ("DEL", "x"), *NO_BUDGETS,
     ),
     # It scans for tags of which nothing is left.
     ("cache", "worker"): tuple(command for command in ANY_ON_THE_CACHE if command != ("SCAN", 0)),
@@ -150,6 +155,15 @@ def test_a_script_on_another_namespace_is_denied(users: Users, user: str) -> Non
         # Not declared: then the command in the script is what is denied.
         with pytest.raises(ResponseError, match=r"(?i)permission|can't access"):
             client.eval(text, 1, KEY.entry, OTHERS.entry)
+
+
+def test_a_worker_may_take_keep_and_give_back_a_share_of_a_budget(users: Users) -> None:
+    share = Share("cache", "friends_of", "a", Budget(rate=10, concurrency=1), Budget(rate=10, concurrency=1))
+    with users.client("cache", "worker") as client:
+        store = LeaseStore(client)
+        assert store.run(share.take(Urgency.MISS)) == 0
+        assert store.run(share.renew()) > 0
+        assert store.run(share.release(refund=True))
 
 
 def test_the_templates_know_the_keys_as_they_are_spelled() -> None:

@@ -22,8 +22,9 @@ class Worker:
     def __init__(self, **problems: str) -> None:
         self.checks, self.looked_up = {**WELL, **problems}, list[str]()
         gauges = WorkerGauges(
-            self._noting("queue", 7), self._noting("letters", []), self._noting("tags", 0), Registry()
-        )
+            self._noting("queue", 7), self._noting("letters", []), self._noting("shares", {}), self._noting("tags", 0),
+            Registry(),
+        )  # fmt: skip
         self.registry = CollectorRegistry()
         self.registry.register(GaugeCollector(lambda: Verdict(self.checks), gauges))
 
@@ -49,7 +50,12 @@ def test_each_part_is_1_where_all_is_well_else_0() -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "left"), [("cache", ["queue"]), ("broker", ["letters", "tags"]), ("graph", ["queue", "letters", "tags"])]
+    ("part", "left"),
+    [
+        ("cache", ["queue"]),
+        ("broker", ["letters", "tags", "shares"]),
+        ("graph", ["queue", "letters", "tags", "shares"]),
+    ],
 )
 def test_what_is_not_ready_is_not_looked_up(part: str, left: list[str]) -> None:
     worker = Worker(**{part: "no answer"})
@@ -69,7 +75,7 @@ def test_what_fails_all_the_same_is_left_out_and_the_others_are_there(caplog: py
         raise OSError("away")
 
     dead = ["xfetch_dead_letters", "xfetch_quarantined_keys"]
-    gauges = WorkerGauges(fails, list, fails, Registry())
+    gauges = WorkerGauges(fails, list, fails, fails, Registry())
     assert names(GaugeCollector(lambda: Verdict(WELL), gauges)) == ["refresher_ready", *dead, *TIMES]
     assert names(GaugeCollector(fails, gauges)) == [*dead, *TIMES]
-    assert [record.message for record in caplog.records] == ["could not collect some gauges: OSError"] * 5
+    assert [record.message for record in caplog.records] == ["could not collect some gauges: OSError"] * 7

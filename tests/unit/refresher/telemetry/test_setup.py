@@ -36,7 +36,7 @@ def set_ups(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def telemetry(*, otel: bool = True) -> Telemetry:
-    return Telemetry(WorkerSettings(otel=otel), lambda: WorkerGauges(lambda: 0, list, lambda: 0, Registry()))
+    return Telemetry(WorkerSettings(otel=otel), lambda: WorkerGauges(lambda: 0, list, dict, lambda: 0, Registry()))
 
 
 @pytest.fixture
