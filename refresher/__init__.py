@@ -31,6 +31,7 @@ except ImportError as _error:
 from refresher.errors import RefresherError, TransientFailure
 from refresher.flow.events import WorkerEvents
 from refresher.queries import query
+from refresher.results import Result
 from refresher.settings import RefreshMode, WorkerSettings
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = [
     "RefreshMode",
     "RefresherError",
+    "Result",
     "TransientFailure",
     "WorkerEvents",
     "WorkerSettings",

@@ -42,6 +42,7 @@ class Query:
     workers. Where it is ``sensitive``, its params are in its messages alone: no dead letter keeps them. ``batch`` is
     how many calls its loader takes at once; None: one, by its params' names. ``tags`` are what every value depends on,
     or a function that returns it for one.
+    ``negative_ttl_seconds`` is the TTL of None and empty values; None: as of others.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Query:
     budget: Budget = NO_BOUNDS
     batch: int | None = None
     tags: tuple[str, ...] | TagsFunction | None = None
+    negative_ttl_seconds: float | None = None
     _signature: inspect.Signature = field(init=False, repr=False, compare=False)
     _taken: set[frozenset[str]] = field(init=False, repr=False, compare=False, default_factory=set)
 
@@ -68,8 +70,8 @@ class Query:
 
     @property
     def has_tags(self) -> bool:
-        """Whether its entries are registered with tags; not where they are never cached."""
-        return bool(self.tags) and self.ttl_seconds > 0
+        """Whether its entries may have tags."""
+        return self.tags is not None
 
     def check_params(self, params: Mapping[str, Any]) -> None:
         """Raise TypeError when the loader does not take these params; one of a batch takes any."""
@@ -142,6 +144,7 @@ def query(
     slots: int | None = None,
     batch: int | None = None,
     tags: Collection[str] | TagsFunction | None = None,
+    negative_ttl: Duration | None = None,
     into: Registry | None = None,
 ) -> Callable[[L], L]:
     """Register a loader: ``def loader(tx, **params) -> value``, run in one read transaction.
@@ -180,6 +183,8 @@ def query(
         tags: what a value depends on, at most 64 texts of 1 to 200 bytes: the same for every value, or a function
             ``(value, **params) -> tags``, called in the worker for each value after its load. `invalidate_tags` of one
             of them reaches the entry.
+        negative_ttl: how long None and empty values (text, bytes, lists, sets, dicts) are fresh; default: as others.
+            A loader may return a `Result`, which sets TTL, grace and tags of its value.
         into: the registry; default: the one that workers use.
 
     Raises:
@@ -207,6 +212,7 @@ def query(
         ),
         batch=None if batch is None else check.whole("batch", batch, MAX_BATCH, "a whole number of calls, "),
         tags=check.tags(tags),
+        negative_ttl_seconds=None if negative_ttl is None else check.duration("negative_ttl", negative_ttl),
     )
 
     def register(loader: L) -> L:

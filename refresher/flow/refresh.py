@@ -37,17 +37,17 @@ from refresher.flow.budgets import LoadShare
 from refresher.flow.follow_up import hand_back, request_follow_up
 from refresher.flow.outcome import Outcome, OutcomeKind
 from refresher.flow.ports import RefreshDeps
+from refresher.flow.registration import register
 from refresher.flow.renewals import HeldLease
 from refresher.flow.run import (
     LoadedEntry,
     Run,
     bookmarks_of,
-    hard_ttl_seconds,
     header_of,
     learned_lease_seconds,
     letter_of,
 )
-from refresher.flow.tags import register_tags, tags_of
+from refresher.flow.terms import terms_of
 from refresher.queries import Loaded, Query
 from refresher.settings import WorkerSettings
 
@@ -270,17 +270,18 @@ class Refresher:
     def _entry(self, query: Query, run: Run, loaded: Loaded, read_started_us: int) -> LoadedEntry | LoadFailed:
         settings = self._settings
         try:
-            payload = self._deps.encode(loaded.value, query=query.name, max_bytes=settings.max_value_bytes)
-            names = tags_of(query, loaded.value, run.key.params)
+            terms = terms_of(query, loaded.value, run.key.params)
+            payload = self._deps.encode(terms.value, query=query.name, max_bytes=settings.max_value_bytes)
         except LoadFailed as failure:
             return failure
         try:
-            header = header_of(run, query, loaded, names, read_started_us, settings)
+            header = header_of(run, query, terms, loaded.degree, read_started_us, settings)
         except ValueError as error:
             return LoadFailed("beta_function", text_of(error), is_transient=False)
         packed = pack(payload, settings.compress_min_bytes)
         header = msgspec.structs.replace(header, is_compressed=packed.is_compressed)
-        return LoadedEntry(encode_entry(header, run.key.digest, packed.content), names)
+        content = encode_entry(header, run.key.digest, packed.content)
+        return LoadedEntry(content, terms.hard_ttl_seconds, terms.tags)
 
     def _commit(
         self, runs: Sequence[Run], entries: Sequence[LoadedEntry | LoadFailed], share: LoadShare
@@ -304,19 +305,19 @@ class Refresher:
     def _store(
         self, loaded: Sequence[tuple[Run, LoadedEntry]], share: LoadShare
     ) -> Iterator[CommitStatus | CacheUnavailable]:
-        """Register the tags of what was loaded, then commit it: what an invalidation has to find is known before."""
-        steps, has_tags = self._deps.lease_steps, any(entry.tags for _, entry in loaded)
-        names = ((run, entry.tags) for run, entry in loaded)
-        unregistered = register_tags(steps, self._settings, names) if has_tags else {}
+        """Register what was loaded, then commit it: what an invalidation has to find is known before."""
+        steps = self._deps.lease_steps
+        unregistered = register(steps, self._settings, loaded)
         commits = [self._commit_call(*each) for each in loaded if each[0].nonce not in unregistered]
         replies = iter(steps.run_each([*commits, *share.last_steps()]))
         return (unregistered.get(run.nonce) or next(replies) for run, _ in loaded)
 
     def _commit_call(self, run: Run, entry: LoadedEntry) -> Call[CommitStatus]:
-        # The one query of all of them: it was found when it was loaded.
-        assert run.query is not None  # noqa: S101 - for the type checker
         return lease.commit(
-            run.key, entry=entry.content, hard_ttl_seconds=hard_ttl_seconds(run.query), **run.own_lease(self._settings)
+            run.key,
+            entry=entry.content,
+            hard_ttl_seconds=entry.hard_ttl_seconds,
+            **run.own_lease(self._settings),
         )
 
     def _committed(self, run: Run, status: CommitStatus) -> Outcome:

@@ -15,10 +15,10 @@ from api_client.protocol.messages import RefreshItem, RefreshReason
 from refresher.errors import LoadFailed, message_of
 from refresher.flow import policy
 from refresher.flow.dead_letters import DeadLetter
-from refresher.queries import Loaded, Query
+from refresher.flow.terms import Terms
+from refresher.queries import Query
 from refresher.settings import WorkerSettings
 
-HANDOFF_SECONDS: Final = 5.0
 MAX_BOOKMARKS_KEPT: Final = 16
 MAX_BOOKMARKS_BYTES: Final = 49_152
 
@@ -95,9 +95,10 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class LoadedEntry:
-    """What a run has loaded: the bytes of its entry, and the tags of its value."""
+    """What a run has loaded: the bytes of its entry, for how long Redis keeps it, and the tags of its value."""
 
     content: bytes
+    hard_ttl_seconds: float
     tags: tuple[str, ...]
 
 
@@ -134,7 +135,7 @@ def newest(bookmarks: tuple[str, ...], max_bytes: int) -> tuple[str, ...]:
 
 
 def header_of(
-    run: Run, query: Query, loaded: Loaded, tags: tuple[str, ...], read_started_us: int, settings: WorkerSettings
+    run: Run, query: Query, terms: Terms, degree: int, read_started_us: int, settings: WorkerSettings
 ) -> Header:
     """Return the header of the entry that ``run`` commits now.
 
@@ -147,28 +148,28 @@ def header_of(
     )
     beta = 0.0
     if policy.early_refresh_is_on(
-        enabled=settings.xfetch_enabled, ttl_seconds=query.ttl_seconds, min_ttl_seconds=settings.min_ttl_seconds
+        enabled=settings.xfetch_enabled, ttl_seconds=terms.ttl_seconds, min_ttl_seconds=settings.min_ttl_seconds
     ):
         beta0 = settings.beta if query.beta is None else query.beta
-        beta = policy.effective_beta(settings.refresh_mode, beta0, loaded.degree, query.sigma, query.beta_function)
+        beta = policy.effective_beta(settings.refresh_mode, beta0, degree, query.sigma, query.beta_function)
     return Header(
         token=run.token,
         generation=run.lease.generation,
-        soft_expiry_us=now_us + int(query.ttl_seconds * 1e6),
+        soft_expiry_us=now_us + int(terms.ttl_seconds * 1e6),
         nonce=run.nonce,
         read_started_us=read_started_us,
         fetched_at_us=now_us,
-        ttl_seconds=query.ttl_seconds,
+        ttl_seconds=terms.ttl_seconds,
         delta=delta,
         run=policy.smooth(before.run if before else None, run.elapsed_seconds()),
         beta=beta,
-        degree=loaded.degree,
+        degree=degree,
         sigma=query.sigma,
         draw_digits=settings.draw_digits,
-        flags=Flag.HANDOFF if query.ttl_seconds == 0 else Flag(0),
+        flags=Flag.HANDOFF if terms.ttl_seconds == 0 else Flag(0),
         bookmarks=bookmarks_of(run, settings),
         delta_samples=kept,
-        encoded_tags=encode_tags(tags),
+        encoded_tags=encode_tags(terms.tags),
     )
 
 
@@ -190,11 +191,6 @@ def letter_of(run: Run, attempts: int, failure: LoadFailed, failures: int) -> De
         at_us=run.now_us(),
         failures=failures,
     )
-
-
-def hard_ttl_seconds(query: Query) -> float:
-    """Return for how long Redis keeps the entry: TTL and grace; only for seconds where it is never cached."""
-    return query.ttl_seconds + query.grace_seconds if query.ttl_seconds else HANDOFF_SECONDS
 
 
 def learned_lease_seconds(run_before: Smoothed | None, settings: WorkerSettings, jitter_seconds: float) -> float:

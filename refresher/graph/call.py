@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -10,10 +11,11 @@ from refresher.errors import LoadFailed
 from refresher.graph.driver_types import Result
 from refresher.graph.values import rows_of
 from refresher.queries import Query
+from refresher.results import Result as OwnTerms
 
 
 def call_loader(query: Query, tx: Any, calls: Sequence[Mapping[str, Any]], max_bytes: int) -> list[Any]:
-    """Call a query's loader and return the value of each call; rows that it yields, as a list.
+    """Call a query's loader and return the value, or `refresher.Result`, of each call; rows that it yields, as a list.
 
     Args:
         query: one without ``batch`` takes one call at a time.
@@ -47,6 +49,8 @@ def _wrong_batch(query: Query, what: str, count: int) -> LoadFailed:
 
 
 def _value(query: Query, value: Any, max_bytes: int) -> Any:
+    if isinstance(value, OwnTerms):
+        return replace(value, value=_value(query, value.value, max_bytes))
     if isinstance(value, Result):
         # It would be empty once the transaction has ended.
         raise LoadFailed(

@@ -23,8 +23,8 @@ API_CLIENT = [
     "get_cached", "invalidate_tags",
 ]  # fmt: skip
 REFRESHER = [
-    "RefreshMode", "RefresherError", "TransientFailure", "WorkerEvents", "WorkerSettings", "__version__", "install",
-    "make_app", "query",
+    "RefreshMode", "RefresherError", "Result", "TransientFailure", "WorkerEvents", "WorkerSettings", "__version__",
+    "install", "make_app", "query",
 ]  # fmt: skip
 SEEN_BY_A_FRESH_PROCESS = """
 import json, os, sys

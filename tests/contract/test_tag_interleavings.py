@@ -165,7 +165,7 @@ def test_in_every_order_what_is_fresh_is_not_from_before_the_invalidation(
 def test_without_its_registration_a_load_in_flight_would_be_missed(
     clocked_world: ClockedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flow_module, "register_tags", lambda *_: {})
+    monkeypatch.setattr(flow_module, "register", lambda *_: {})
     with pytest.raises(AssertionError, match="after an invalidation that has returned"):
         list(every_order(clocked_world, is_cached=False))
 

@@ -20,6 +20,7 @@ from api_client import (
     invalidate_tags,
 )
 from api_client.transport.redis_py import connect
+from refresher import Result
 from refresher.embedded import RedisServer, free_port
 from refresher.flow.outcome import OutcomeKind
 from refresher.settings import WorkerSettings
@@ -178,3 +179,17 @@ def test_each_invalidation_is_recorded_once_it_is_finished(redis_server: RedisSe
         client.invalidate_tags(["x"], hard=True)
         client.invalidate_tags(["x", "y"])
     assert events.recorded == [("tags invalidated", "hard", "0"), ("tags invalidated", "soft", "0")]
+
+
+def test_a_result_sets_its_own_terms(cache: InlineCache) -> None:
+    cache.answer(
+        "document", lambda n: Result(n, ttl="1h", tags=[f"n:{n}"]) if n else None,
+        ttl="5m", grace="1h", negative_ttl="10s", tags=[],
+    )  # fmt: skip
+    assert [get_cached("document", {"n": n}) for n in (0, 1, 2)] == [None, 1, 2]
+    cache.advance("11s")
+    entries = [cache.client.get_entry("document", {"n": n}) for n in (0, 1, 2)]
+    assert [entry.state for entry in entries] == [EntryState.STALE, EntryState.FRESH, EntryState.FRESH]
+    assert invalidate_tags(["n:1"]).entries == 1
+    cache.advance("50m")
+    assert [cache.client.get_entry("document", {"n": n}).state for n in (1, 2)] == [EntryState.STALE, EntryState.FRESH]

@@ -26,8 +26,8 @@ from api_client.protocol.messages import RefreshReason, item_for
 from api_client.protocol.tags import TagWalk
 from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
-from refresher.flow import tags as tags_flow
-from refresher.flow.run import Run
+from refresher.flow import registration
+from refresher.flow.run import LoadedEntry, Run
 from refresher.queries import Registry, query
 from refresher.settings import WorkerSettings
 from tests.support.lease_steps import StepByStep
@@ -79,7 +79,7 @@ class TagMachine(RuleBasedStateMachine):
     """Several keys and tags in a namespace of their own."""
 
     client: redis.Redis
-    register: Callable[..., Any] = staticmethod(tags_flow.register_tags)
+    register: Callable[..., Any] = staticmethod(registration.register)
 
     @initialize()
     def begin(self) -> None:
@@ -114,7 +114,7 @@ class TagMachine(RuleBasedStateMachine):
         if load.version < 0:
             load.version = self.graph
         elif not load.is_registered:
-            self.register(Steps(self.store), self.settings, [(load.run, TAGS_OF[load.key])])
+            self.register(Steps(self.store), self.settings, [(load.run, LoadedEntry(b"", 60.0, TAGS_OF[load.key]))])
             load.is_registered = True
         else:
             self.loads.remove(load)

@@ -68,19 +68,24 @@ def test_a_tagged_refresh_takes_one_round_trip_more() -> None:
     assert worker.header().tags == ("n:1", "value:value")
 
 
-@pytest.mark.parametrize(
-    ("tags", "options"),
-    [(None, {}), ([], {}), (["x"], {"ttl": 0, "grace": 0}), (lambda *_, **__: ["x"], {"ttl": 0, "grace": 0})],
-    ids=["untagged", "no tags", "never cached", "never cached, a function"],
-)
-def test_what_has_no_tags_takes_no_step_more(tags: Any, options: dict[str, Any]) -> None:
-    worker = TaggedWorker(tags, **options)
+def test_a_query_without_tags_takes_no_step_more() -> None:
+    worker = TaggedWorker(None)
     worker.refresher.refresh(ITEM)
     assert worker.rounds == [["acquire"], ["commit"]]
 
 
-def test_a_value_without_tags_is_not_registered() -> None:
-    worker = TaggedWorker(lambda value, n: [])
+@pytest.mark.parametrize(
+    ("tags", "options"),
+    [
+        ([], {}),
+        (lambda value, n: [], {}),
+        (["x"], {"ttl": 0, "grace": 0}),
+        (lambda value, n: ["x"], {"ttl": 0, "grace": 0}),
+    ],
+    ids=["no tags", "none of this value", "never cached", "never cached, a function"],
+)
+def test_a_value_without_tags_is_not_registered(tags: Any, options: dict[str, Any]) -> None:
+    worker = TaggedWorker(tags, **options)
     worker.refresher.refresh(ITEM)
     assert worker.rounds == [["acquire", "tag_clock"], ["commit"]]
 
@@ -201,7 +206,7 @@ def test_bad_tags_are_one_permanent_error_and_the_stale_value_stays(tags: Any, s
     assert {"commit", "tag_register"}.isdisjoint(worker.steps())
     (letter,) = worker.letters
     assert letter.message is not None
-    assert letter.message.startswith("tags= of 'q': ")
+    assert letter.message.startswith("tags of 'q': ")
     assert says in letter.message
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from refresher import Result
 from refresher.errors import LoadFailed
 from refresher.graph.call import call_loader
 from refresher.queries import Query, Registry, query
@@ -38,6 +39,11 @@ def yielding(tx: object, calls: list[dict[str, int]]) -> Iterator[int]:
 )
 def test_a_batch_returns_one_value_for_each_call(loader: Callable[..., Any]) -> None:
     assert call_loader(registered(loader), None, CALLS, 1_000) == [1, 2, 3]
+
+
+def test_rows_that_a_result_yields_are_a_list_and_its_terms_stay() -> None:
+    found = call_loader(registered(lambda tx, n: Result(iter([n]), ttl=5), batch=None), None, CALLS, 1_000)
+    assert found == [Result([1], ttl=5), Result([2], ttl=5), Result([3], ttl=5)]
 
 
 def test_rows_that_one_value_yields_are_a_list() -> None:

@@ -1,0 +1,89 @@
+"""What is registered between load and commit, so that an invalidation finds it: tags, and versions that live longer.
+
+Where the load may have missed an invalidation of a tag, the run's own key is invalidated, and the commit meets that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any, Final
+
+from api_client.errors import CacheUnavailable
+from api_client.protocol import lease, live_versions, tags
+from api_client.protocol.lease import MAX_BOOKMARKS_BYTES, Call
+from api_client.protocol.tags import TagReply
+from api_client.transport.scripts import LeaseStepRunner
+from refresher.flow.run import LoadedEntry, Run, bookmarks_of, newest
+from refresher.flow.terms import HANDOFF_SECONDS
+from refresher.settings import WorkerSettings
+
+MARGIN_SECONDS: Final = 60.0
+
+
+def register(
+    steps: LeaseStepRunner, settings: WorkerSettings, loaded: Iterable[tuple[Run, LoadedEntry]]
+) -> dict[bytes, CacheUnavailable]:
+    """Register what an invalidation has to find before it is committed, in one round trip; in none if there is nothing.
+
+    That is each tag of an entry, and its version where it lives longer than the query says. A run that an invalidation
+    of a tag has overtaken is invalidated then.
+
+    Returns which may not be committed, by nonce: Redis did not answer.
+    """
+    calls: list[tuple[Run, Call[Any]]] = [
+        (run, call) for run, entry in loaded for call in _register_calls(run, entry, settings)
+    ]
+    failed: dict[bytes, CacheUnavailable] = {}
+    found: dict[bytes, list[TagReply]] = {}
+    runs = {run.nonce: run for run, _ in calls}
+    replies = steps.run_each([call for _, call in calls]) if calls else []
+    for (run, _), reply in zip(calls, replies, strict=True):
+        if isinstance(reply, CacheUnavailable):
+            failed[run.nonce] = reply
+        elif isinstance(reply, TagReply):
+            found.setdefault(run.nonce, []).append(reply)
+    overtaken = {
+        nonce: call
+        for nonce, of_run in found.items()
+        if nonce not in failed and (call := _invalidate_call(runs[nonce], of_run, settings)) is not None
+    }
+    if overtaken:
+        # The clock may be behind, where Redis has lost it: then no load would read what the tags were marked with.
+        last = max(reply.last for of_run in found.values() for reply in of_run)
+        invalidate = [*overtaken.values(), tags.tick(settings.namespace, at_least=last)]
+        results = zip(overtaken, steps.run_each(invalidate), strict=False)
+        failed |= {nonce: result for nonce, result in results if isinstance(result, CacheUnavailable)}
+    return failed
+
+
+def _register_calls(run: Run, entry: LoadedEntry, settings: WorkerSettings) -> Iterator[Call[Any]]:
+    # The one query of all of them: it was found when it was loaded.
+    assert run.query is not None  # noqa: S101 - for the type checker
+    late_seconds = settings.lease_limit_seconds + settings.record_retention_seconds + MARGIN_SECONDS
+    lives_seconds = entry.hard_ttl_seconds + late_seconds
+    if entry.hard_ttl_seconds > run.query.ttl_seconds + run.query.grace_seconds + HANDOFF_SECONDS:
+        query = run.query
+        yield live_versions.register(settings.namespace, query.name, query.version, lives_seconds=lives_seconds)
+    for tag in entry.tags:
+        yield tags.register(run.key, tag, lives_seconds=lives_seconds)
+
+
+def _invalidate_call(run: Run, replies: Sequence[TagReply], settings: WorkerSettings) -> Call[int] | None:
+    """Return the call that invalidates the run's own key; None where its load has missed nothing."""
+    bookmarks = newest(
+        tuple(dict.fromkeys(chain.from_iterable(reply.bookmarks for reply in replies))), MAX_BOOKMARKS_BYTES
+    )
+    missed = (
+        max(reply.last for reply in replies) > run.tag_clock
+        or not set(bookmarks) <= set(bookmarks_of(run, settings))
+        or max(reply.now_us for reply in replies) - run.lease.now_us > tags.MAX_RUN_SECONDS * 1e6
+    )
+    if not missed:
+        return None
+    return lease.invalidate(
+        run.key,
+        hard=max(reply.hard for reply in replies) > run.tag_clock,
+        bookmarks=bookmarks,
+        retention_seconds=settings.record_retention_seconds,
+    )
