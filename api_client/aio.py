@@ -155,6 +155,13 @@ class AsyncCacheClient(ClientBase):
             generations = await adrive(invalidation.rounds(), run)
             return Invalidation(generations[key.version], None, generations)
 
+    async def invalidate_many(
+        self, calls: Iterable[AnyCall], *, hard: bool = False, bookmarks: Collection[str] = ()
+    ) -> list[Invalidation | CacheError]:
+        """Invalidate many keys in one round trip; as `CacheClient.invalidate_many`."""
+        rounds = self._many_invalidations(calls, hard=hard, bookmarks=bookmarks)
+        return await adrive(rounds, self._aio.run_each)
+
     async def invalidate_tags(
         self, tags: Collection[str], *, hard: bool = False, bookmarks: Collection[str] = (), wait: bool = True
     ) -> TagInvalidation:

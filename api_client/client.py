@@ -181,6 +181,23 @@ class CacheClient(ClientBase):
             generations = drive(invalidation.rounds(), lambda calls: none_failed(self._link.run_each(calls, key.query)))
             return Invalidation(generations[key.version], None, generations)
 
+    def invalidate_many(
+        self, calls: Iterable[AnyCall], *, hard: bool = False, bookmarks: Collection[str] = ()
+    ) -> list[Invalidation | CacheError]:
+        """Invalidate many keys, each in every version that workers load, in one round trip (two if a version is new).
+
+        Args:
+            calls: pairs of query and params, or `QueryCall`, at most 10,000.
+            hard, bookmarks: as for `invalidate`, of all of them.
+
+        Returns an invalidation or an error for each, in their order: a bad or failing item does not affect the others.
+
+        Raises:
+            InvalidQuery: an option is wrong, or there are too many items; nothing was sent.
+        """
+        rounds = self._many_invalidations(calls, hard=hard, bookmarks=bookmarks)
+        return drive(rounds, self._link.run_each)
+
     def invalidate_tags(
         self, tags: Collection[str], *, hard: bool = False, bookmarks: Collection[str] = (), wait: bool = True
     ) -> TagInvalidation:

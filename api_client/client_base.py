@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, Self
 
 from api_client.config.durations import Duration
 from api_client.config.settings import ReaderSettings
-from api_client.errors import InvalidQuery
+from api_client.errors import CacheError, InvalidQuery, twin
 from api_client.explain import Explanation, explanation
 from api_client.local.tracking import open_local_tier
 from api_client.observe.events import ReaderEvents
@@ -18,12 +19,12 @@ from api_client.observe.setup import build_events
 from api_client.protocol.clock import monotonic_seconds
 from api_client.protocol.keys import CacheKey, make_key
 from api_client.protocol.lease import Call
-from api_client.protocol.live_versions import KnownVersions, VersionedInvalidation, read_versions
+from api_client.protocol.live_versions import KnownVersions, VersionedInvalidation, invalidate_together, read_versions
 from api_client.protocol.model import Invalidation, TagInvalidation
 from api_client.protocol.params import Params
 from api_client.protocol.tags import Rounds as TagRounds
 from api_client.protocol.tags import TagWalk, check_tags
-from api_client.read.batch import AnyCall, Batch
+from api_client.read.batch import MAX_BATCH, AnyCall, Batch, parse_call
 from api_client.read.core import ReadCore
 from api_client.read.evaluate import ANY, Freshness
 from api_client.read.requirements import (
@@ -149,6 +150,54 @@ class ClientBase:
         generations = {version: generation for version, (generation, _) in replies.items()}
         confirmed = min(count for _, count in replies.values())
         return Invalidation(generations[key.version], confirmed >= replicas, generations)
+
+    def _many_invalidations(
+        self, calls: Iterable[AnyCall], *, hard: bool, bookmarks: Collection[str]
+    ) -> Generator[Sequence[Call[Any]], Sequence[Any], list[Invalidation | CacheError]]:
+        """Check the arguments of invalidations, and return their rounds; at their end this process drops its entries.
+
+        A bad item does not affect the others.
+        """
+        about = "invalidate_many"
+        is_hard, marks = parse_flag(about, "hard", hard), parse_bookmarks(about, bookmarks)
+        results: list[Invalidation | CacheError | None] = []
+        begun: dict[int, tuple[CacheKey, VersionedInvalidation]] = {}
+        for place, call in enumerate(islice(calls, MAX_BATCH + 1)):
+            if place == MAX_BATCH:
+                raise InvalidQuery(f"more than {MAX_BATCH} items in a batch, which is the most allowed")
+            results.append(None)
+            try:
+                query, params, version, _ = parse_call(call, 1)
+                key = self.key(query, params, version=version)
+            except InvalidQuery as error:
+                results[place] = error
+                continue
+            retention_seconds = self.settings.record_retention_seconds
+            begun[place] = (
+                key,
+                VersionedInvalidation(
+                    key, self._known_versions, hard=is_hard, bookmarks=marks, retention_seconds=retention_seconds
+                ),
+            )
+        return self._invalidated(results, begun)
+
+    def _invalidated(
+        self,
+        results: list[Invalidation | CacheError | None],
+        begun: Mapping[int, tuple[CacheKey, VersionedInvalidation]],
+    ) -> Generator[Sequence[Call[Any]], Sequence[Any], list[Invalidation | CacheError]]:
+        try:
+            found = yield from invalidate_together([invalidation.rounds() for _, invalidation in begun.values()])
+        finally:
+            for _, invalidation in begun.values():
+                for one in invalidation.keys:
+                    self._core.forget(one)
+        for (place, (key, _)), generations in zip(begun.items(), found, strict=True):
+            if isinstance(generations, CacheError):
+                results[place] = twin(generations)
+            else:
+                results[place] = Invalidation(generations[key.version], None, generations)
+        return [result for result in results if result is not None]
 
     def _tag_walk(
         self, tags: Collection[str], *, hard: bool, bookmarks: Collection[str], wait: bool

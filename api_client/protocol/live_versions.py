@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any, Final, TypeAlias
 
+from api_client.errors import CacheError
 from api_client.protocol.keys import MAX_VERSION, CacheKey, key_of_version, versions_key
 from api_client.protocol.lease import Call, invalidate
 
@@ -107,6 +108,41 @@ class VersionedInvalidation:
         if new := sorted(registered - generations.keys()):
             generations |= zip(new, (yield [self.call(version) for version in new]), strict=True)
         return generations
+
+
+def invalidate_together(invalidations: Sequence[Rounds]) -> Generator[Sequence[Call[Any]], Sequence[Any], list[Any]]:
+    """Carry out several invalidations side by side: yields the calls of one round trip for all of them, each time.
+
+    Is sent their replies, a CacheError in the place of one that failed, and returns the generations of each
+    invalidation, or its first error. The versions of a query are read once.
+    """
+    results: list[Any] = [None] * len(invalidations)
+    replies: dict[int, Sequence[Any] | None] = dict.fromkeys(range(len(invalidations)))
+    while replies:
+        calls: dict[int, Sequence[Call[Any]]] = {}
+        for place, of_one in replies.items():
+            try:
+                rounds = invalidations[place]
+                calls[place] = next(rounds) if of_one is None else rounds.send(of_one)
+            except StopIteration as done:
+                results[place] = done.value
+        replies = {}
+        if not calls:
+            break
+        once = {_once(call): call for of_one in calls.values() for call in of_one}
+        found = dict(zip(once, (yield list(once.values())), strict=True))
+        for place, of_one in calls.items():
+            got = [found[_once(call)] for call in of_one]
+            if failed := next((reply for reply in got if isinstance(reply, CacheError)), None):
+                results[place] = failed
+            else:
+                replies[place] = got
+    return results
+
+
+def _once(call: Call[Any]) -> tuple[Any, ...]:
+    """Return what is equal for calls of which one will do: to read versions, or to invalidate the same key."""
+    return call.script, call.keys
 
 
 def _register(namespace: str, query: str, member: int | str, lives_seconds: float) -> Call[int]:

@@ -81,7 +81,7 @@ class Batch:
                 raise InvalidQuery(f"more than {MAX_BATCH} items in a batch, which is the most allowed")
             self._results.append(None)
             try:
-                query, params, its_version, type_ = _checked(call, version)
+                query, params, its_version, type_ = parse_call(call, version)
                 key = make_key(namespace, query, params, its_version)
                 if type_ is not Any:
                     check_type(type_, "the type", query)
@@ -188,7 +188,12 @@ class Batch:
             self._results[place] = replace(result, refresh=RefreshState.DROPPED)
 
 
-def _checked(call: object, version: int) -> QueryCall:
+def parse_call(call: object, version: int) -> QueryCall:
+    """Return an item of a batch; a pair has ``version``.
+
+    Raises:
+        InvalidQuery: it is neither a pair nor a QueryCall.
+    """
     if isinstance(call, QueryCall):
         return call
     if isinstance(call, tuple) and len(call) == len(("query", "params")):
