@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Collection, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Collection, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from api_client.client_base import ClientBase
@@ -31,6 +31,7 @@ from api_client.read.requirements import ReadOptions, parse_flag
 from api_client.transport.aio_link import AsyncCacheLink
 from api_client.transport.scripts import adrive, none_failed
 from api_client.trigger.manual import PUBLISH_BOUND_SECONDS, ManualRefresh
+from api_client.writes import AsyncSession, AsyncTx, is_rolled_back
 
 if TYPE_CHECKING:
     # Known to type checkers without being installed; nothing of it is needed at run time.
@@ -170,11 +171,36 @@ class AsyncCacheClient(ClientBase):
         If it is cancelled once it was kept, a worker finishes it.
         """
         rounds = self._tag_walk(tags, hard=hard, bookmarks=bookmarks, wait=wait)
+        return await adrive(rounds, self._aio.run_each)
 
-        async def run(calls: Sequence[Call[Any]]) -> Sequence[Any]:
-            return none_failed(await self._aio.run_each(calls))
-
-        return await adrive(rounds, run)
+    @asynccontextmanager
+    async def writes(
+        self,
+        session: AsyncSession[AsyncTx],
+        *,
+        tags: Collection[str] = (),
+        keys: Collection[AnyCall] = (),
+        hard: bool = False,
+    ) -> AsyncIterator[AsyncTx]:
+        """Write to the graph, and invalidate what depends on it; as `CacheClient.writes`, with an async session."""
+        self._check_write(tags, keys, hard=hard)
+        tx = await session.begin_transaction()
+        try:
+            yield tx
+        except BaseException:
+            await tx.close()
+            raise
+        try:
+            await tx.commit()
+        except BaseException as error:
+            if not is_rolled_back(error):
+                try:
+                    await adrive(self._write_rounds(tags, keys, hard=hard, bookmarks=()), self._aio.run_each)
+                except CacheError as lost:
+                    error.add_note(f"the cache could not be invalidated: {lost}")
+            raise
+        bookmarks = tuple((await session.last_bookmarks()).raw_values)
+        await adrive(self._write_rounds(tags, keys, hard=hard, bookmarks=bookmarks), self._aio.run_each)
 
     async def refresh(
         self,

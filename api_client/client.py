@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from api_client.client_base import ClientBase
@@ -28,6 +29,7 @@ from api_client.read.sync import ReadPath, SyncWaitRunner
 from api_client.threads import Waker
 from api_client.transport.scripts import drive, none_failed
 from api_client.trigger.manual import PUBLISH_BOUND_SECONDS, ManualRefresh
+from api_client.writes import Session, Tx, is_rolled_back
 
 if TYPE_CHECKING:
     # Known to type checkers without being installed; nothing of it is needed at run time.
@@ -219,7 +221,46 @@ class CacheClient(ClientBase):
             CacheUnavailable: it is not known whether it was kept; call again.
         """
         rounds = self._tag_walk(tags, hard=hard, bookmarks=bookmarks, wait=wait)
-        return drive(rounds, lambda calls: none_failed(self._link.run_each(calls)))
+        return drive(rounds, self._link.run_each)
+
+    @contextmanager
+    def writes(
+        self, session: Session[Tx], *, tags: Collection[str] = (), keys: Collection[AnyCall] = (), hard: bool = False
+    ) -> Iterator[Tx]:
+        """Write to the graph, and invalidate what depends on it: ``with client.writes(session, tags=[…]) as tx:``.
+
+        The block has a transaction of the session, which is committed at its end; then tags and keys are invalidated,
+        with the session's bookmarks. If the block raises, it is rolled back and nothing is invalidated. If the commit
+        fails and nobody knows whether it was done (a lost connection), they are invalidated too; its error is raised.
+
+        Args:
+            session: of the neo4j driver, without a transaction under way.
+            tags, hard: as for `invalidate_tags`. A list may grow in the block.
+            keys: as the calls of `invalidate_many`; likewise.
+
+        Raises:
+            InvalidQuery: an argument is wrong; nothing was written.
+            CacheUnavailable: the write is done, and it is not known whether all invalidations are.
+            Exception: what the block, or the driver, raised.
+        """
+        self._check_write(tags, keys, hard=hard)
+        tx = session.begin_transaction()
+        try:
+            yield tx
+        except BaseException:
+            tx.close()
+            raise
+        try:
+            tx.commit()
+        except BaseException as error:
+            if not is_rolled_back(error):
+                try:
+                    drive(self._write_rounds(tags, keys, hard=hard, bookmarks=()), self._link.run_each)
+                except CacheError as lost:
+                    error.add_note(f"the cache could not be invalidated: {lost}")
+            raise
+        bookmarks = tuple(session.last_bookmarks().raw_values)
+        drive(self._write_rounds(tags, keys, hard=hard, bookmarks=bookmarks), self._link.run_each)
 
     def refresh(
         self,

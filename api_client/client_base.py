@@ -38,7 +38,7 @@ from api_client.read.requirements import (
 from api_client.transport.link import CacheLink
 from api_client.transport.pubsub import Notifications
 from api_client.transport.redis_py import connect_to_any
-from api_client.transport.scripts import read_scripts
+from api_client.transport.scripts import all_answered, none_failed, read_scripts
 from api_client.trigger.broker import Broker, CeleryBroker
 from api_client.trigger.claim_and_publish import BatchPublisher
 from api_client.trigger.history import DecisionLog
@@ -199,6 +199,21 @@ class ClientBase:
                 results[place] = Invalidation(generations[key.version], None, generations)
         return [result for result in results if result is not None]
 
+    def _write_rounds(
+        self, tags: Collection[str], keys: Iterable[AnyCall], *, hard: bool, bookmarks: Collection[str]
+    ) -> Generator[Sequence[Call[Any]], Sequence[Any], None]:
+        """Return the rounds of the invalidations that follow a write; the first failure of any is raised at the end."""
+        done = yield from self._many_invalidations(keys, hard=hard, bookmarks=bookmarks)
+        yield from self._tag_walk(tags, hard=hard, bookmarks=bookmarks, wait=True)
+        none_failed(done)
+
+    def _check_write(self, tags: Collection[str], keys: Iterable[AnyCall], *, hard: bool) -> None:
+        """Check the arguments of a write before it begins: generators that are not started check theirs."""
+        self._tag_walk(tags, hard=hard, bookmarks=(), wait=True)
+        for call in keys:
+            query, params, version, _ = parse_call(call, 1)
+            self.key(query, params, version=version)
+
     def _tag_walk(
         self, tags: Collection[str], *, hard: bool, bookmarks: Collection[str], wait: bool
     ) -> Generator[Sequence[Call[Any]], Sequence[Any], TagInvalidation]:
@@ -219,7 +234,7 @@ class ClientBase:
         self, rounds: TagRounds, *, hard: bool, waits: bool
     ) -> Generator[Sequence[Call[Any]], Sequence[Any], TagInvalidation]:
         began = monotonic_seconds()
-        entries = yield from rounds
+        entries = yield from all_answered(rounds)
         if waits:
             self._events.tags_invalidated(hard=hard, entries=entries, seconds=monotonic_seconds() - began)
         return TagInvalidation(entries, waits)

@@ -142,6 +142,17 @@ def none_failed(results: Sequence[T | CacheError]) -> list[T]:
     return [result for result in results if not isinstance(result, CacheError)]
 
 
+def all_answered(plan: Generator[S, Sequence[Any], T]) -> Generator[S, Sequence[Any], T]:
+    """Carry on with a plan while every call of it is answered; raise the first error among replies."""
+    try:
+        step = next(plan)
+        while True:
+            step = plan.send(none_failed((yield step)))
+    except StopIteration as done:
+        result: T = done.value
+        return result
+
+
 class LeaseStepRunner(Protocol):
     """Runs steps of lease records."""
 

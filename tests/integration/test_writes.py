@@ -1,0 +1,186 @@
+"""Writes that are seen: invalidations after the commit, none after a rollback, and all where nobody knows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from api_client import CacheUnavailable, EntryState, InvalidQuery
+from refresher.embedded import RedisServer
+from refresher.testing import InlineCache
+from tests.support.internals import link_of
+
+
+class Rejected(Exception):
+    """An error of the server."""
+
+    code = "Neo.TransientError.Transaction.DeadlockDetected"
+
+
+class Graph:
+    """A session of a graph with one value, and its transaction; ``fails`` is what the commit raises."""
+
+    def __init__(self) -> None:
+        self.value, self.pending = "old", ""
+        self.fails: BaseException | None = None
+        self.log: list[str] = []
+
+    def begin_transaction(self) -> Graph:
+        self.log.append("begin")
+        return self
+
+    def write(self) -> None:
+        self.pending = "new"
+
+    def commit(self) -> None:
+        self.log.append("commit")
+        if not isinstance(self.fails, Rejected):
+            self.value = self.pending
+        if self.fails is not None:
+            raise self.fails
+
+    def close(self) -> None:
+        self.log.append("close")
+
+    def last_bookmarks(self) -> Any:
+        return SimpleNamespace(raw_values=frozenset({"FB:7"}))
+
+
+class AsyncGraph:
+    """The same with coroutines."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+
+    async def begin_transaction(self) -> AsyncGraph:
+        self._graph.begin_transaction()
+        return self
+
+    def write(self) -> None:
+        self._graph.write()
+
+    async def commit(self) -> None:
+        self._graph.commit()
+
+    async def close(self) -> None:
+        self._graph.close()
+
+    async def last_bookmarks(self) -> Any:
+        return self._graph.last_bookmarks()
+
+
+@pytest.fixture
+def graph() -> Graph:
+    return Graph()
+
+
+@pytest.fixture
+def cache(redis_server: RedisServer, graph: Graph) -> Iterator[InlineCache]:
+    with InlineCache(redis_url=redis_server.url()) as entered:
+        entered.answer("by_tag", lambda: graph.value, ttl="5m", grace="1h", tags=["value"])
+        entered.answer("by_key", lambda n: graph.value, ttl="5m", grace="1h")
+        yield entered
+
+
+def states(cache: InlineCache) -> list[EntryState]:
+    return [cache.client.get_entry(query, params).state for query, params in (("by_tag", None), ("by_key", {"n": 1}))]
+
+
+def write(cache: InlineCache, graph: Graph, block: Callable[[Any], object], *, awaited: bool, **options: Any) -> None:
+    given = {"tags": ["value"], "keys": [("by_key", {"n": 1})], **options}
+
+    async def writes() -> None:
+        async with cache.async_client.writes(AsyncGraph(graph), **given) as tx:
+            block(tx)
+        await cache.async_client.close()
+
+    if awaited:
+        asyncio.run(writes())
+        return
+    with cache.client.writes(graph, **given) as tx:
+        block(tx)
+
+
+both = pytest.mark.parametrize("awaited", [False, True], ids=["sync", "async"])
+
+
+@both
+@pytest.mark.parametrize("hard", [False, True], ids=["soft", "hard"])
+def test_after_the_commit_all_are_invalidated_with_the_session_s_bookmarks(
+    cache: InlineCache, graph: Graph, awaited: bool, hard: bool
+) -> None:
+    assert states(cache) == [EntryState.MISS] * 2
+    write(cache, graph, lambda tx: tx.write(), awaited=awaited, hard=hard)
+    assert graph.log == ["begin", "commit"]
+    assert states(cache) == [EntryState.MISS if hard else EntryState.STALE] * 2
+    entry = cache.client.get_entry("by_tag")
+    assert (entry.value, entry.bookmarks) == ("new", ("FB:7",))
+    assert cache.client.get_entry("by_key", {"n": 1}).bookmarks == ("FB:7",)
+
+
+def _raises(_: Any) -> None:
+    raise KeyError("of the block")
+
+
+@both
+def test_after_a_rollback_nothing_is_invalidated(cache: InlineCache, graph: Graph, awaited: bool) -> None:
+    states(cache)
+    with pytest.raises(KeyError, match="of the block"):
+        write(cache, graph, _raises, awaited=awaited)
+    assert graph.log == ["begin", "close"]
+    graph.fails = Rejected()
+    with pytest.raises(Rejected):
+        write(cache, graph, lambda tx: tx.write(), awaited=awaited)
+    assert states(cache) == [EntryState.FRESH] * 2
+
+
+@both
+@pytest.mark.parametrize("error", [OSError("lost"), KeyboardInterrupt()])
+def test_where_nobody_knows_whether_it_was_committed_all_are_invalidated(
+    cache: InlineCache, graph: Graph, awaited: bool, error: BaseException
+) -> None:
+    states(cache)
+    graph.fails = error
+    with pytest.raises(type(error)):
+        write(cache, graph, lambda tx: tx.write(), awaited=awaited)
+    assert states(cache) == [EntryState.STALE] * 2
+
+
+@both
+@pytest.mark.parametrize(
+    "options",
+    [{"tags": "value"}, {"tags": [1]}, {"keys": [("no name", None)]}, {"keys": ["by_key"]}, {"hard": "no"}],
+    ids=str,
+)
+def test_wrong_arguments_are_found_before_anything_is_written(
+    cache: InlineCache, graph: Graph, awaited: bool, options: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidQuery):
+        write(cache, graph, lambda tx: tx.write(), awaited=awaited, **options)
+    assert graph.log == []
+
+
+def test_what_the_block_adds_is_invalidated_too(cache: InlineCache, graph: Graph) -> None:
+    states(cache)
+    tags: list[str] = []
+    write(cache, graph, lambda tx: (tx.write(), tags.append("value")), awaited=False, tags=tags, keys=[])
+    assert states(cache) == [EntryState.STALE, EntryState.FRESH]
+
+
+def test_without_redis_the_write_is_done_and_the_caller_is_told(
+    cache: InlineCache, graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = link_of(cache.client)
+    monkeypatch.setattr(link, "run_each", lambda calls: [CacheUnavailable("away")] * len(calls))
+    with pytest.raises(CacheUnavailable):
+        write(cache, graph, lambda tx: tx.write(), awaited=False)
+    assert graph.value == "new"
+    graph.fails = OSError("lost")
+    with suppress(OSError):
+        write(cache, graph, lambda tx: tx.write(), awaited=False)
+    assert graph.fails.__notes__ == ["the cache could not be invalidated: away"]
