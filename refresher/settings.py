@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Final, TypeAlias
 from urllib.parse import urlsplit
 
@@ -11,7 +10,7 @@ import msgspec
 
 from api_client.config.environment import PositiveMilliseconds, PositiveSeconds, Seconds, env
 from api_client.config.settings import MEBIBYTE, SharedSettings
-from api_client.config.url_checks import is_number_of_a_port
+from api_client.config.url_checks import is_file, is_number_of_a_port
 from api_client.errors import ConfigurationError
 from api_client.protocol.budget import MAX_CONCURRENCY, MAX_RATE, MIN_RATE, Budget
 from api_client.protocol.xfetch import MAX_DRAW_DIGITS
@@ -143,7 +142,7 @@ class WorkerSettings(SharedSettings, frozen=True, kw_only=True):
                 repr(self.neo4j_ca_certs)[:100],
                 "allowed is a file, with bolt+s:// or neo4j+s:// in NEO4J_URI",
             )
-        if self.neo4j_ca_certs and not Path(self.neo4j_ca_certs).is_file():
+        if self.neo4j_ca_certs and not is_file(self.neo4j_ca_certs):
             raise ConfigurationError("NEO4J_CA_CERTS", repr(self.neo4j_ca_certs)[:100], "allowed is a file (PEM)")
 
     @property

@@ -6,9 +6,9 @@ and a wrong port or an unknown option fails each command.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final, TypeAlias
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -112,6 +112,11 @@ def _is_encoded(url: str) -> bool:
     return _BAD_ESCAPE.search(url) is None
 
 
+def is_file(path: str) -> bool:
+    """Return whether a file is there. A name that is too long for one is none, where pathlib would raise."""
+    return os.path.isfile(path)  # noqa: PTH113
+
+
 def _options_fault(query: str, allowed: Options) -> str | None:
     given = parse_qsl(query, keep_blank_values=True)
     if query and not allowed:
@@ -121,9 +126,9 @@ def _options_fault(query: str, allowed: Options) -> str | None:
         return f"no option but {', '.join(allowed)}, each once"
     for name, value in given:
         match allowed[name]:
-            case "FILE" if not Path(value).is_file():
+            case "FILE" if not is_file(value):
                 return f"a file (PEM) that is there for {name}"
-            case "FOLDER" if not Path(value).is_dir():
+            case "FOLDER" if not os.path.isdir(value):  # noqa: PTH112 - as is_file
                 return f"a folder that is there for {name}"
             case "FILE" | "FOLDER":
                 pass

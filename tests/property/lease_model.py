@@ -214,7 +214,7 @@ class Model:
             self.record = replace(
                 record, state="invalidated" if record.generation else "idle", since=None, until=0, claim=None,
                 run=None, ticket=None, kind=None, by=None, claim_bookmarks=None, cools_only_bookmarks=None,
-                failures=record.failures if goes_on else None,
+                failures=record.failures if goes_on or not record.failures else None,  # a 0 stays
                 gone_at_ms=max(record.gone_at_ms, life_ms) if goes_on else life_ms,
             )  # fmt: skip
 

@@ -313,3 +313,16 @@ def test_the_scripts_do_what_the_model_says_and_keep_the_invariants(clocked_redi
                 print_blob=True, database=None, deadline=None,
             ),
         )  # fmt: skip
+
+
+def test_a_claim_after_an_uncounted_failure_is_taken_back(clocked_redis: ClockedRedis) -> None:
+    """Found after thousands of examples: a row of 0 failures stays in the record, and means what its absence does."""
+    with redis.Redis.from_url(clocked_redis.server.url()) as client:
+        machine = type("Machine", (LeaseMachine,), {"client": client, "clock": clocked_redis.clock})()
+        machine.begin()
+        machine.invalidate(hard=False, marks=1)
+        machine.acquire(number="claim's", ticket="")
+        machine.newest_run_fails_by_its_bookmarks(bookmarks=BookmarkFault.REFUSED)
+        machine.unclaim(back=0, forget=False)
+        machine.entry_and_record_are_as_the_model_says()
+        machine.teardown()

@@ -42,6 +42,7 @@ REDIS = [
     (f"redis://:{CANARY}%zz@h/0", "a % only before two hexadecimal digits"),
     (f"redis://:{CANARY}%ff@h/0", "percent-encoded"),
     ("rediss://h/0?ssl_ca_certs=/no/such.pem", "a file|no file"),
+    (f"rediss://h/0?ssl_ca_certs=/{'x' * 300}", "a file|no file"),  # too long for a name
     ("rediss://h/0?ssl_certfile=", "a file|no file"),
     ("rediss://h/0?ssl_cert_reqs=perhaps", "required, optional or none"),
     ("rediss://h/0?ssl_check_hostname=x", "true or false"),
