@@ -23,8 +23,13 @@ _SPAN_SECONDS: Final = 2.0
 # From Redis, Celery takes as many messages as there are greenlets every two seconds, however soon they are done: so
 # one kind of loads tells all, and a few turns.
 _GEVENT_TURNS: Final = 2
-MAX_SIZE: Final = {Pool.PREFORK: 16, Pool.SOLO: 1, Pool.THREADS: math.inf, Pool.GEVENT: math.inf}
-"""Sixteen processes are sixteen times the memory; solo has one load at a time."""
+SIZES: Final = {
+    Pool.PREFORK: range(1, 17),
+    Pool.SOLO: range(1, 2),
+    Pool.THREADS: range(1, 65),
+    Pool.GEVENT: range(16, 17),
+}
+"""Sixteen processes are sixteen times the memory; solo has one load at a time; what gevent does at one size tells all."""
 
 _Rates = dict[tuple[str, Pool, int], list[float]]
 
@@ -49,7 +54,7 @@ def _measured(servers: Servers, graph: GraphTarget, options: WorkerOptions) -> _
     with ExitStack() as stack:
         sources = {query: stack.enter_context(TriggerSource(servers, query)) for query in LOADS}
         for size in scale.pool_sizes:
-            for pool in (pool for pool in Pool if size <= MAX_SIZE[pool]):
+            for pool in (pool for pool in Pool if size in SIZES[pool]):
                 with running_worker(servers, graph, pool, size) as worker:
                     for number in range(scale.rounds + 1):
                         for query in LOADS if pool is not Pool.GEVENT else (queries.FIFTY_MS,):
