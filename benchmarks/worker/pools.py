@@ -29,7 +29,7 @@ SIZES: Final = {
     Pool.THREADS: range(1, 65),
     Pool.GEVENT: range(16, 17),
 }
-"""Sixteen processes are sixteen times the memory; solo has one load at a time; what gevent does at one size tells all."""
+"""Sixteen processes take sixteen times the memory; solo has one load at a time; one size of gevent tells all."""
 
 _Rates = dict[tuple[str, Pool, int], list[float]]
 
