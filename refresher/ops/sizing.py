@@ -15,7 +15,7 @@ REFRESH_PROCESSOR_SECONDS: Final = 0.0045
 """A worker's processor time for a message with one refresh that is a point read: main process, pool process, driver."""
 BATCHED_PROCESSOR_SECONDS: Final = 0.0004
 """The same for each refresh of a batch."""
-MESSAGES_PER_SECOND: Final = 300
+MESSAGES_PER_SECOND: Final = 250
 """Of one worker's main process, which passes each message on and reports its events."""
 PEAKS: Final = 4 / 3
 """A third more than the mean, for peaks."""
