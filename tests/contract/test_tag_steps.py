@@ -87,7 +87,7 @@ def test_each_tick_is_larger_and_is_what_the_clock_says_then(world: World, names
     assert world.store.run(tags.read_clock(namespace)) == raised + 1
 
 
-@pytest.mark.parametrize("garbage", [b"x", b"-1", b"1e300", b""])
+@pytest.mark.parametrize("garbage", [b"x", b"-1", b"1e300", b"", b"9007199254740992"])
 def test_a_tag_clock_of_garbage_begins_anew_at_redis_time(world: World, namespace: str, garbage: bytes) -> None:
     world.client.set(tag_clock_key(namespace), garbage)
     assert world.store.run(tags.read_clock(namespace)) == 0
@@ -108,6 +108,8 @@ def test_a_registration_says_what_the_tag_was_marked_with(world: World, tag: str
     assert (before.last, before.hard, before.bookmarks) == (0, 0, ())
     assert abs(before.now_us - world.now_us()) < 60_000_000
     assert mark(world, tag, 5, bookmarks=("a", "b")) == 5
+    soft = register(world, key, tag)
+    assert (soft.last, soft.hard) == (5, 0)
     assert mark(world, tag, 9, hard=True, bookmarks=("b",)) == 9
     assert mark(world, tag, 7, hard=True) == 9, "numbers only grow, whatever the order"
     reply = register(world, key, tag)
@@ -154,6 +156,20 @@ def test_what_is_past_is_swept_with_registrations_and_by_workers(clocked_world: 
     clocked_world.pass_time(1)
     clocked_world.store.run(tags.sweep(index, state, limit=10))
     assert not clocked_world.client.exists(state)
+
+
+def test_a_tag_that_was_never_invalidated_is_swept_too(clocked_world: ClockedWorld, tag: str) -> None:
+    index, state = tag_index_key(NAMESPACE, tag), tag_state_key(NAMESPACE, tag)
+    register(clocked_world, keys(1)[0], tag, lives_seconds=100)
+    clocked_world.pass_time(101)
+    assert clocked_world.store.run(tags.sweep(index, state, limit=10)) == 1
+    assert not clocked_world.client.exists(index)
+
+
+def test_a_tag_clock_of_another_type_is_replaced(world: World, namespace: str) -> None:
+    world.client.hset(tag_clock_key(namespace), "a", "b")
+    assert world.store.run(tags.read_clock(namespace)) == 0
+    assert world.store.run(tags.tick(namespace)) == world.store.run(tags.read_clock(namespace)) > 0
 
 
 def test_the_keys_of_tags_have_no_expiry(world: World, tag: str) -> None:

@@ -150,28 +150,27 @@ local function rest_invalidated(key, retention_ms)
   redis.call('PEXPIRE', key, retention_ms)
 end
 
--- Add a member to a sorted set, or raise its score; a key of another type is replaced. Returns an error of Redis, or nil.
+-- Add a member to a sorted set, or raise its score; a key of another type is replaced. Returns an error of Redis, or false.
 local function add_or_raise(key, score, member)
   local added = redis.pcall('ZADD', key, 'GT', score, member)
   if type(added) == 'table' and string.find(added.err, 'WRONGTYPE', 1, true) then
     redis.call('DEL', key)
     added = redis.pcall('ZADD', key, score, member)
   end
-  return type(added) == 'table' and added or nil
+  return type(added) == 'table' and added
 end
 
 -- The number of the tag clock; 0 where it is lost, or garbage.
 local function read_tag_clock(key)
-  local number = redis.pcall('GET', key)
-  number = type(number) == 'string' and tonumber(number) or 0
-  return number > 0 and number < LARGEST and number or 0
+  local number = tonumber(redis.pcall('GET', key)) or 0
+  return number < LARGEST and math.max(number, 0) or 0
 end
 
 -- What is known of a tag's invalidations.
 local function read_tag_state(key)
   local f = redis.call('HMGET', key, 'last', 'hard', 'marked', 'bookmarks', 'bookmarks_before', 'bookmarks_since')
-  return { last = tonumber(f[1] or 0), hard = tonumber(f[2] or 0), marked = tonumber(f[3] or 0), bookmarks = f[4] or '',
-    bookmarks_before = f[5] or '', bookmarks_since = tonumber(f[6] or 0) }
+  return { last = tonumber(f[1] or 0), hard = tonumber(f[2] or 0), marked = tonumber(f[3] or 0), bookmarks = f[4],
+    bookmarks_before = f[5], bookmarks_since = tonumber(f[6] or 0) }
 end
 
 -- Remove at most `limit` members whose time has passed; how many.
