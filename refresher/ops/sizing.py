@@ -16,7 +16,7 @@ REFRESH_PROCESSOR_SECONDS: Final = 0.0045
 BATCHED_PROCESSOR_SECONDS: Final = 0.0004
 """The same for each refresh of a batch."""
 MESSAGES_PER_SECOND: Final = 250
-"""Of one worker's main process, which passes each message on and reports its events."""
+"""Of one worker: its main process passes each message on and reports its events. What one did on two cores."""
 PEAKS: Final = 4 / 3
 """A third more than the mean, for peaks."""
 WORKER_BYTES: Final = 80_000_000
