@@ -27,9 +27,8 @@ from refresher.queries import Query
 
 NO_BUDGET: Final = "no_budget"
 WAIT_SECONDS: Final = 1.0
-"""For a share. Who waits keeps a process of the pool from other queries: so half as long, down to a sixteenth, each
-time that it was in vain. Where a reader waits, always as long."""
-MAX_HALVINGS: Final = 4
+"""For a share, also where none can come in that time: a worker that put messages back at once would take the whole
+queue into its memory, and readers, who go by the queue's length, would publish more."""
 MISS_PAUSE_SECONDS: Final = 1
 
 
@@ -100,17 +99,14 @@ class Budgets:
         return _BudgetShare(self, query, items)
 
     def granted(self, query: Query, urgency: Urgency) -> Share | None:
-        """Take a share, and wait for it in place where that may be worth it; None: it was refused."""
+        """Take a share, and wait for it in place; None: it was refused."""
         share = Share(self._namespace, query.name, uuid.uuid4().hex, self._of_all, query.budget)
         call, began = share.take(urgency), self._monotonic()
         wait_seconds = self.steps.run(call)
         if wait_seconds == 0:
             return share
-        longest_seconds = WAIT_SECONDS
-        if urgency is not Urgency.MISS:
-            longest_seconds /= 2 ** min(self._put_back.in_a_row(query.name), MAX_HALVINGS)
-        while wait_seconds > 0 and self._monotonic() - began + wait_seconds <= longest_seconds:
-            self._sleep(min(wait_seconds, LONGEST_PAUSE_SECONDS))
+        while wait_seconds > 0 and (left_seconds := began + WAIT_SECONDS - self._monotonic()) > 0:
+            self._sleep(min(wait_seconds, LONGEST_PAUSE_SECONDS, left_seconds))
             wait_seconds = self.steps.run(call)
         self._events.waited_for_budget(query.name, seconds=self._monotonic() - began)
         return share if wait_seconds == 0 else None

@@ -26,10 +26,6 @@ class PutBack:
         self._why, self._events = why, events
         self._in_a_row: defaultdict[str, int] = defaultdict(int)
 
-    def in_a_row(self, query: str) -> int:
-        """Return how often items of a query have been put back since the last that was not."""
-        return self._in_a_row[query]
-
     def begin(self, query: str) -> None:
         """Record that an item of a query is loaded."""
         self._in_a_row[query] = 0
