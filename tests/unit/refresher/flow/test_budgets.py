@@ -38,7 +38,7 @@ class BudgetedWorker(Worker):
         self.waits: list[float] = []
         self.replies |= {"take_share": GRANTED, "release_share": True}
         self.budgets = Budgets(
-            "cache", Budget(**(budget or {"concurrency": 3})), self, self._keep, self, sleep=self._sleep,
+            "cache", Budget(**(budget or {"rate": 100, "concurrency": 3})), self, self._keep, self, sleep=self._sleep,
             monotonic=lambda: self.now,
         )  # fmt: skip
         self.refresher = Refresher(self.settings, replace(self.deps, share_of=self.budgets.share_of))
@@ -134,7 +134,7 @@ def test_a_query_that_is_not_registered_here_takes_none(worker: BudgetedWorker) 
 @pytest.mark.parametrize("skipped", ["held", "fresh"])
 def test_a_load_that_is_none_is_not_charged(skipped: str) -> None:
     status = AcquireStatus.HELD if skipped == "held" else AcquireStatus.ALREADY_FRESH
-    paced = BudgetedWorker(rate=100)
+    paced = BudgetedWorker()
     paced.replies["acquire"] = AcquireReply(status, RecordState.RUNNING, 5.0, 0, 0, 0, 0, (), b"")
     assert paced.refresher.refresh(ITEM).kind is OutcomeKind.SKIPPED
     assert paced.share_steps() == ["take_share", "acquire", "release_share"]
