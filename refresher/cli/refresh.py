@@ -93,4 +93,5 @@ def _show_tags(tags: list[str], entries: int, *, hard: bool, as_json_: bool) -> 
     if as_json_:
         typer.echo(as_json({"tags": tags, "entries": entries}))
     else:
-        typer.echo(f"{', '.join(tags)}: {entries} entries are {'gone' if hard else 'stale'} from now on")
+        number = "1 entry is" if entries == 1 else f"{entries} entries are"
+        typer.echo(f"{', '.join(tags)}: {number} {'gone' if hard else 'stale'} from now on")
