@@ -51,8 +51,9 @@ def misbehaves(tx: Any, key: str) -> Any:
     """Ask the graph, then do what ``does:<key>`` in the control's Redis says, as long as it says so."""
     tx.run("RETURN 1").consume()
     with control_redis() as control:
-        number = control.rpush(f"calls:{key}", os.getpid())
+        # Read before the call is told: the test that waits for the call may change it at once.
         misdeed = control.get(f"does:{key}")
+        number = control.rpush(f"calls:{key}", os.getpid())
     if misdeed is not None:
         done = MISDEEDS[str(misdeed)]()
         if done is not None:
