@@ -31,13 +31,15 @@ except ImportError as _error:
 from refresher.errors import RefresherError, TransientFailure
 from refresher.flow.events import WorkerEvents
 from refresher.queries import query
-from refresher.results import Result
+from refresher.results import UNCHANGED, Previous, Result
 from refresher.settings import RefreshMode, WorkerSettings
 
 if TYPE_CHECKING:
     from celery import Celery
 
 __all__ = [
+    "UNCHANGED",
+    "Previous",
     "RefreshMode",
     "RefresherError",
     "Result",

@@ -31,6 +31,8 @@ MAX_SAMPLES: Final = 64
 MAX_NAME_SETS: Final = 64
 MAX_SLOTS: Final = 10_000
 NO_BOUNDS: Final = Budget()
+PREVIOUS: Final = "previous"
+"""The name by which a conditional loader takes the previous value."""
 MAX_SECONDS: Final = 10 * 365 * 86_400.0
 
 
@@ -42,7 +44,8 @@ class Query:
     workers. Where it is ``sensitive``, its params are in its messages alone: no dead letter keeps them. ``batch`` is
     how many calls its loader takes at once; None: one, by its params' names. ``tags`` are what every value depends on,
     or a function that returns it for one.
-    ``negative_ttl_seconds`` is the TTL of None and empty values; None: as of others.
+    ``negative_ttl_seconds`` is the TTL of None and empty values; None: as of others. Where it is ``conditional``, its
+    loader is given the previous value. ``version_cypher`` tells the version of the source before the load.
     """
 
     name: str
@@ -61,6 +64,8 @@ class Query:
     batch: int | None = None
     tags: tuple[str, ...] | TagsFunction | None = None
     negative_ttl_seconds: float | None = None
+    conditional: bool = False
+    version_cypher: str | None = None
     _signature: inspect.Signature = field(init=False, repr=False, compare=False)
     _taken: set[frozenset[str]] = field(init=False, repr=False, compare=False, default_factory=set)
 
@@ -73,6 +78,11 @@ class Query:
         """Whether its entries may have tags."""
         return self.tags is not None
 
+    @property
+    def revalidates(self) -> bool:
+        """Whether a refresh may find its value unchanged."""
+        return self.conditional or self.version_cypher is not None
+
     def check_params(self, params: Mapping[str, Any]) -> None:
         """Raise TypeError when the loader does not take these params; one of a batch takes any."""
         if self.batch is not None:
@@ -80,17 +90,25 @@ class Query:
         # Names alone decide, and most calls have the same ones: binding takes ten times as long.
         names = frozenset(params)
         if names not in self._taken:
-            self._signature.bind(None, **params)
+            if self.conditional and PREVIOUS in names:
+                raise TypeError(
+                    f"{PREVIOUS!r} is no param: the worker gives the loader the previous value by this name"
+                )
+            self._signature.bind(None, **params, **({PREVIOUS: None} if self.conditional else {}))
             if len(self._taken) < MAX_NAME_SETS:
                 self._taken.add(names)
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a load returned; ``degree`` 0 where the query has no degree, or its node is not there."""
+    """What a load returned; ``degree`` 0 where the query has no degree, or its node is not there.
+
+    ``version`` is what the query's ``version_cypher`` returned; None where it has none, or that found nothing.
+    """
 
     value: Any
     degree: int = 0
+    version: Any = None
 
 
 class Registry:
@@ -145,6 +163,8 @@ def query(
     batch: int | None = None,
     tags: Collection[str] | TagsFunction | None = None,
     negative_ttl: Duration | None = None,
+    conditional: bool = False,
+    version_cypher: str | None = None,
     into: Registry | None = None,
 ) -> Callable[[L], L]:
     """Register a loader: ``def loader(tx, **params) -> value``, run in one read transaction.
@@ -185,6 +205,12 @@ def query(
             of them reaches the entry.
         negative_ttl: how long None and empty values (text, bytes, lists, sets, dicts) are fresh; default: as others.
             A loader may return a `Result`, which sets TTL, grace and tags of its value.
+        conditional: whether the loader is given ``previous=``, a `Previous` or None (with ``batch`` a list with one for
+            each call), and may return `UNCHANGED`. Each refresh then reads the entry's value, in a round trip more.
+        version_cypher: Cypher that returns one row for the same params, the version of what the loader reads; run
+            before it, in the same transaction. Where all columns are as they were at the load before, the value counts
+            as unchanged, and the loader is not called; where there is no row, or nothing but nulls, it is. With
+            ``batch`` it is given ``$calls``, as ``degree`` is. A loader that has changed needs a new ``version``.
         into: the registry; default: the one that workers use.
 
     Raises:
@@ -199,7 +225,7 @@ def query(
         grace_seconds=check.grace(grace, ttl),
         beta=None if beta is None else check.factor("beta", beta),
         sigma=float(check.factor("sigma", sigma)),
-        degree_cypher=None if degree is None else check.cypher("degree", degree),
+        degree_cypher=None if degree is None else check.cypher("degree", degree, "one number"),
         beta_function=check.beta_function(beta_function),
         delta_window=check.delta_window(delta),
         sensitive=check.flag("sensitive", sensitive),
@@ -213,10 +239,12 @@ def query(
         batch=None if batch is None else check.whole("batch", batch, MAX_BATCH, "a whole number of calls, "),
         tags=check.tags(tags),
         negative_ttl_seconds=None if negative_ttl is None else check.duration("negative_ttl", negative_ttl),
+        conditional=check.flag("conditional", conditional),
+        version_cypher=None if version_cypher is None else check.cypher("version_cypher", version_cypher, "one row"),
     )
 
     def register(loader: L) -> L:
-        check.loader(loader, is_batch=batch is not None)
+        check.loader(loader, is_batch=batch is not None, conditional=conditional)
         (registry if into is None else into).add(make(loader=loader))
         return loader
 
@@ -306,8 +334,8 @@ class _Arguments:
             return 0.0
         return self.duration("grace", value)
 
-    def cypher(self, option: str, value: str) -> str:
-        self.require(option, value, isinstance(value, str) and value.strip() != "", "Cypher that returns one number")
+    def cypher(self, option: str, value: str, what: str) -> str:
+        self.require(option, value, isinstance(value, str) and value.strip() != "", f"Cypher that returns {what}")
         return value
 
     def beta_function(self, function: BetaFunction | None) -> BetaFunction | None:
@@ -331,36 +359,39 @@ class _Arguments:
         self.require("delta", delta, valid, f'"smoothed", "last" or "mean:n" with n from 1 to {MAX_SAMPLES}')
         return int(count)
 
-    def loader(self, loader: Loader, *, is_batch: bool) -> None:
+    def loader(self, loader: Loader, *, is_batch: bool, conditional: bool) -> None:
         is_async = any(
             inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one)
             for one in (loader, getattr(type(loader), "__call__", None))  # noqa: B004 - not whether, but which
         )
         allowed = "a plain function: its tx is a synchronous one, in a worker"
         self.require("the loader", loader, not is_async, allowed)
+        named: dict[str, Any] = {PREVIOUS: None} if conditional else {}
         if is_batch:
-            allowed = "with batch, a function of two: f(tx, calls), where calls is a list with the params of each call"
-            self.require("the loader", loader, _takes_calls(loader), allowed)
+            shape = f"three: f(tx, calls, {PREVIOUS})" if conditional else "two: f(tx, calls)"
+            allowed = f"with batch, a function of {shape}, where calls is a list with the params of each call"
+            self.require("the loader", loader, _takes_calls(loader, named), allowed)
         else:
-            self.require("the loader", loader, _takes_tx(loader), "a function of a transaction: f(tx, **params)")
+            shape = f"f(tx, {PREVIOUS}, **params)" if conditional else "f(tx, **params)"
+            self.require("the loader", loader, _takes_tx(loader, named), f"a function of a transaction: {shape}")
 
 
-def _takes_tx(loader: object) -> bool:
-    """Return whether a loader takes a transaction by position, and possibly more."""
+def _takes_tx(loader: object, named: Mapping[str, Any]) -> bool:
+    """Return whether a loader takes a transaction by position, what is ``named`` by name, and possibly more."""
     try:
-        return callable(loader) and inspect.signature(loader).bind_partial(None) is not None
-    except (TypeError, ValueError):  # it takes nothing by position, or a builtin does not say what it takes
+        return callable(loader) and inspect.signature(loader).bind_partial(None, **named) is not None
+    except (TypeError, ValueError):  # it takes no such thing, or a builtin does not say what it takes
         return False
 
 
-def _takes_calls(loader: object) -> bool:
-    """Return whether a loader takes a transaction and calls, and requires no more.
+def _takes_calls(loader: object, named: Mapping[str, Any]) -> bool:
+    """Return whether a loader takes a transaction and calls, and beside what is ``named`` requires no more.
 
     By name: nothing else tells it from a loader of one param, ``f(tx, person_id)``, whose loads would fail or, worse,
     take the list for the param.
     """
     try:
-        return callable(loader) and "calls" in list(inspect.signature(loader).bind(None, None).arguments)[1:]
+        return callable(loader) and "calls" in list(inspect.signature(loader).bind(None, None, **named).arguments)[1:]
     except (TypeError, ValueError):
         return False
 

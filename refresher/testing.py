@@ -59,6 +59,7 @@ from refresher.graph import values
 from refresher.graph.call import call_loader
 from refresher.graph.failures import classify_error
 from refresher.queries import Loaded, Query, Registry, query, registry
+from refresher.results import Previous
 from refresher.settings import WorkerSettings
 from refresher.worker.redis_link import RetryingLink
 from refresher.worker.tag_upkeep import TagUpkeep
@@ -194,11 +195,16 @@ class InlineCache:
         return self._own.find(name, version) or registry.find(name, version)
 
     def load(
-        self, query: Query, calls: Sequence[Mapping[str, Any]], bookmarks: Sequence[str], timeout_seconds: float
+        self,
+        query: Query,
+        calls: Sequence[Mapping[str, Any]],
+        previous: Sequence[Previous | None],
+        bookmarks: Sequence[str],
+        timeout_seconds: float,
     ) -> list[Loaded]:
         """Run a loader; the flow calls this, tests need not."""
         try:
-            return list(map(Loaded, call_loader(query, self._tx, calls, self._max_value_bytes)))
+            return list(map(Loaded, call_loader(query, self._tx, calls, previous, self._max_value_bytes)))
         except LoadFailed:
             raise
         except BaseException as error:

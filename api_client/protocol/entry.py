@@ -32,7 +32,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from enum import IntEnum, IntFlag
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -54,7 +54,7 @@ FIXED_HEADER_BYTES: Final = _FIXED.size
 _U64: Final = struct.Struct(">Q")
 _TIME_OFFSETS: Final = (36, 52)  # soft expiry, read started
 _EXTENSION: Final = struct.Struct(">BH")
-_NO_EXTENSIONS: Final[tuple[tuple[str, ...], tuple[float, ...], bytes]] = ((), (), b"")
+_NO_EXTENSIONS: Final[tuple[tuple[str, ...], tuple[float, ...], bytes, bytes]] = ((), (), b"", b"")
 _decode_tags: Final = msgspec.msgpack.Decoder(tuple[str, ...]).decode
 
 
@@ -83,6 +83,7 @@ class ExtensionType(IntEnum):
     BOOKMARKS = 1
     DELTA_SAMPLES = 2
     TAGS = 3
+    REVALIDATION = 4
 
 
 class Smoothed(msgspec.Struct, frozen=True, gc=False):
@@ -90,6 +91,21 @@ class Smoothed(msgspec.Struct, frozen=True, gc=False):
 
     mean: float
     deviation: float
+
+
+class Revalidation(msgspec.Struct, frozen=True, array_like=True):
+    """What a refresh needs that finds the value unchanged: the source's version, and terms that the value set itself.
+
+    None: it has none, or is as its query says.
+    """
+
+    version: Any = None
+    ttl_seconds: float | None = None
+    grace_seconds: float | None = None
+
+
+_NO_REVALIDATION: Final = Revalidation()
+_decode_revalidation: Final = msgspec.msgpack.Decoder(Revalidation).decode
 
 
 class Header(msgspec.Struct, frozen=True, gc=False):
@@ -117,6 +133,7 @@ class Header(msgspec.Struct, frozen=True, gc=False):
     length: int = FIXED_HEADER_BYTES
     is_compressed: bool = False
     encoded_tags: bytes = b""
+    encoded_revalidation: bytes = b""
 
     @property
     def tags(self) -> tuple[str, ...]:
@@ -127,6 +144,18 @@ class Header(msgspec.Struct, frozen=True, gc=False):
         """
         try:
             return _decode_tags(self.encoded_tags) if self.encoded_tags else ()
+        except msgspec.MsgspecError as error:
+            raise UnreadableEntry("garbage") from error
+
+    @property
+    def revalidation(self) -> Revalidation:
+        """What a refresh that finds the value unchanged needs; as `tags`, no read does.
+
+        Raises:
+            UnreadableEntry: garbage.
+        """
+        try:
+            return _decode_revalidation(self.encoded_revalidation) if self.encoded_revalidation else _NO_REVALIDATION
         except msgspec.MsgspecError as error:
             raise UnreadableEntry("garbage") from error
 
@@ -203,19 +232,24 @@ def decode_header(raw: bytes, digest: bytes) -> Header:
         raise UnreadableEntry("digest")
     if not FIXED_HEADER_BYTES <= length <= len(raw) or token >= MAX_TOKEN:
         raise UnreadableEntry("garbage")
-    bookmarks, samples, encoded_tags = (
+    bookmarks, samples, encoded_tags, encoded_revalidation = (
         _NO_EXTENSIONS if length == FIXED_HEADER_BYTES else _decode_extensions(raw, length)
     )
     return Header(
         token, generation, soft_expiry_us, nonce, read_started_us, read_started_us + fetch_us, ttl_seconds,
         Smoothed(delta_mean, delta_deviation), Smoothed(run_mean, run_deviation), beta, degree, sigma,
-        draw_digits, flags, bookmarks, samples, length, start != _PLAIN, encoded_tags,
+        draw_digits, flags, bookmarks, samples, length, start != _PLAIN, encoded_tags, encoded_revalidation,
     )  # fmt: skip
 
 
 def encode_tags(tags: Sequence[str]) -> bytes:
     """Return tags as a header has them."""
     return msgspec.msgpack.encode(tags) if tags else b""
+
+
+def encode_revalidation(revalidation: Revalidation) -> bytes:
+    """Return it as a header has it."""
+    return b"" if revalidation == _NO_REVALIDATION else msgspec.msgpack.encode(revalidation)
 
 
 def _not_understood(start: bytes) -> UnreadableEntry:
@@ -259,6 +293,8 @@ def _encode_extensions(header: Header) -> bytes:
         _append(fields, ExtensionType.DELTA_SAMPLES, _floats(header.delta_samples))
     if header.encoded_tags:
         _append(fields, ExtensionType.TAGS, header.encoded_tags)
+    if header.encoded_revalidation:
+        _append(fields, ExtensionType.REVALIDATION, header.encoded_revalidation)
     return bytes(fields)
 
 
@@ -268,9 +304,9 @@ def _append(fields: bytearray, kind: ExtensionType, content: bytes) -> None:
     fields += _EXTENSION.pack(kind, len(content)) + content
 
 
-def _decode_extensions(raw: bytes, end: int) -> tuple[tuple[str, ...], tuple[float, ...], bytes]:
+def _decode_extensions(raw: bytes, end: int) -> tuple[tuple[str, ...], tuple[float, ...], bytes, bytes]:
     bookmarks: tuple[str, ...] = ()
-    encoded_tags = b""
+    encoded_tags = encoded_revalidation = b""
     samples: tuple[float, ...] = ()
     try:
         for kind, content in _extensions(raw, end):
@@ -280,9 +316,11 @@ def _decode_extensions(raw: bytes, end: int) -> tuple[tuple[str, ...], tuple[flo
                 samples = struct.unpack(f">{len(content) // 4}f", content)
             elif kind == ExtensionType.TAGS:
                 encoded_tags = content
+            elif kind == ExtensionType.REVALIDATION:
+                encoded_revalidation = content
     except (struct.error, UnicodeDecodeError) as error:
         raise UnreadableEntry("garbage") from error
-    return bookmarks, samples, encoded_tags
+    return bookmarks, samples, encoded_tags, encoded_revalidation
 
 
 def _extensions(raw: bytes, end: int) -> Iterable[tuple[int, bytes]]:

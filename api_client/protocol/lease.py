@@ -60,6 +60,7 @@ class CommitStatus(IntEnum):
     SUPERSEDED = 3
     INVALIDATED = 4
     LOST = 5
+    PREVIOUS_GONE = 6
 
     @property
     def accepted(self) -> bool:
@@ -212,14 +213,29 @@ def renew(key: CacheKey, *, token: int, nonce: bytes, lease_seconds: float) -> C
     return Call("renew", (key.record,), (token, nonce, _us(lease_seconds)), lambda reply: int(reply) / 1e6)
 
 
+def read_payload(key: CacheKey, *, nonce: bytes) -> Call[bytes]:
+    """Return the payload, as it is stored, of the entry with this nonce; ``b""``: it is gone."""
+    return Call("read_payload", (key.entry,), (nonce,), bytes)
+
+
 def commit(
-    key: CacheKey, *, token: int, nonce: bytes, entry: bytes, hard_ttl_seconds: float, retention_seconds: float
+    key: CacheKey,
+    *,
+    token: int,
+    nonce: bytes,
+    entry: bytes,
+    hard_ttl_seconds: float,
+    retention_seconds: float,
+    prolongs: bytes = b"",
 ) -> Call[CommitStatus]:
-    """Store ``entry``, if the record still carries exactly this token and nonce."""
+    """Store ``entry``, if the record still carries exactly this token and nonce.
+
+    With ``prolongs``, the nonce of the entry that is there, ``entry`` is a header alone: that one's payload stays.
+    """
     return Call(
         "commit",
         (key.entry, key.record),
-        (token, nonce, entry, _ms(hard_ttl_seconds), _ms(retention_seconds), key.channel),
+        (token, nonce, entry, _ms(hard_ttl_seconds), _ms(retention_seconds), key.channel, prolongs),
         CommitStatus,
     )
 

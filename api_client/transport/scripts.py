@@ -50,7 +50,7 @@ TAG_STEPS: Final = (
 """The steps of tags (`protocol.tags`)."""
 
 SCRIPTS: Final = tuple(
-    sorted((*STEPS, *TAG_STEPS, "register", "release_share", "renew_share", "take_share", "versions"))
+    sorted((*STEPS, *TAG_STEPS, "read_payload", "register", "release_share", "renew_share", "take_share", "versions"))
 )
 """All of them, with what keeps the live versions of a query (`live_versions`) and the budgets of loads (`budget`)."""
 

@@ -76,6 +76,9 @@ class WorkerEvents:
     def committed(self, query: str, *, delta_seconds: float, run_seconds: float, as_stale: bool) -> None:
         """Record a value stored; ``as_stale`` where an invalidation had met the run."""
 
+    def found_unchanged(self, query: str) -> None:
+        """Record that what was just recorded as stored is the value from before, which a load has found unchanged."""
+
     def rejected(self, query: str, *, why: str) -> None:
         """Record a write that was refused: superseded, invalidated, lost."""
 
@@ -122,6 +125,10 @@ class CompositeWorkerEvents(WorkerEvents):
         self._emit(
             WorkerEvents.committed, query, delta_seconds=delta_seconds, run_seconds=run_seconds, as_stale=as_stale
         )
+
+    def found_unchanged(self, query: str) -> None:
+        """Record that the value just stored is the one from before."""
+        self._emit(WorkerEvents.found_unchanged, query)
 
     def rejected(self, query: str, *, why: str) -> None:
         """Record a write that was refused."""

@@ -15,6 +15,7 @@ class OutcomeKind(StrEnum):
     """How the handling of one item ended."""
 
     COMMITTED = "committed"
+    UNCHANGED = "unchanged"
     COMMITTED_AS_STALE = "committed_as_stale"
     REJECTED = "rejected"
     SKIPPED = "skipped"
@@ -55,7 +56,7 @@ class Outcome:
         return self.kind.value if self.kind in _STORED or not self.why else f"{self.kind.value} ({self.why})"
 
 
-_STORED: Final = frozenset({OutcomeKind.COMMITTED, OutcomeKind.COMMITTED_AS_STALE})
+_STORED: Final = frozenset({OutcomeKind.COMMITTED, OutcomeKind.UNCHANGED, OutcomeKind.COMMITTED_AS_STALE})
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:

@@ -16,6 +16,7 @@ from refresher.flow.dead_letters import DeadLetter
 from refresher.flow.events import WorkerEvents
 from refresher.flow.renewals import Renewable
 from refresher.queries import Loaded, Query, Registry
+from refresher.results import Previous
 
 
 class RunsQueries(Protocol):
@@ -27,10 +28,15 @@ class RunsQueries(Protocol):
 
 
 class Origin(Protocol):
-    """Where values are loaded from: one for each call, given as its params."""
+    """Where values are loaded from: one for each call, given as its params, and what there is of it before."""
 
     def load(  # noqa: D102
-        self, query: Query, calls: Sequence[Mapping[str, Any]], bookmarks: Sequence[str], timeout_seconds: float
+        self,
+        query: Query,
+        calls: Sequence[Mapping[str, Any]],
+        previous: Sequence[Previous | None],
+        bookmarks: Sequence[str],
+        timeout_seconds: float,
     ) -> Sequence[Loaded]: ...
 
 

@@ -29,7 +29,7 @@ from api_client.protocol.entry import encode as encode_entry
 from api_client.protocol.keys import CacheKey
 from api_client.protocol.lease import AcquireStatus, Call, CommitStatus, FailReply
 from api_client.protocol.messages import RefreshItem
-from api_client.protocol.payload import pack
+from api_client.protocol.payload import Packed, pack
 from api_client.transport.scripts import none_failed
 from refresher.errors import LoadFailed, text_of
 from refresher.flow import policy
@@ -39,6 +39,7 @@ from refresher.flow.outcome import Outcome, OutcomeKind
 from refresher.flow.ports import RefreshDeps
 from refresher.flow.registration import register
 from refresher.flow.renewals import HeldLease
+from refresher.flow.revalidation import previous_of
 from refresher.flow.run import (
     LoadedEntry,
     Run,
@@ -49,6 +50,7 @@ from refresher.flow.run import (
 )
 from refresher.flow.terms import terms_of
 from refresher.queries import Loaded, Query
+from refresher.results import Previous
 from refresher.settings import WorkerSettings
 
 log: Final = logging.getLogger(__name__)
@@ -240,9 +242,11 @@ class Refresher:
 
     def _load(self, runs: Sequence[Run]) -> list[LoadedEntry | LoadFailed] | LoadFailed:
         """Return the entry of each run, or why that one has none; or why all have none."""
+        # Before a time limit may interrupt: a connection to Redis would not survive it.
+        previous = previous_of(runs, self._deps.lease_steps, self._settings.max_value_bytes)
         try:
             with self._deps.interruptible():
-                return self._entries(runs)
+                return self._entries(runs, previous)
         except BaseException as error:  # noqa: BLE001 - it is raised again, or what it means is returned
             failure = self._deps.failure_of(error)
             try:
@@ -254,7 +258,7 @@ class Refresher:
             finally:
                 del failure  # else its traceback, which has this frame, would keep the value that was loaded
 
-    def _entries(self, runs: Sequence[Run]) -> list[LoadedEntry | LoadFailed]:
+    def _entries(self, runs: Sequence[Run], previous: Sequence[Previous | None]) -> list[LoadedEntry | LoadFailed]:
         """Return the entry of each run, or why it has none. All code of the query's author runs in here."""
         settings = self._settings
         calls = [run.key.params for run in runs]  # this attempt's own: the loader may change them
@@ -264,24 +268,30 @@ class Refresher:
         timeout_seconds = max(0.01, min(settings.transaction_timeout_seconds, left_seconds))
         bookmarks = tuple(dict.fromkeys(mark for run in runs for mark in bookmarks_of(run, settings)))
         self._deps.events.load_begun(query.name, keys=len(runs))
-        loaded = self._deps.origin.load(query, calls, bookmarks, timeout_seconds)
-        return list(map(partial(self._entry, query), runs, loaded, read_started_us))
+        loaded = self._deps.origin.load(query, calls, previous, bookmarks, timeout_seconds)
+        return list(map(partial(self._entry, query), runs, loaded, read_started_us, previous))
 
-    def _entry(self, query: Query, run: Run, loaded: Loaded, read_started_us: int) -> LoadedEntry | LoadFailed:
+    def _entry(
+        self, query: Query, run: Run, loaded: Loaded, read_started_us: int, previous: Previous | None
+    ) -> LoadedEntry | LoadFailed:
         settings = self._settings
         try:
-            terms = terms_of(query, loaded.value, run.key.params)
-            payload = self._deps.encode(terms.value, query=query.name, max_bytes=settings.max_value_bytes)
+            terms = terms_of(query, loaded, run.key.params, run.before if previous else None)
+            unchanged = run.before if terms.is_unchanged else None
+            packed = Packed(b"", unchanged.is_compressed) if unchanged else self._packed(query, terms.value)
         except LoadFailed as failure:
             return failure
         try:
             header = header_of(run, query, terms, loaded.degree, read_started_us, settings)
         except ValueError as error:
             return LoadFailed("beta_function", text_of(error), is_transient=False)
-        packed = pack(payload, settings.compress_min_bytes)
         header = msgspec.structs.replace(header, is_compressed=packed.is_compressed)
         content = encode_entry(header, run.key.digest, packed.content)
-        return LoadedEntry(content, terms.hard_ttl_seconds, terms.tags)
+        return LoadedEntry(content, terms.hard_ttl_seconds, terms.tags, unchanged.nonce if unchanged else b"")
+
+    def _packed(self, query: Query, value: Any) -> Packed:
+        payload = self._deps.encode(value, query=query.name, max_bytes=self._settings.max_value_bytes)
+        return pack(payload, self._settings.compress_min_bytes)
 
     def _commit(
         self, runs: Sequence[Run], entries: Sequence[LoadedEntry | LoadFailed], share: LoadShare
@@ -299,7 +309,7 @@ class Refresher:
                 elif isinstance(reply := next(replies), CacheUnavailable):
                     ended.append(reply)
                 else:
-                    ended.append(self._ended(self._committed, run, reply))
+                    ended.append(self._ended(self._committed, run, entry, reply))
         return ended
 
     def _store(
@@ -317,18 +327,24 @@ class Refresher:
             run.key,
             entry=entry.content,
             hard_ttl_seconds=entry.hard_ttl_seconds,
+            prolongs=entry.prolongs,
             **run.own_lease(self._settings),
         )
 
-    def _committed(self, run: Run, status: CommitStatus) -> Outcome:
+    def _committed(self, run: Run, entry: LoadedEntry, status: CommitStatus) -> Outcome:
         query, run_seconds, lead_seconds = run.key.query, run.elapsed_seconds(), run.lead_seconds()
+        if status is CommitStatus.PREVIOUS_GONE:
+            return self._send_alone(run, _previous_gone())
         if status in {CommitStatus.ACCEPTED_AS_STALE, CommitStatus.INVALIDATED}:
             request_follow_up(self._deps, self._settings, run, stored=status.accepted)
         if not status.accepted:
             return self._rejected(run, status.name.lower())
         as_stale = status is CommitStatus.ACCEPTED_AS_STALE
         self._deps.events.committed(query, delta_seconds=lead_seconds, run_seconds=run_seconds, as_stale=as_stale)
-        kind = OutcomeKind.COMMITTED_AS_STALE if as_stale else OutcomeKind.COMMITTED
+        if entry.prolongs:
+            self._deps.events.found_unchanged(query)
+        stored = OutcomeKind.UNCHANGED if entry.prolongs else OutcomeKind.COMMITTED
+        kind = OutcomeKind.COMMITTED_AS_STALE if as_stale else stored
         return Outcome(
             kind, query, run.key.short, why=run.item.reason.value, token=run.token, delta_seconds=lead_seconds,
             run_seconds=run_seconds, attempts=run.item.attempt,
@@ -482,6 +498,10 @@ def _is_granted_again(share: LoadShare) -> bool:
         return share.take_again()
     except CacheUnavailable:
         return False
+
+
+def _previous_gone() -> LoadFailed:
+    return LoadFailed("previous_gone", "the entry that it has found unchanged is gone", is_transient=True)
 
 
 def _taken_over() -> LoadFailed:

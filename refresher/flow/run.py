@@ -8,7 +8,15 @@ from typing import Final, TypedDict
 
 from msgspec import structs
 
-from api_client.protocol.entry import Flag, Header, Smoothed, UnreadableEntry, decode_header, encode_tags
+from api_client.protocol.entry import (
+    Flag,
+    Header,
+    Smoothed,
+    UnreadableEntry,
+    decode_header,
+    encode_revalidation,
+    encode_tags,
+)
 from api_client.protocol.keys import CacheKey
 from api_client.protocol.lease import AcquireReply
 from api_client.protocol.messages import RefreshItem, RefreshReason
@@ -83,23 +91,30 @@ class Run:
         """Return the time from the claim until now, the wait in the queue included."""
         return max(0.0, (self.now_us() - self.lease.claimed_at_us) / 1e6)
 
-    def delta_sample(self) -> float:
+    def delta_sample(self, run_seconds: float) -> float:
         """Return δ's sample: the lead time of an early or stale refresh; of any other the run alone.
+
+        With ``run_seconds`` for the run: a value that was found unchanged has taken less than the next one may.
 
         Early refreshes do not wait where misses do, nor behind all keys of a flush, a warm-up or an invalidation. With
         that wait in δ, each of those keys would be refreshed at half its TTL for hours, twice as often as needed.
         """
         waits_as_early = self.item.reason in {RefreshReason.EARLY, RefreshReason.STALE}
-        return self.lead_seconds() if waits_as_early else self.elapsed_seconds()
+        wait_seconds = max(0.0, self.lead_seconds() - self.elapsed_seconds()) if waits_as_early else 0.0
+        return wait_seconds + run_seconds
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedEntry:
-    """What a run has loaded: the bytes of its entry, for how long Redis keeps it, and the tags of its value."""
+    """What a run has loaded: the bytes of its entry, for how long Redis keeps it, and the tags of its value.
+
+    Where the value is unchanged they are those of the header, and ``prolongs`` is the nonce of the entry there.
+    """
 
     content: bytes
     hard_ttl_seconds: float
     tags: tuple[str, ...]
+    prolongs: bytes = b""
 
 
 def _readable(header: bytes, digest: bytes) -> Header | None:
@@ -139,13 +154,21 @@ def header_of(
 ) -> Header:
     """Return the header of the entry that ``run`` commits now.
 
+    That of an unchanged value keeps what only a load tells: its duration, and the degree where that was not asked for.
+
     Raises:
         ValueError: the query's own β function gave no number.
     """
-    before, now_us = run.before, run.now_us()
+    before, now_us, elapsed_seconds = run.before, run.now_us(), run.elapsed_seconds()
+    unchanged = before if terms.is_unchanged else None
+    loads = unchanged.run if unchanged else policy.smooth(before.run if before else None, elapsed_seconds)
     delta, kept = policy.estimate_delta(
-        before.delta if before else None, before.delta_samples if before else (), run.delta_sample(), query.delta_window
+        before.delta if before else None,
+        before.delta_samples if before else (),
+        run.delta_sample(loads.mean if unchanged else elapsed_seconds),
+        query.delta_window,
     )
+    degree = degree or (unchanged.degree if unchanged else 0)
     beta = 0.0
     if policy.early_refresh_is_on(
         enabled=settings.xfetch_enabled, ttl_seconds=terms.ttl_seconds, min_ttl_seconds=settings.min_ttl_seconds
@@ -161,7 +184,7 @@ def header_of(
         fetched_at_us=now_us,
         ttl_seconds=terms.ttl_seconds,
         delta=delta,
-        run=policy.smooth(before.run if before else None, run.elapsed_seconds()),
+        run=loads,
         beta=beta,
         degree=degree,
         sigma=query.sigma,
@@ -170,6 +193,7 @@ def header_of(
         bookmarks=bookmarks_of(run, settings),
         delta_samples=kept,
         encoded_tags=encode_tags(terms.tags),
+        encoded_revalidation=encode_revalidation(terms.revalidation),
     )
 
 

@@ -10,26 +10,38 @@ from typing import Any
 from refresher.errors import LoadFailed
 from refresher.graph.driver_types import Result
 from refresher.graph.values import rows_of
-from refresher.queries import Query
+from refresher.queries import PREVIOUS, Query
+from refresher.results import Previous
 from refresher.results import Result as OwnTerms
 
 
-def call_loader(query: Query, tx: Any, calls: Sequence[Mapping[str, Any]], max_bytes: int) -> list[Any]:
+def call_loader(
+    query: Query,
+    tx: Any,
+    calls: Sequence[Mapping[str, Any]],
+    previous: Sequence[Previous | None],
+    max_bytes: int,
+) -> list[Any]:
     """Call a query's loader and return the value, or `refresher.Result`, of each call; rows that it yields, as a list.
 
     Args:
         query: one without ``batch`` takes one call at a time.
         tx: the loader's first argument.
         calls: the params of each.
+        previous: what a conditional loader is given of the value before, for each call.
         max_bytes: the most that one payload may hold.
 
     Raises:
         LoadFailed: it returned a Result, yields more than a payload may hold, or not one value for each call.
     """
     if query.batch is None:
-        returned: list[Any] = [query.loader(tx, **params) for params in calls]
+        returned: list[Any] = [
+            query.loader(tx, **params, **({PREVIOUS: before} if query.conditional else {}))
+            for params, before in zip(calls, previous, strict=True)
+        ]
     else:
-        returned = _one_for_each(query, query.loader(tx, [dict(params) for params in calls]), len(calls))
+        more = {PREVIOUS: list(previous)} if query.conditional else {}
+        returned = _one_for_each(query, query.loader(tx, [dict(params) for params in calls], **more), len(calls))
     return [_value(query, value, max_bytes) for value in returned]
 
 

@@ -14,13 +14,13 @@ import neo4j
 from api_client.protocol.clock import monotonic_seconds
 from refresher.errors import LoadFailed
 from refresher.flow.events import NO_SPANS, WorkerSpans
-from refresher.flow.ports import RunsQueries
-from refresher.graph.call import call_loader
+from refresher.graph.changes import load_changed
 from refresher.graph.driver import open_driver
 from refresher.graph.failures import bookmark_failure, classify_error
 from refresher.graph.thread_limits import ThreadLimits, pool_has_limits, process_is_ending
 from refresher.graph.transaction import ReadTransaction
 from refresher.queries import Loaded, Query
+from refresher.results import Previous
 from refresher.settings import HARD_LIMIT_MARGIN_SECONDS, SOFT_LIMIT_MARGIN_SECONDS, WorkerSettings
 
 FETCH_SIZE: Final = 1_000
@@ -52,13 +52,21 @@ class Graph:
         self._driver = open_driver(settings, settings.neo4j_user, settings.neo4j_password)
 
     def load(
-        self, query: Query, calls: Sequence[Mapping[str, Any]], bookmarks: Sequence[str], timeout_seconds: float
+        self,
+        query: Query,
+        calls: Sequence[Mapping[str, Any]],
+        previous: Sequence[Previous | None],
+        bookmarks: Sequence[str],
+        timeout_seconds: float,
     ) -> list[Loaded]:
         """Run a query's loader, and its degree, in one read transaction; return what each call loaded.
+
+        Where ``version_cypher`` returns what it did before, neither is run.
 
         Args:
             query: what to run.
             calls: the params of each, one where the query has no ``batch``.
+            previous: what the entry of each holds.
             bookmarks: the transaction reads after them.
             timeout_seconds: after which the server ends the transaction.
 
@@ -71,12 +79,12 @@ class Graph:
             raise LoadFailed("auth", "the graph has just refused our password; not trying it again", is_transient=False)
         tx = ReadTransaction(lambda: self._session(bookmarks), timeout_seconds, has_bookmarks=bool(bookmarks))
         if pool_has_limits():
-            return self._load(query, calls, tx)
+            return self._load(query, calls, previous, tx)
         # The server ends the transaction sooner, if it answers at all.
         soft_seconds = timeout_seconds + SOFT_LIMIT_MARGIN_SECONDS
         hard_seconds = timeout_seconds + HARD_LIMIT_MARGIN_SECONDS
         try:
-            return self._limits.run(lambda: self._load(query, calls, tx), soft_seconds, hard_seconds, tx.cut)
+            return self._limits.run(lambda: self._load(query, calls, previous, tx), soft_seconds, hard_seconds, tx.cut)
         except LoadFailed as failure:
             if failure.kind == "timeout" and tx.waits_for_bookmarks:
                 raise bookmark_failure(failure) from failure
@@ -95,12 +103,17 @@ class Graph:
             fetch_size=FETCH_SIZE,
         )
 
-    def _load(self, query: Query, calls: Sequence[Mapping[str, Any]], begun: ReadTransaction) -> list[Loaded]:
+    def _load(
+        self,
+        query: Query,
+        calls: Sequence[Mapping[str, Any]],
+        previous: Sequence[Previous | None],
+        begun: ReadTransaction,
+    ) -> list[Loaded]:
         try:
             with begun, _abort_on_rejected_result(begun):
                 tx = self._spans.transaction(begun, query, self._settings)
-                values = call_loader(query, tx, calls, self._settings.max_value_bytes)
-                return list(map(Loaded, values, _degrees(tx, query, calls)))
+                return load_changed(query, tx, calls, previous, self._settings.max_value_bytes)
         except LoadFailed:
             raise
         except BaseException as error:
@@ -148,21 +161,3 @@ def _abort_on_rejected_result(tx: ReadTransaction) -> Iterator[None]:
         # Otherwise the driver would have the server go through all the rows that are not needed any more.
         tx.cut()
         raise
-
-
-def _degrees(tx: RunsQueries, query: Query, calls: Sequence[Mapping[str, Any]]) -> list[int]:
-    if query.degree_cypher is None:
-        return [0] * len(calls)
-    # Registered by the worker's own code, never taken from a message.
-    if query.batch is None:
-        found = [tx.run(query.degree_cypher, dict(params)).single() for params in calls]
-        return [_number(record and record.value()) for record in found]
-    rows = tx.run(query.degree_cypher, {"calls": [dict(params) for params in calls]}).value()
-    if len(rows) != len(calls):
-        message = f"the degree of {query.name!r} has {len(rows)} rows for {len(calls)} calls: return one each, in order"
-        raise LoadFailed("wrong_batch", message, is_transient=False)
-    return list(map(_number, rows))
-
-
-def _number(degree: object) -> int:
-    return max(0, int(degree)) if isinstance(degree, int | float) else 0

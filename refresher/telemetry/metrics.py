@@ -31,6 +31,7 @@ def _duration(name: str, help_: str) -> Metric:
 
 WORKER_METRICS: Final = by_name(
     Metric(COMPLETED, "Values stored"),
+    Metric("xfetch_refresh_unchanged", "Those of them that a load had found unchanged"),
     Metric("xfetch_refresh_loads", "Calls of a loader, each for one key or for a batch"),
     Metric("xfetch_refresh_failed", "Refreshes that were abandoned", labels=("query", "kind")),
     Metric("xfetch_refresh_retried", "Failed attempts that were retried", labels=("query", "kind")),
@@ -102,6 +103,10 @@ class MeteredWorkerEvents(WorkerEvents):
         self._bind(COMPLETED, query)(1)
         self._bind("xfetch_refresh_duration_seconds", query)(run_seconds)
         self._bind("xfetch_refresh_lead_seconds", query)(delta_seconds)
+
+    def found_unchanged(self, query: str) -> None:
+        """Count a value that was found unchanged."""
+        self._bind("xfetch_refresh_unchanged", query)(1)
 
     def rejected(self, query: str, *, why: str) -> None:
         """Count a write that was refused."""

@@ -49,11 +49,12 @@ from refresher.flow.events import RecordOutcomes, WorkerSpans
 from refresher.flow.outcome import Outcome, OutcomeKind
 from refresher.flow.ports import Origin, RunsQueries
 from refresher.queries import Loaded, Loader, Query
+from refresher.results import Previous
 from refresher.settings import WorkerSettings
 
 T = TypeVar("T")
 
-_COMMITTED: Final = frozenset({OutcomeKind.COMMITTED, OutcomeKind.COMMITTED_AS_STALE})
+_COMMITTED: Final = frozenset({OutcomeKind.COMMITTED, OutcomeKind.UNCHANGED, OutcomeKind.COMMITTED_AS_STALE})
 _FAILED: Final = frozenset({OutcomeKind.FAILED, OutcomeKind.RETRY})
 
 
@@ -191,7 +192,12 @@ class _TracedOrigin:
         self._tracer, self._origin = tracer, origin
 
     def load(
-        self, query: Query, calls: Sequence[Mapping[str, Any]], bookmarks: Sequence[str], timeout_seconds: float
+        self,
+        query: Query,
+        calls: Sequence[Mapping[str, Any]],
+        previous: Sequence[Previous | None],
+        bookmarks: Sequence[str],
+        timeout_seconds: float,
     ) -> Sequence[Loaded]:
         """Load values."""
         item = _processing.get() or _Processing(count(1))
@@ -200,7 +206,7 @@ class _TracedOrigin:
         )
         with within(span, _kind_of):
             try:
-                loaded = self._origin.load(query, calls, bookmarks, timeout_seconds)
+                loaded = self._origin.load(query, calls, previous, bookmarks, timeout_seconds)
             except BaseException as error:
                 _end_all(item.open_queries, _kind_of(error))
                 raise

@@ -199,6 +199,27 @@ def test_the_degree_and_the_lead_time_are_recorded(system_with_worker: System, a
     assert [kind for kind in kinds if kind != b"v1"] == [b"e1"]
 
 
+@pytest.mark.parametrize("query", ["revised", "revised_together"])
+def test_a_value_that_is_unchanged_is_fresh_again_without_being_loaded(
+    system_with_worker: System, arcadedb: Any, query: str
+) -> None:
+    client, params = system_with_worker.client(), {"name": "hub"}
+    with session_with_hub(arcadedb) as session:
+        first = client.get_entry(query, params)
+        client.invalidate(query, params)
+        client.get(query, params)
+        eventually(lambda: client.get_entry(query, params).token > first.token, "it is refreshed")
+        after = client.get_entry(query, params)
+        assert (after.state, after.value) == (EntryState.FRESH, first.value)
+
+        session.run("MATCH (a:Item {name: 'hub'}) SET a.version = 2").consume()
+        invalidated = client.invalidate(query, params)
+        changed = client.get_entry(query, params, min_generation=invalidated.generation)
+    assert changed.value != first.value
+    if query == "revised":
+        assert system_with_worker.loads("hub") == 2, "the first, and the one after the change"
+
+
 def test_misses_go_before_early_refreshes(system: System) -> None:
     system.start_worker("-c", "1")
     client = system.client()

@@ -106,7 +106,7 @@ class Flow(StepByStep):
             self._watch.committed(call.args[:2], reply, before, self._world.look())  # type: ignore[arg-type]
         return reply
 
-    def load(self, _query: Any, _calls: Any, _bookmarks: Any, timeout_seconds: float) -> list[Loaded]:
+    def load(self, _query: Any, _calls: Any, _previous: Any, _bookmarks: Any, timeout_seconds: float) -> list[Loaded]:
         """Load as the test wants it (`deps.Origin`)."""
         self._stop("load")
         self.timeouts_seconds.append(timeout_seconds)

@@ -38,7 +38,9 @@ class RunHarness(StepByStep):
         self.after.pop(call.script, lambda: None)()
         return reply
 
-    def load(self, _query: Any, _calls: Any, bookmarks: Sequence[str], timeout_seconds: float) -> list[Loaded]:
+    def load(
+        self, _query: Any, _calls: Any, _previous: Any, bookmarks: Sequence[str], timeout_seconds: float
+    ) -> list[Loaded]:
         assert timeout_seconds > 0
         self.loads.append(tuple(bookmarks))
         return [Loaded("value", 1)]

@@ -74,6 +74,7 @@ def emit_as_worker(events: WorkerEvents) -> None:
     events.acquired("q")
     events.load_begun("q", keys=3)
     events.committed("q", delta_seconds=1.5, run_seconds=0.2, as_stale=False)
+    events.found_unchanged("q")
     events.rejected("q", why="lost")
     events.skipped("q", why="running")
     events.waited_for_budget("q", seconds=0.5)

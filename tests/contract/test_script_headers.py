@@ -32,10 +32,11 @@ CALLS: dict[str, Call[object]] = {
     for call in (
         lease.acquire(KEY, nonce=b"n", claim_number=1, ticket="t", lease_seconds=1, limit_seconds=1, by="p:1", **TIMES),
         lease.claim(KEY, claim_id="c", seen_token=1, queue_ttl_seconds=1, by="p:1", **TIMES),
-        lease.commit(KEY, **OWN, entry=b"e", hard_ttl_seconds=1, **TIMES),
+        lease.commit(KEY, **OWN, entry=b"e", hard_ttl_seconds=1, prolongs=b"nonce--0", **TIMES),
         lease.fail(KEY, **OWN, cooling_seconds=1, kind="k", attempts=1, longest_seconds=2, **TIMES),
         lease.hand_back(KEY, **OWN, queue_ttl_seconds=1, **TIMES),
         lease.invalidate(KEY, hard=True, bookmarks=(), **TIMES),
+        lease.read_payload(KEY, nonce=b"n"),
         lease.renew(KEY, **OWN, lease_seconds=1),
         lease.republish(KEY, interval_seconds=1),
         lease.retry(KEY, **OWN, ticket="t", pause_seconds=1, kind="k", attempts=1, **TIMES),
@@ -68,7 +69,7 @@ SENT = {
     "all_burst_us": {80_000}, "query_concurrency": {2}, "query_interval_us": {25_000}, "query_burst_us": {75_000},
     "all_refund_us": {20_000}, "query_refund_us": {25_000},
     "at_least": {5}, "invalidation": {b"{}"}, "lease_ms": {1_000, 10_000}, "renew": {1}, "number": {5},
-    "member": {tag_member(KEY)}, "cursor": {6}, "limit": {250},
+    "prolongs": {b"nonce--0"}, "member": {tag_member(KEY)}, "cursor": {6}, "limit": {250},
 }  # fmt: skip
 KEYS_SENT = {
     "entry": KEY.entry, "record": KEY.record, "versions": versions_key("test", "query"), "clock": tag_clock_key("test"),

@@ -29,6 +29,7 @@ PROCESSES: Final = 2
 CONTRACT: Final = (
     "steps",
     "runs",
+    "unchanged",
     "attempts",
     "invalidation",
     "bookmarks",

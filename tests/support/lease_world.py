@@ -87,6 +87,15 @@ class World:
     def commit(self, token: int, nonce: bytes = b"nonce--1", **changes: Any) -> CommitStatus:
         return self.store.run(commit_call(self.key, token, nonce, **changes))
 
+    def prolong(self, token: int, nonce: bytes, previous: bytes, **changes: Any) -> CommitStatus:
+        header = encode(a_header(token, nonce, **changes), self.key.digest, b"")
+        return self.store.run(
+            lease.commit(
+                self.key, token=token, nonce=nonce, entry=header, hard_ttl_seconds=HARD_TTL_SECONDS,
+                retention_seconds=RETENTION_SECONDS, prolongs=previous,
+            )
+        )  # fmt: skip
+
     def renew(self, token: int, nonce: bytes = b"nonce--1", lease_seconds: float = LEASE_SECONDS) -> float:
         return self.store.run(lease.renew(self.key, token=token, nonce=nonce, lease_seconds=lease_seconds))
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import redis
 
-from refresher import TransientFailure, query
+from refresher import UNCHANGED, Previous, Result, TransientFailure, query
 
 CONTROL_URL = "TEST_CONTROL_REDIS_URL"
 GATE_SECONDS = 60
@@ -80,6 +80,29 @@ def watched(tx: Any, key: str) -> dict[str, Any]:
 def from_graph(tx: Any, name: str) -> list[dict[str, Any]]:
     """A real read, with a degree."""
     return tx.run("MATCH (p:Item {name: $name}) RETURN p.name AS name, p.version AS version", name=name).data()
+
+
+@query(
+    "revised", ttl="1h", slots=64, grace="1h", version_cypher="MATCH (p:Item {name: $name}) RETURN p.version, p.gone"
+)
+def revised(tx: Any, name: str) -> list[dict[str, Any]]:
+    """The same where the version has changed."""
+    with control_redis() as control:
+        control.rpush(f"calls:{name}", os.getpid())
+    return from_graph(tx, name)
+
+
+@query("revised_together", ttl="1h", slots=64, grace="1h", batch=10, conditional=True)
+def revised_together(tx: Any, calls: list[dict[str, str]], previous: list[Previous | None]) -> list[Any]:
+    """Versions of items; the loader sees for itself what has not changed."""
+    names = [call["name"] for call in calls]
+    rows = tx.run("UNWIND $names AS name MATCH (p:Item {name: name}) RETURN name, p.version AS version", names=names)
+    versions = {row["name"]: row["version"] for row in rows}
+    return [
+        UNCHANGED if before and before.value == [versions[name]] and before.version == versions[name]
+        else Result([versions[name]], version=versions[name])
+        for name, before in zip(names, previous, strict=True)
+    ]  # fmt: skip
 
 
 @query("slow_in_graph", ttl="1h", slots=64, grace="1h")

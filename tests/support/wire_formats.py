@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from api_client.config.broker import queues
 from api_client.protocol import entry, messages, payload
-from api_client.protocol.entry import Flag, Header, Smoothed, encode_tags
+from api_client.protocol.entry import Flag, Header, Revalidation, Smoothed, encode_revalidation, encode_tags
 from api_client.protocol.keys import (
     CacheKey,
     budget_keys,
@@ -60,6 +60,7 @@ ENTRIES: Final[Mapping[str, Mapping[str, Any]]] = {
     "with bookmarks": {"bookmarks": ("FB:kcwQ1", "FB:kcwQ2")},
     "with samples of δ": {"delta_samples": (0.5, 1.5, 2.25)},
     "with tags": {"encoded_tags": encode_tags(("person:42", "ünï"))},
+    "with a version": {"encoded_revalidation": encode_revalidation(Revalidation(["2026-11-23", 7], 60.0, None))},
     "with both, compressed": {"bookmarks": ("FB:1",), "delta_samples": (0.25,), "is_compressed": True},
 }
 _ITEM: Final = messages.item_for(KEY, NOW_US, RefreshReason.MISS)
@@ -106,8 +107,9 @@ def _entry(header: Header) -> dict[str, Any]:
 
 def meaning(header: Header) -> dict[str, Any]:
     """The header's fields in plain values."""
-    decoded = [name for name in header.__struct_fields__ if name != "encoded_tags"]
+    decoded = [name for name in header.__struct_fields__ if not name.startswith("encoded_")]
     fields = {name: getattr(header, name) for name in (*decoded, "tags")}
+    fields["revalidation"] = msgspec.to_builtins(header.revalidation)
     smoothed = {name: [value.mean, value.deviation] for name, value in fields.items() if isinstance(value, Smoothed)}
     lists = {name: list(value) for name, value in fields.items() if isinstance(value, tuple)}
     return {**fields, **smoothed, **lists, "nonce": header.nonce.decode()}

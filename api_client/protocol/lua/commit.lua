@@ -4,13 +4,15 @@
 -- KEYS[2]  record
 -- ARGV[1]  token               number
 -- ARGV[2]  nonce               8 bytes
--- ARGV[3]  entry               bytes   the whole new entry, carrying token and nonce
+-- ARGV[3]  entry               bytes   the new entry, carrying token and nonce; its header alone where it prolongs one
 -- ARGV[4]  hard_ttl_ms         ms      TTL and grace: after it Redis drops the key
 -- ARGV[5]  retention_ms        ms
 -- ARGV[6]  channel             text    on which waiters listen
+-- ARGV[7]  prolongs            8 bytes of the entry whose payload stays its nonce; '' for none
 --
 -- returns  1 accepted, 2 accepted as stale (a soft invalidation met the run),
---          3 superseded, 4 invalidated (a hard one met it), 5 lost (the record is gone)
+--          3 superseded, 4 invalidated (a hard one met it), 5 lost (the record is gone),
+--          6 the previous entry is gone (nothing has changed, and the run goes on)
 -- keeps    I1 (one winner), I2 (tokens never go back), I3 (nothing read before an invalidation is stored as fresh),
 --          I6 (the record goes in the same step); a record that is missing never lets a write through
 local now = clock_us()
@@ -36,7 +38,16 @@ if record.hard > record.token then
   return 4
 end
 
-redis.call('SET', KEYS[1], ARGV[3], 'PX', ARGV[4])
+local content = ARGV[3]
+if ARGV[7] ~= '' then
+  -- Evicted, expired, or an older one since a failover: not what the run has found unchanged.
+  if not entry or entry.nonce ~= ARGV[7] then
+    return 6
+  end
+  content = content .. redis.call('GETRANGE', KEYS[1], entry.header_length, -1)
+end
+
+redis.call('SET', KEYS[1], content, 'PX', ARGV[4])
 local stale = record.generation > record.token
 if stale then
   redis.call('SETRANGE', KEYS[1], 28, struct.pack('>I8I8', record.generation, now))

@@ -175,7 +175,8 @@ def test_event_loops_one_after_the_other_are_forgotten_with_their_connections(
         run(read())
         assert len(by_loop(connections)) == 1
     gc.collect()
-    assert psutil.Process().num_fds() <= before
+    # What else the process has may open one meanwhile.
+    assert psutil.Process().num_fds() < before + 10, "a connection that is left behind by each would be 20"
 
 
 def test_loops_that_come_and_go_meanwhile_disturb_nobody(url: str, control: redis.Redis) -> None:

@@ -66,6 +66,9 @@ def registered(**options: Any) -> Query:
         ({}, "tags", None),
         ({"tags": ["a", "b", "a"]}, "tags", ("a", "b")),
         ({"tags": str}, "tags", str),
+        ({}, "conditional", False),
+        ({}, "version_cypher", None),
+        ({"version_cypher": "RETURN 1"}, "version_cypher", "RETURN 1"),
     ],
 )
 def test_what_is_given_is_kept_and_the_rest_has_its_default(options: dict[str, Any], field: str, value: object) -> None:
@@ -94,7 +97,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         ({"delta": wrong}, "delta")
         for wrong in ("", "mean", "mean:", "mean:0", "mean:65", "mean:-1", "mean:x", "first", None, 3)
     ],
-    *[({"degree": wrong}, "degree") for wrong in ("", " ", 5, b"RETURN 1")],
+    *[({option: wrong}, option) for option in ("degree", "version_cypher") for wrong in ("", " ", 5, b"RETURN 1")],
+    *[({"conditional": wrong}, "conditional") for wrong in (1, None, "yes")],
     *[({"beta_function": wrong}, "beta_function") for wrong in (1.0, "f")],
     *[({"batch": wrong}, "batch") for wrong in (0, -1, 101, 2.0, True, "100")],
     *[({"tags": wrong}, "tags") for wrong in ("person", 1, [1], [""], ["x" * 201], [str(n) for n in range(65)])],
@@ -126,6 +130,34 @@ def test_a_loader_of_batches_takes_a_transaction_and_the_calls(loader: Any) -> N
     with pytest.raises(ConfigurationError, match=r"allowed is with batch, a function of two: f\(tx, calls\), where"):
         query("q", ttl=60, grace=30, batch=10, into=into)(loader)
     assert len(into) == 0
+
+
+@pytest.mark.parametrize(
+    ("loader", "options"),
+    [
+        (lambda tx, n: n, {}), (lambda tx, previous, /: 1, {}), (lambda previous: 1, {}),
+        (lambda tx, calls: [], {"batch": 10}), (lambda tx, previous: [], {"batch": 10}),
+    ],
+    ids=["without", "by position alone", "no transaction", "a batch without", "no calls"],
+)  # fmt: skip
+def test_a_conditional_loader_takes_the_previous_value_by_name(loader: Any, options: dict[str, Any]) -> None:
+    into = Registry()
+    shape = r"f\(tx, calls, previous\)" if options else r"f\(tx, previous, \*\*params\)"
+    with pytest.raises(ConfigurationError, match=f"allowed is .*{shape}"):
+        query("q", ttl=60, grace=30, conditional=True, into=into, **options)(loader)
+    assert len(into) == 0
+
+
+@pytest.mark.parametrize(
+    "loader", [lambda tx, n, previous: n, lambda tx, previous, n: n, lambda tx, n, *, previous: n, lambda tx, **all_: 1]
+)
+def test_its_params_are_the_others(loader: Any) -> None:
+    into = Registry()
+    query("q", ttl=60, grace=30, conditional=True, into=into)(loader)
+    (found,) = into
+    found.check_params({"n": 1})
+    with pytest.raises(TypeError, match="'previous' is no param"):
+        found.check_params({"n": 1, "previous": 2})
 
 
 def test_a_loader_of_batches_may_have_defaults_and_be_wrapped() -> None:

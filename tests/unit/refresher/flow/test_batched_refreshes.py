@@ -64,7 +64,7 @@ class BatchWorker(Worker):
         """Have Redis reply so to a step of one key."""
         self.of_key[script, item(n).key("cache").record] = reply
 
-    def load(self, _query: Any, calls: Any, bookmarks: Any, timeout_seconds: float) -> list[Loaded]:
+    def load(self, _query: Any, calls: Any, _previous: Any, bookmarks: Any, timeout_seconds: float) -> list[Loaded]:
         numbers = [call["n"] for call in calls]
         self.loaded.append(numbers)
         for number in numbers:
@@ -197,9 +197,9 @@ def test_the_bookmarks_of_all_are_read_after_and_each_entry_keeps_its_own(worker
     given: list[tuple[str, ...]] = []
     load = worker.load
 
-    def seen(query: Any, calls: Any, bookmarks: Any, timeout_seconds: float) -> list[Loaded]:
+    def seen(query: Any, calls: Any, _previous: Any, bookmarks: Any, timeout_seconds: float) -> list[Loaded]:
         given.append(tuple(bookmarks))
-        return load(query, calls, bookmarks, timeout_seconds)
+        return load(query, calls, _previous, bookmarks, timeout_seconds)
 
     worker.load = seen  # type: ignore[method-assign]
     worker.refresh(1, 2)

@@ -247,7 +247,7 @@ class BatchWorker(BudgetedWorker):
         self.sizes: list[int] = []
         self.bad, self.full_after = 0, 1_000
 
-    def load(self, _query: Any, calls: Any, bookmarks: Any, timeout_seconds: float) -> Any:
+    def load(self, _query: Any, calls: Any, _previous: Any, bookmarks: Any, timeout_seconds: float) -> Any:
         self.diary.append(("load", len(calls)))
         self.sizes.append(len(calls))
         if len(self.sizes) >= self.full_after:

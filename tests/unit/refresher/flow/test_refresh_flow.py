@@ -78,7 +78,7 @@ class Worker(WorkerEvents, StepByStep):
         self.publish_error: Exception | None = None
         self.bury_error: Exception | None = None
         self.registry = Registry()
-        query("q", ttl=300, grace=60, into=self.registry)(lambda tx, n: n)
+        query("q", ttl=300, grace=60, into=self.registry)(lambda tx, n, previous=None: n)
         self.deps = RefreshDeps(
             lease_steps=self, origin=self, encode=self._encode, registry=self.registry, keep_leases=self._hold,
             publish=self._publish, write_dead_letter=self._bury, monotonic=lambda: self.now, sleep=self._sleep,
@@ -94,7 +94,7 @@ class Worker(WorkerEvents, StepByStep):
             raise reply
         return reply
 
-    def load(self, _query: Any, calls: Any, bookmarks: Any, timeout_seconds: float) -> list[Loaded]:
+    def load(self, _query: Any, calls: Any, _previous: Any, bookmarks: Any, timeout_seconds: float) -> list[Loaded]:
         (params,) = calls
         self.diary.append(("load", dict(params), tuple(bookmarks)))
         self.timeouts.append(timeout_seconds)

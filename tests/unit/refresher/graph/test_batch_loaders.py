@@ -14,6 +14,7 @@ from refresher.graph.call import call_loader
 from refresher.queries import Query, Registry, query
 
 CALLS = [{"n": 1}, {"n": 2}, {"n": 3}]
+NOTHING = [None] * 3
 
 
 def registered(loader: Callable[..., Any], batch: int | None = 10) -> Query:
@@ -38,22 +39,24 @@ def yielding(tx: object, calls: list[dict[str, int]]) -> Iterator[int]:
     ],
 )
 def test_a_batch_returns_one_value_for_each_call(loader: Callable[..., Any]) -> None:
-    assert call_loader(registered(loader), None, CALLS, 1_000) == [1, 2, 3]
+    assert call_loader(registered(loader), None, CALLS, NOTHING, 1_000) == [1, 2, 3]
 
 
 def test_rows_that_a_result_yields_are_a_list_and_its_terms_stay() -> None:
-    found = call_loader(registered(lambda tx, n: Result(iter([n]), ttl=5), batch=None), None, CALLS, 1_000)
+    found = call_loader(registered(lambda tx, n: Result(iter([n]), ttl=5), batch=None), None, CALLS, NOTHING, 1_000)
     assert found == [Result([1], ttl=5), Result([2], ttl=5), Result([3], ttl=5)]
 
 
 def test_rows_that_one_value_yields_are_a_list() -> None:
-    found = call_loader(registered(lambda tx, calls: [iter([call["n"]]) for call in calls]), None, CALLS, 1_000)
+    found = call_loader(
+        registered(lambda tx, calls: [iter([call["n"]]) for call in calls]), None, CALLS, NOTHING, 1_000
+    )
     assert found == [[1], [2], [3]]
 
 
 def test_a_loader_may_change_what_it_is_given() -> None:
     calls = [dict(call) for call in CALLS]
-    call_loader(registered(lambda tx, calls: [call.pop("n") for call in calls]), None, calls, 1_000)
+    call_loader(registered(lambda tx, calls: [call.pop("n") for call in calls]), None, calls, NOTHING, 1_000)
     assert calls == CALLS
 
 
@@ -72,9 +75,9 @@ def test_a_loader_may_change_what_it_is_given() -> None:
 )
 def test_anything_else_is_one_error_that_says_what_is_wanted(returned: Iterable[int], told: str) -> None:
     with pytest.raises(LoadFailed, match=f"the batch loader of 'q' {told}: return one value each, in their order") as e:
-        call_loader(registered(lambda tx, calls: returned), None, CALLS, 1_000)
+        call_loader(registered(lambda tx, calls: returned), None, CALLS, NOTHING, 1_000)
     assert (e.value.kind, e.value.is_transient) == ("wrong_batch", False)
 
 
 def test_a_loader_without_a_batch_takes_params_by_name() -> None:
-    assert call_loader(registered(lambda tx, n: n, batch=None), None, CALLS[:1], 1_000) == [1]
+    assert call_loader(registered(lambda tx, n: n, batch=None), None, CALLS[:1], NOTHING[:1], 1_000) == [1]

@@ -40,6 +40,7 @@ EMITTING: dict[str, Callable[[WorkerEvents], None]] = {
     "acquired": lambda e: e.acquired("q"),
     "load_begun": lambda e: e.load_begun("q", keys=3),
     "committed": lambda e: e.committed("q", delta_seconds=1.5, run_seconds=0.2, as_stale=False),
+    "found_unchanged": lambda e: e.found_unchanged("q"),
     "rejected": lambda e: e.rejected("q", why="lost"),
     "skipped": lambda e: e.skipped("q", why="running"),
     "waited_for_budget": lambda e: e.waited_for_budget("q", seconds=0.5),
@@ -132,7 +133,8 @@ def test_given_up_and_to_be_retried_are_failures(
     is_failed = kind in {OutcomeKind.FAILED, OutcomeKind.RETRY}
     assert span.failed == is_failed
     assert span["error.type"] == ("deadlock" if is_failed else None)
-    assert span["refresher.why"] == (None if kind.value.startswith("committed") else "deadlock")
+    is_stored = kind.value.startswith("committed") or kind is OutcomeKind.UNCHANGED
+    assert span["refresher.why"] == (None if is_stored else "deadlock")
 
 
 def test_steps_and_attempts_are_within_and_numbered_on(memory: SpanRecorder, events: OTelWorkerEvents) -> None:
@@ -143,8 +145,8 @@ def test_steps_and_attempts_are_within_and_numbered_on(memory: SpanRecorder, eve
     with events.spans.processing([again], REQUEST, SETTINGS) as record_outcomes:
         records.run(Call("acquire", (), (), int))
         with pytest.raises(LoadFailed):
-            origin.load(some_query(degree="D"), [{}], (), 1.0)
-        origin.load(some_query(degree="D"), [{}], (), 1.0)
+            origin.load(some_query(degree="D"), [{}], [None], (), 1.0)
+        origin.load(some_query(degree="D"), [{}], [None], (), 1.0)
         records.run(Call("commit", (), (), int))
         record_outcomes([COMMITTED])
     assert tree_of(memory.spans, "refresher.attempt", "refresher.degree", "error.type") == [
@@ -225,7 +227,7 @@ def test_a_query_ends_with_its_last_row_or_else_with_its_load(memory: SpanRecord
             raise LoadFailed("timeout", "", is_transient=True)
 
     with events.spans.processing([ITEM], REQUEST, SETTINGS), pytest.raises(LoadFailed):
-        events.spans.origin(Origin()).load(some_query(), {}, (), 1.0)
+        events.spans.origin(Origin()).load(some_query(), [{}], [None], (), 1.0)
     assert [(span.name, span["error.type"]) for span in memory.spans] == [
         ("query q", None), ("query q", "timeout"), ("load q", "timeout"), ("process cache.refresh", None),
     ]  # fmt: skip

@@ -1,0 +1,88 @@
+"""What a query loads in its transaction: versions first, the values of what has changed, and the degrees of these."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from refresher.errors import LoadFailed
+from refresher.flow.ports import RunsQueries
+from refresher.graph import values
+from refresher.graph.call import call_loader
+from refresher.queries import Loaded, Query
+from refresher.results import UNCHANGED, Previous
+
+MAX_VERSION_BYTES: Final = 1_024
+
+
+def load_changed(
+    query: Query,
+    tx: RunsQueries,
+    calls: Sequence[Mapping[str, Any]],
+    previous: Sequence[Previous | None],
+    max_bytes: int,
+) -> list[Loaded]:
+    """Return what each call loads: `UNCHANGED`, without its loader, where ``version_cypher`` says so.
+
+    The version is read first: what is written between it and the load shows in the next one.
+
+    Raises:
+        LoadFailed: the loader, a version or the degrees are not as they have to be.
+    """
+    versions = _versions(tx, query, calls)
+    changed = [
+        place
+        for place, (version, before) in enumerate(zip(versions, previous, strict=True))
+        if version is None or before is None or version != before.version
+    ]
+    loaded = [Loaded(UNCHANGED, version=version) for version in versions]
+    if changed:
+        calls, previous = [calls[place] for place in changed], [previous[place] for place in changed]
+        found = call_loader(query, tx, calls, previous, max_bytes)
+        for place, value, degree in zip(changed, found, _degrees(tx, query, calls), strict=True):
+            loaded[place] = Loaded(value, degree, versions[place])
+    return loaded
+
+
+def _versions(tx: RunsQueries, query: Query, calls: Sequence[Mapping[str, Any]]) -> list[Any]:
+    return [
+        record and _version(query, record.values())
+        for record in _records(tx, query, "version", query.version_cypher, calls)
+    ]
+
+
+def _version(query: Query, columns: list[Any]) -> Any:
+    """Return the columns as the entry keeps them: plain values."""
+    if all(column is None for column in columns):
+        return None
+    try:
+        return msgspec.msgpack.decode(values.encode(columns, query=query.name, max_bytes=MAX_VERSION_BYTES))
+    except LoadFailed as failure:
+        message = f"the version of {query.name!r} can't be kept ({failure}): return at most {MAX_VERSION_BYTES} bytes"
+        raise LoadFailed("version", message, is_transient=False) from failure
+
+
+def _degrees(tx: RunsQueries, query: Query, calls: Sequence[Mapping[str, Any]]) -> list[int]:
+    return [_number(record and record.value()) for record in _records(tx, query, "degree", query.degree_cypher, calls)]
+
+
+def _number(degree: object) -> int:
+    return max(0, int(degree)) if isinstance(degree, int | float) else 0
+
+
+def _records(
+    tx: RunsQueries, query: Query, what: str, cypher: str | None, calls: Sequence[Mapping[str, Any]]
+) -> list[Any]:
+    """Run Cypher of the query's author, never of a message; return each call's record, None where there is none."""
+    if cypher is None:
+        return [None] * len(calls)
+    if query.batch is None:
+        return [tx.run(cypher, dict(params)).single() for params in calls]
+    records = list(tx.run(cypher, {"calls": [dict(params) for params in calls]}))
+    if len(records) != len(calls):
+        counts = f"has {len(records)} rows for {len(calls)} calls"
+        message = f"the {what} of {query.name!r} {counts}: return one each, in order"
+        raise LoadFailed("wrong_batch", message, is_transient=False)
+    return records
