@@ -10,7 +10,7 @@ import typer
 from api_client.errors import ConfigurationError
 from api_client.explain import duration
 from refresher.cli.output import as_json, table_of, wide_console
-from refresher.queries import Query, import_queries, registry
+from refresher.queries import PREVIOUS, Query, import_queries, registry
 from refresher.settings import WorkerSettings
 
 _COLUMNS: Final = ("query", "v", "params", "TTL", "grace", "early refresh", "slots", "budget", "about")
@@ -46,6 +46,8 @@ def _record_of(one: Query, settings: WorkerSettings) -> dict[str, Any]:
         "rate": one.budget.rate,
         "concurrency": one.budget.concurrency,
         "batch": one.batch,
+        "conditional": one.conditional,
+        "version_cypher": one.version_cypher,
         "module": one.loader.__module__,
         "about": inspect.getdoc(one.loader) or "",
     }
@@ -53,7 +55,8 @@ def _record_of(one: Query, settings: WorkerSettings) -> dict[str, Any]:
 
 def _params_of(one: Query) -> list[str]:
     # The first is the transaction.
-    return [_shown(param) for param in list(inspect.signature(one.loader).parameters.values())[1:]]
+    _, *params = inspect.signature(one.loader).parameters.values()
+    return [_shown(param) for param in params if not (one.conditional and param.name == PREVIOUS)]
 
 
 def _shown(param: inspect.Parameter) -> str:

@@ -132,6 +132,9 @@ def test_queries_are_listed_with_how_each_is_cached(idle: Commands) -> None:
     assert "plain, β0 1" in line
     listed = {one["query"]: one for one in json.loads(idle.run("queries", "--json").stdout)}
     assert (listed["short_lived"]["ttl"], listed["short_lived"]["grace"]) == (0.3, 600)
+    together = listed["revised_together"]
+    assert (together["params"], together["conditional"]) == (["calls: list[dict[str, str]]"], True)
+    assert listed["revised"]["version_cypher"].startswith("MATCH (p:Item")
     off = json.loads(idle.run("queries", "--json", CACHE_XFETCH_ENABLED="false").stdout)
     assert {one["beta"] for one in off} == {"none"}
 
