@@ -141,10 +141,9 @@ def every_order(world: ClockedWorld, **scene: bool) -> Iterator[tuple[Scene, lis
     ("is_cached", "hard"),
     [
         pytest.param(False, False, id="missing-soft"),
-        *(
-            pytest.param(is_cached, hard, id=f"{is_cached}-{hard}", marks=pytest.mark.slow)
-            for is_cached, hard in ((True, False), (True, True), (False, True))
-        ),
+        pytest.param(True, True, id="cached-hard", marks=pytest.mark.slow),
+        pytest.param(True, False, id="cached-soft", marks=pytest.mark.long),
+        pytest.param(False, True, id="missing-hard", marks=pytest.mark.long),
     ],
 )
 def test_in_every_order_what_is_fresh_is_not_from_before_the_invalidation(

@@ -8,7 +8,7 @@ from api_client import CacheClient, EntryState
 from tests.acceptance.conftest import System
 from tests.support.waiting import eventually
 
-SLOTS, SICK_KEYS, WELL_KEYS, ROUNDS = 4, 4, 10, 200
+SLOTS, SICK_KEYS, WELL_KEYS, ROUNDS = 4, 4, 10, 100
 PACE_SECONDS = 0.1
 
 
