@@ -99,5 +99,6 @@ def _plot(name: str, query: str, rates: _Rates) -> Plot:
             series.append(Series(pool.value, tuple(found), *spread))
     return Plot(
         name, f"One worker node, {LOADS[query]}", "loads at once", "refreshes/s", tuple(series),
-        caption="A line per pool, with the least and the greatest of the rounds.", x_log=True, y_log=True,
+        caption="A line per pool, with the least and the greatest of the rounds.", x_log=True,
+        y_log=_LOAD_SECONDS[query] > 0,
     )  # fmt: skip
