@@ -19,7 +19,7 @@ from refresher.ops.permissions import Permissions, user_of
 
 MIN_REDIS_VERSION: Final = (6, 2)
 MAX_CLOCK_SKEW_SECONDS: Final = 1.0
-_SET_LRU: Final = "CONFIG SET maxmemory-policy allkeys-lru"
+_SET_LRU: Final = "CONFIG SET maxmemory-policy allkeys-lru, or volatile-lru with tags"
 
 
 def permissions(deployment: Deployment) -> Finding:
@@ -80,7 +80,9 @@ def eviction(deployment: Deployment) -> Finding:
             "volatile-ttl drops the lease records first: once the memory is full no value is ever stored", _SET_LRU
         )
     if not bound:
-        return warning("the cache has no maxmemory", "set maxmemory, and maxmemory-policy allkeys-lru")
+        return warning(
+            "the cache has no maxmemory", "set maxmemory, and maxmemory-policy allkeys-lru, or volatile-lru with tags"
+        )
     if policy == "noeviction":
         report = problem if used >= FULL_SHARE else warning
         return report(f"noeviction, {used:.0%} of maxmemory used: once it is full every refresh fails", _SET_LRU)
