@@ -8,7 +8,8 @@ again after a change of a template, then ``ACL LOAD`` on each server.
 creates ``sentinel.acl`` for the Sentinels themselves.
 
 ``--addresses CACHE BROKER``, such as ``--addresses cache:6379 broker:6380``, also writes the environment of each
-component (``reader.env``, ``worker.env`` and so on), so that no password has to be copied. For ``--cache single``.
+component (``reader.env``, ``worker.env`` and so on), so that no password has to be copied. Each is HOST:PORT, or the
+URL without a user: ``rediss://cache:6379?ssl_ca_certs=/etc/ssl/ours.pem``, ``redis+sentinel://one,two/mymaster``.
 
 To choose a password: ``printf %s "$PASSWORD" | sha256sum`` prints what follows the # in an ACL file.
 """
@@ -20,6 +21,7 @@ import re
 import secrets
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 PLACEHOLDER = "#SHA256_OF_PASSWORD"
 # The templates of each ACL file, by the cache's topology.
@@ -30,6 +32,8 @@ TEMPLATES = {
         "cache": ("cache", "cache.replica", "cache.sentinel"), "sentinel": ("sentinel",), "broker": ("broker",),
     },
 }  # fmt: skip
+# By the cache's topology: what its URL begins with, perhaps with a second s for TLS.
+SCHEMES = {"single": "redis", "cluster": "redis+cluster", "sentinel": "redis+sentinel"}
 # The users of each component on cache and broker; "": it does not use the cache.
 COMPONENTS = {
     "reader": ("reader", "publisher"), "invalidator": ("invalidator", "publisher"), "worker": ("worker", "worker"),
@@ -44,12 +48,14 @@ def main() -> None:
     parser.add_argument("--namespace", default="cache", help="CACHE_NAMESPACE (default: cache)")
     parser.add_argument("--cache", choices=TEMPLATES, default="single", help="what the cache is (default: single)")
     parser.add_argument("--broker-db", type=int, default=0, help="the database in CACHE_BROKER_URL (default: 0)")
-    parser.add_argument("--addresses", nargs=2, metavar=("CACHE", "BROKER"), help="HOST:PORT each: write NAME.env, too")
+    parser.add_argument(
+        "--addresses", nargs=2, metavar=("CACHE", "BROKER"), help="HOST:PORT or URL: write NAME.env, too"
+    )
     arguments = parser.parse_args()
-    if arguments.addresses and arguments.cache != "single":
-        parser.error("--addresses is for --cache single")
     if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", arguments.namespace):
         sys.exit("error: a namespace is 1 to 64 of A-Z a-z 0-9 _ . -")
+    if arguments.addresses:
+        _check_addresses(arguments)
     os.umask(0o077)
     arguments.directory.mkdir(parents=True, exist_ok=True)
     kept = arguments.directory / "passwords"
@@ -66,16 +72,46 @@ def main() -> None:
         _write_environments(arguments, passwords)
 
 
+def _check_addresses(arguments: argparse.Namespace) -> None:
+    for name, address, topology in zip(
+        ("CACHE", "BROKER"), arguments.addresses, (arguments.cache, "single"), strict=True
+    ):
+        scheme = SCHEMES[topology]
+        parts = urlsplit(_as_url(address, scheme))
+        allowed = {scheme, scheme.replace("redis", "rediss")}
+        shown = f"--addresses {name}={re.sub('//.*@', '//…@', address)!r}"  # without a password
+        if parts.scheme not in allowed or not parts.netloc or "@" in parts.netloc:
+            begins = " or ".join(f"{one}://" for one in sorted(allowed))
+            sys.exit(f"error: {shown}: allowed is HOST:PORT, or {begins}… without a user")
+        if topology == "sentinel" and parts.path in {"", "/"}:
+            sys.exit(f"error: {shown}: name the master, as in {scheme}://one,two/mymaster")
+
+
 def _write_environments(arguments: argparse.Namespace, passwords: dict[tuple[str, str], str]) -> None:
     cache_at, broker_at = arguments.addresses
+    database = {"single": "/0"}.get(arguments.cache, "")
+    finder = f"sentinel_username=finder&sentinel_password={passwords.get(('sentinel', 'finder'), '')}"
     for component, (on_cache, on_broker) in COMPONENTS.items():
         lines = [f"CACHE_NAMESPACE={arguments.namespace}"]
         if on_cache:
-            lines.append(f"CACHE_REDIS_URL=redis://{on_cache}:{passwords['cache', on_cache]}@{cache_at}/0")
-        broker = f"{on_broker}:{passwords['broker', on_broker]}@{broker_at}/{arguments.broker_db}"
-        lines.append(f"CACHE_BROKER_URL=redis://{broker}")
+            user, more = f"{on_cache}:{passwords['cache', on_cache]}", finder if arguments.cache == "sentinel" else ""
+            lines.append(f"CACHE_REDIS_URL={_url(cache_at, SCHEMES[arguments.cache], user, database, more)}")
+        user = f"{on_broker}:{passwords['broker', on_broker]}"
+        lines.append(f"CACHE_BROKER_URL={_url(broker_at, 'redis', user, f'/{arguments.broker_db}')}")
         path = arguments.directory / f"{component}.env"
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _as_url(address: str, scheme: str) -> str:
+    return address if "://" in address else f"{scheme}://{address}"
+
+
+def _url(address: str, scheme: str, user: str, database: str, more: str = "") -> str:
+    """Return the URL of a server or several, with a user; the database where the address names none."""
+    parts = urlsplit(_as_url(address, scheme))
+    path = database if parts.path in {"", "/"} else parts.path
+    query = "&".join(filter(None, (parts.query, more)))
+    return parts._replace(netloc=f"{user}@{parts.netloc}", path=path, query=query).geturl()
 
 
 def _read(path: Path) -> dict[tuple[str, str], str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,12 +13,13 @@ import pytest
 import redis
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
+from api_client import ReaderSettings
 from api_client.protocol.budget import Budget, Share, Urgency
 from api_client.protocol.keys import budget_keys, make_key, versions_key
 from api_client.protocol.messages import MAX_MESSAGE_BYTES
 from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
-from tests.support.redis_users import NOBODY, OWN_SCRIPT, ROOT, Command, Users, make_users
+from tests.support.redis_users import NEW_USERS, NOBODY, OWN_SCRIPT, ROOT, Command, Users, make_users
 
 KEY = make_key("cache", "friends_of", {"person_id": 42}, 1)
 OTHERS = make_key("other", "friends_of", {"person_id": 42}, 1)
@@ -211,6 +214,59 @@ def test_new_users_write_the_environment_of_each_component(users: Users, tmp_pat
         for url in environment.values():
             with redis.Redis.from_url(url) as client:
                 assert client.ping()
+
+
+BROKER = "redis://publisher:BROKER@b/3"
+VERIFIED = "ssl_cert_reqs=required"
+FOUND = "sentinel_username=finder&sentinel_password=FINDER"
+ADDRESSES = {
+    "TLS": (("single", f"rediss://c:1?{VERIFIED}", "b"), f"rediss://reader:CACHE@c:1/0?{VERIFIED}", BROKER),
+    "a database": (("single", "redis://c:1/4", "b"), "redis://reader:CACHE@c:1/4", BROKER),
+    "cluster": (("cluster", "c1:1,c2:2", "redis://b"), "redis+cluster://reader:CACHE@c1:1,c2:2", BROKER),
+    "Sentinels": (
+        ("sentinel", f"rediss+sentinel://s1,s2/main?{VERIFIED}", "b"),
+        f"rediss+sentinel://reader:CACHE@s1,s2/main?{VERIFIED}&{FOUND}", BROKER,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "cache", "broker"), ADDRESSES.values(), ids=ADDRESSES)
+def test_new_users_write_urls_of_any_topology_and_with_tls(
+    tmp_path: Path, given: tuple[str, str, str], cache: str, broker: str
+) -> None:
+    topology, *addresses = given
+    passwords = make_users(tmp_path, "--cache", topology, "--broker-db", "3", "--addresses", *addresses)
+    written = dict(line.split("=", 1) for line in (tmp_path / "reader.env").read_text().splitlines())
+    filled = cache.replace("CACHE", passwords["cache", "reader"])
+    assert written["CACHE_REDIS_URL"] == filled.replace("FINDER", passwords.get(("sentinel", "finder"), ""))
+    assert written["CACHE_BROKER_URL"] == broker.replace("BROKER", passwords["broker", "publisher"])
+    ReaderSettings(redis_url=written["CACHE_REDIS_URL"], broker_url=written["CACHE_BROKER_URL"])
+
+
+@pytest.mark.parametrize(
+    ("topology", "address", "says"),
+    [
+        ("single", "redis+cluster://c", "CACHE='redis+cluster://c': allowed is HOST:PORT, or redis:// or rediss://…"),
+        ("single", "redis://me:secret@c", "without a user"),
+        ("single", "", "allowed is HOST:PORT"),
+        ("sentinel", "s1,s2", "name the master, as in redis+sentinel://one,two/mymaster"),
+        ("cluster", "redis://c", "or redis+cluster:// or rediss+cluster://…"),
+    ],
+)
+def test_a_wrong_address_is_one_line_and_nothing_is_written(
+    tmp_path: Path, topology: str, address: str, says: str
+) -> None:
+    folder = tmp_path / "made"
+    done = subprocess.run(
+        [sys.executable, str(NEW_USERS), str(folder), "--cache", topology, "--addresses", address, "b:1"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert says in done.stderr
+    assert "secret" not in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not folder.exists()
 
 
 def test_the_broker_s_configuration_bounds_a_message_before_a_worker_reads_it() -> None:
