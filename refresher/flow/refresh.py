@@ -16,7 +16,7 @@ import logging
 import math
 import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
@@ -25,15 +25,14 @@ import msgspec
 
 from api_client.errors import CacheUnavailable, InvalidQuery
 from api_client.protocol import lease, tags
-from api_client.protocol.entry import encode as encode_entry
 from api_client.protocol.keys import CacheKey
 from api_client.protocol.lease import AcquireStatus, Call, CommitStatus, FailReply
 from api_client.protocol.messages import RefreshItem
-from api_client.protocol.payload import Packed, pack
 from api_client.transport.scripts import none_failed
-from refresher.errors import LoadFailed, text_of
+from refresher.errors import LoadFailed
 from refresher.flow import policy
 from refresher.flow.budgets import LoadShare
+from refresher.flow.entries import entry_of, parts_of
 from refresher.flow.follow_up import hand_back, request_follow_up
 from refresher.flow.outcome import Outcome, OutcomeKind
 from refresher.flow.ports import RefreshDeps
@@ -44,12 +43,10 @@ from refresher.flow.run import (
     LoadedEntry,
     Run,
     bookmarks_of,
-    header_of,
     learned_lease_seconds,
     letter_of,
 )
-from refresher.flow.terms import terms_of
-from refresher.queries import Loaded, Query
+from refresher.queries import Query
 from refresher.results import Previous
 from refresher.settings import WorkerSettings
 
@@ -269,29 +266,8 @@ class Refresher:
         bookmarks = tuple(dict.fromkeys(mark for run in runs for mark in bookmarks_of(run, settings)))
         self._deps.events.load_begun(query.name, keys=len(runs))
         loaded = self._deps.origin.load(query, calls, previous, bookmarks, timeout_seconds)
-        return list(map(partial(self._entry, query), runs, loaded, read_started_us, previous))
-
-    def _entry(
-        self, query: Query, run: Run, loaded: Loaded, read_started_us: int, previous: Previous | None
-    ) -> LoadedEntry | LoadFailed:
-        settings = self._settings
-        try:
-            terms = terms_of(query, loaded, run.key.params, run.before if previous else None)
-            unchanged = run.before if terms.is_unchanged else None
-            packed = Packed(b"", unchanged.is_compressed) if unchanged else self._packed(query, terms.value)
-        except LoadFailed as failure:
-            return failure
-        try:
-            header = header_of(run, query, terms, loaded.degree, read_started_us, settings)
-        except ValueError as error:
-            return LoadFailed("beta_function", text_of(error), is_transient=False)
-        header = msgspec.structs.replace(header, is_compressed=packed.is_compressed)
-        content = encode_entry(header, run.key.digest, packed.content)
-        return LoadedEntry(content, terms.hard_ttl_seconds, terms.tags, unchanged.nonce if unchanged else b"")
-
-    def _packed(self, query: Query, value: Any) -> Packed:
-        payload = self._deps.encode(value, query=query.name, max_bytes=self._settings.max_value_bytes)
-        return pack(payload, self._settings.compress_min_bytes)
+        entry = partial(entry_of, query, encode=self._deps.encode, settings=settings)
+        return list(map(entry, runs, loaded, read_started_us, previous))
 
     def _commit(
         self, runs: Sequence[Run], entries: Sequence[LoadedEntry | LoadFailed], share: LoadShare
@@ -301,7 +277,7 @@ class Refresher:
         The first one gives the share back, too: the load has ended.
         """
         ended: list[Ended] = []
-        for part in _parts_of(zip(runs, entries, strict=True), self._settings.max_value_bytes):
+        for part in parts_of(zip(runs, entries, strict=True), self._settings.max_value_bytes):
             replies = self._store([(run, entry) for run, entry in part if isinstance(entry, LoadedEntry)], share)
             for run, entry in part:
                 if isinstance(entry, LoadFailed):
@@ -474,22 +450,6 @@ def _checked_query(run: Run, params: dict[str, Any]) -> Query:
     except TypeError as error:
         raise LoadFailed("wrong_params", f"{run.query.name}: {error}", is_transient=False) from error
     return run.query
-
-
-def _parts_of(
-    results: Iterable[tuple[Run, LoadedEntry | LoadFailed]], max_bytes: int
-) -> Iterator[list[tuple[Run, LoadedEntry | LoadFailed]]]:
-    """Divide results so that the entries of a part take no more than ``max_bytes``, but for one that is larger."""
-    part: list[tuple[Run, LoadedEntry | LoadFailed]] = []
-    size = 0
-    for run, entry in results:
-        more = len(entry.content) if isinstance(entry, LoadedEntry) else 0
-        if part and size + more > max_bytes:
-            yield part
-            part, size = [], 0
-        part.append((run, entry))
-        size += more
-    yield part
 
 
 def _is_granted_again(share: LoadShare) -> bool:

@@ -10,7 +10,7 @@ import msgspec
 
 from api_client.errors import CacheUnavailable, DecodeError
 from api_client.protocol import lease, payload
-from api_client.protocol.entry import UnreadableEntry
+from api_client.protocol.entry import Header, UnreadableEntry
 from api_client.transport.scripts import LeaseStepRunner
 from refresher.flow.run import Run
 from refresher.results import Previous
@@ -22,33 +22,33 @@ def previous_of(runs: Sequence[Run], steps: LeaseStepRunner, max_bytes: int) -> 
     A conditional query's loader gets the value, too, which takes a round trip; the others' have no use for it.
     """
     query = runs[0].query
-    if query is None or not query.revalidates:
+    there = [(run, run.before) for run in runs if run.before is not None and not run.before.is_handoff]
+    if query is None or not query.revalidates or not there:
         return [None] * len(runs)
-    found = {run.nonce: run for run in runs if run.before is not None and not run.before.is_handoff}
-    if not query.conditional:
-        return [_previous(run, None) if run.nonce in found else None for run in runs]
-    calls = [lease.read_payload(run.key, nonce=run.before.nonce) for run in found.values() if run.before is not None]
-    contents = dict(zip(found, steps.run_each(calls) if calls else (), strict=True))
-    return [_with_value(run, contents.get(run.nonce, b""), max_bytes) for run in runs]
+    if query.conditional:
+        contents = steps.run_each([lease.read_payload(run.key, nonce=before.nonce) for run, before in there])
+        found = {
+            run.nonce: _with_value(query.name, before, content, max_bytes)
+            for (run, before), content in zip(there, contents, strict=True)
+        }
+    else:
+        found = {run.nonce: _previous(before, None) for run, before in there}
+    return [found.get(run.nonce) for run in runs]
 
 
-def _with_value(run: Run, content: bytes | CacheUnavailable, max_bytes: int) -> Previous | None:
-    if isinstance(content, CacheUnavailable) or not content or run.before is None:
+def _with_value(query: str, before: Header, content: bytes | CacheUnavailable, max_bytes: int) -> Previous | None:
+    if isinstance(content, CacheUnavailable) or not content:
         return None
     try:
-        header = msgspec.structs.replace(run.before, length=0)
-        plain = payload.content_of(content, header, run.key.query, max_bytes)
-        return _previous(run, payload.decode(plain, Any, run.key.query))
+        plain = payload.content_of(content, msgspec.structs.replace(before, length=0), query, max_bytes)
+        return _previous(before, payload.decode(plain, Any, query))
     except DecodeError:
         return None
 
 
-def _previous(run: Run, value: Any) -> Previous | None:
-    before = run.before
-    if before is None:
-        return None
+def _previous(before: Header, value: Any) -> Previous | None:
     try:
         version, _ = before.revalidation.version, before.tags
         return Previous(value, datetime.fromtimestamp(before.fetched_at_us / 1e6, UTC), version)
-    except (UnreadableEntry, ValueError, OverflowError, OSError):  # the latter: a time of no calendar
+    except (UnreadableEntry, ValueError, OverflowError, OSError):  # but for the first: a time of no calendar
         return None
