@@ -86,8 +86,10 @@ def send(app: Celery, queue: Queue, deadline: float) -> str:
     task_id = str(uuid4())
     left = max(1.0, deadline - time.monotonic())
     app.send_task(
-        messages.TASK_NAME, args=(messages.encode([]),), task_id=task_id, queue=queue, expires=left,
-        retry=False, shadow="probe", argsrepr="probe", kwargsrepr="{}",
+        messages.TASK_NAME, args=(messages.encode([]),), task_id=task_id, queue=queue,
+        # Else Celery publishes for a direct exchange to the default one, which leads to every queue.
+        exchange=queue.exchange.name, routing_key=queue.routing_key,
+        expires=left, retry=False, shadow="probe", argsrepr="probe", kwargsrepr="{}",
     )  # fmt: skip
     return task_id
 
@@ -98,5 +100,9 @@ if __name__ == "__main__":
     except CacheError as error:
         sys.exit(f"error: {error}")
     except (OperationalError, RedisError, OSError) as error:
-        hint = f": sign in as probe ({USERS_GUIDE})" if is_forbidden(error) or is_forbidden(error.__cause__) else ""
+        hint = (
+            f": sign in as probe, on RabbitMQ as worker ({USERS_GUIDE})"
+            if is_forbidden(error) or is_forbidden(error.__cause__)
+            else ""
+        )
         sys.exit(f"error: the broker can't be used: {fault_text(error)}{hint}")

@@ -95,11 +95,18 @@ def _write_environments(arguments: argparse.Namespace, passwords: dict[tuple[str
         lines = [f"CACHE_NAMESPACE={arguments.namespace}"]
         if on_cache:
             user, more = f"{on_cache}:{passwords['cache', on_cache]}", finder if arguments.cache == "sentinel" else ""
-            lines.append(f"CACHE_REDIS_URL={_url(cache_at, SCHEMES[arguments.cache], user, database, more)}")
+            url = _url(cache_at, SCHEMES[arguments.cache], user, database, more)
+            lines.append(f"CACHE_REDIS_URL={_quoted(url)}")
         user = f"{on_broker}:{passwords['broker', on_broker]}"
-        lines.append(f"CACHE_BROKER_URL={_url(broker_at, 'redis', user, f'/{arguments.broker_db}')}")
+        url = _url(broker_at, "redis", user, f"/{arguments.broker_db}")
+        lines.append(f"CACHE_BROKER_URL={_quoted(url)}")
         path = arguments.directory / f"{component}.env"
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _quoted(url: str) -> str:
+    # A shell would end the assignment at an ampersand; systemd and Compose take the quotes off, too.
+    return f"'{url}'" if "&" in url else url
 
 
 def _as_url(address: str, scheme: str) -> str:

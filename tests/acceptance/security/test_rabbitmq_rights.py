@@ -7,7 +7,9 @@ import hashlib
 import json
 import os
 import secrets
+import socket
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -161,6 +163,20 @@ def doctor_of(env: dict[str, str], *options: str) -> dict[str, str]:
     told = CliRunner().invoke(app, ["doctor", "--json", *options], env=env).stdout
     checks = {"broker", "workers", "skipped"}
     return {one["check"]: one["level"] for one in json.loads(told)["findings"] if one["check"] in checks}
+
+
+def test_the_probe_sees_with_the_worker_s_rights_that_one_consumes(running: System, server: RabbitMqWithUsers) -> None:
+    env = {**running.env, "CACHE_BROKER_URL": server.url_of("worker")}
+    own = f"{NAMESPACE}.probe.{socket.gethostname()}"
+    name = ("-n", "probed@%h", "-c", "1", "-Q", f"{own},{REFRESHES}")
+    worker = running.start_worker(*name, CACHE_BROKER_URL=env["CACHE_BROKER_URL"])
+    try:
+        for option in ((), ("--own-queue",)):
+            command = [sys.executable, ROOT / "deploy/probe.py", *option]
+            probed = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
+            assert probed.returncode == 0, probed.stderr
+    finally:
+        worker.kill()
 
 
 def test_before_a_worker_has_ever_started_a_reader_is_told_so_or_makes_the_queue(server: RabbitMqWithUsers) -> None:

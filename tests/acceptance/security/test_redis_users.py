@@ -236,7 +236,9 @@ def test_new_users_write_urls_of_any_topology_and_with_tls(
 ) -> None:
     topology, *addresses = given
     passwords = make_users(tmp_path, "--cache", topology, "--broker-db", "3", "--addresses", *addresses)
-    written = dict(line.split("=", 1) for line in (tmp_path / "reader.env").read_text().splitlines())
+    sourced = f"set -a; . '{tmp_path}/reader.env'; env"
+    shell = subprocess.run(["/bin/sh", "-c", sourced], env={}, capture_output=True, text=True, check=True)
+    written = dict(line.split("=", 1) for line in shell.stdout.splitlines())
     filled = cache.replace("CACHE", passwords["cache", "reader"])
     assert written["CACHE_REDIS_URL"] == filled.replace("FINDER", passwords.get(("sentinel", "finder"), ""))
     assert written["CACHE_BROKER_URL"] == broker.replace("BROKER", passwords["broker", "publisher"])

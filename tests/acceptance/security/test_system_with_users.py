@@ -184,7 +184,8 @@ def test_the_probe_says_what_was_refused_and_which_user_may(system: SystemWithUs
     forget_what_was_denied(system)
     assert probed.returncode == 1
     assert re.fullmatch(
-        r"error: the broker can't be used: it answered .*celeryev.*no permissions.*: sign in as probe \(.*\)\n",
+        r"error: the broker can't be used: it answered .*celeryev.*no permissions.*"
+        r": sign in as probe, on RabbitMQ as worker \(.*\)\n",
         probed.stderr,
     )
 
