@@ -18,7 +18,7 @@ Errors of redis-py are kept as ``__cause__``.
 from __future__ import annotations
 
 import copy
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 E = TypeVar("E", bound=BaseException)
 
@@ -97,22 +97,17 @@ class UnknownQuery(RefreshFailed):
         )
 
 
-# By the lease record's state; of the others nothing more is known.
-_HINTS: Final = {
-    "queued": "does a worker run? see `refresher status`",
-    "running": "a worker is loading it; see `refresher explain`",
-    "retrying": "the load failed, and will be tried again; see `refresher explain`",
-}
-
-
 class WaitTimeout(CacheError, TimeoutError):
-    """No value satisfied the read within the caller's timeout. ``state`` is the last one of the lease record."""
+    """No value satisfied the read within the caller's timeout. ``state`` is the last one of the lease record.
+
+    ``hint`` ends the message: what to look at.
+    """
 
     query: str
 
-    def __init__(self, query: str, waited_seconds: float, state: str) -> None:
+    def __init__(self, query: str, waited_seconds: float, state: str, hint: str = "see `refresher status`") -> None:
         message = f"timed out after {waited_seconds:.2f} s waiting for {query!r} (last lease state: {state})"
-        super().__init__(f"{message}: {_HINTS.get(state, 'see `refresher status`')}", query=query)
+        super().__init__(f"{message}: {hint}", query=query)
         self.waited_seconds: float = waited_seconds
         self.state: str = state
 

@@ -41,10 +41,8 @@ class AsyncSession(Protocol[AsyncTx_co]):
 
 
 def is_rolled_back(error: BaseException) -> bool:
-    """Return whether the error of a commit says that the server has refused it: then nothing was written.
+    """Return whether the error of a commit is the server's own: then nothing was written.
 
-    Only errors of the server have a code. After any other, of a lost connection for example, nobody knows; nor after
-    the server's own faults, and those of a cluster, which may have written before they failed (``ReplicationFailure``).
+    Only such errors of the driver have a code. After any other, of a lost connection for example, nobody knows.
     """
-    code = str(getattr(error, "code", None))
-    return code.startswith(("Neo.ClientError.", "Neo.TransientError.")) and ".Cluster." not in code
+    return getattr(error, "code", None) is not None

@@ -27,6 +27,12 @@ RECLAIM_SECONDS: Final = 1.0
 REPUBLISH_INTERVAL_SECONDS: Final = 1.0
 MAX_PAUSE_SECONDS: Final = 1.0
 UNKNOWN_QUERY_KIND: Final = "unknown_query"
+# Of the other states nothing more is known.
+_TIMEOUT_HINTS: Final = {
+    RecordState.QUEUED: "does a worker run? see `refresher status`",
+    RecordState.RUNNING: "a worker is loading it; see `refresher explain`",
+    RecordState.RETRYING: "the load failed, and will be tried again; see `refresher explain`",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +125,7 @@ class _WaitState:
         self.key, self.options = key, options
         self.seen_token = seen_token
         self.stamp: int | None = None
-        self.state = RecordState.IDLE.value
+        self.state = RecordState.IDLE
         self.reads_at_once = False
         self._began = options.monotonic()
         self._claim_at = self._began
@@ -131,7 +137,7 @@ class _WaitState:
     def on_claim_reply(self, reply: ClaimReply) -> None:
         # Every stamp was drawn after the call began, so the smallest demands the least that is still right.
         self.stamp = reply.number if self.stamp is None else min(self.stamp, reply.number)
-        self.state = reply.state.value
+        self.state = reply.state
         self.reads_at_once = reply.status is ClaimStatus.ALREADY_REFRESHED
         pause_seconds = RECLAIM_SECONDS
         if self.reads_at_once:
@@ -152,12 +158,18 @@ class _WaitState:
     def next_pause(self) -> float:
         left = self._began + self.options.timeout_seconds - self.options.monotonic()
         if left <= 0:
-            raise WaitTimeout(self.key.query, self.options.timeout_seconds, self.state)
+            raise _timed_out(self.key.query, self.options.timeout_seconds, self.state)
         drawn = self._pause * self.options.jitter()
         self._pause = min(self._pause * 2, MAX_PAUSE_SECONDS)
         # A draw near 0 would spin: a tenth of the first pause is the minimum.
         until_claim = max(self._claim_at - self.options.monotonic(), 0.0)
         return min(max(drawn, self.options.first_pause_seconds / 10), left, max(until_claim, 0.001))
+
+
+def _timed_out(query: str, timeout_seconds: float, state: RecordState) -> WaitTimeout:
+    if hint := _TIMEOUT_HINTS.get(state):
+        return WaitTimeout(query, timeout_seconds, state.value, hint)
+    return WaitTimeout(query, timeout_seconds, state.value)
 
 
 def _claim(wait: _WaitState) -> Generator[Step, Reply, None]:

@@ -74,7 +74,10 @@ def test_what_is_well_is_said_line_by_line(office: Office) -> None:
     done = office.run()
     assert done.exit_code == 0
     assert "ok       workers: 1 consume: worker-1@test\n" in done.output
-    assert "→ one server each: allkeys-lru for the cache, noeviction for the broker" in done.output
+    assert (
+        "→ one server each: allkeys-lru (volatile-lru with tags) for the cache, noeviction for the broker"
+        in done.output
+    )
     assert [key for key in office.system.cache.scan_iter() if b":v1:" not in key] == []  # it leaves nothing
 
 

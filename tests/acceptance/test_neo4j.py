@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone
 
 import neo4j
 import pytest
 
-from api_client import AsyncCacheClient, CacheClient, EntryState, ReaderSettings, RefreshFailed
+from api_client import EntryState, RefreshFailed
 from api_client.protocol import payload
 from api_client.protocol.entry import decode_header
 from refresher.embedded import RedisServer
@@ -23,7 +22,6 @@ from refresher.settings import WorkerSettings
 from tests.acceptance.conftest import System, system_of_module
 from tests.servers.neo4j_server import Neo4jServer
 from tests.support.any_reader import KINDS
-from tests.support.fault_proxy import FaultProxy
 from tests.support.graph_session import session_with_hub
 from tests.support.waiting import eventually
 
@@ -104,110 +102,6 @@ def test_a_reader_s_bookmark_that_the_graph_never_reaches_fails_no_other_read(
         client.get("from_graph", {"name": "hub"}, min_bookmarks=[future])
     assert caught.value.kind == "bookmark_timeout"
     assert client.get("from_graph", {"name": "hub"}) == [{"name": "hub", "version": 1}]
-
-
-CALLS = [("from_graph", {"name": "hub"}), ("tagged_in_graph", {"name": "hub"})]
-INCREMENT = "MATCH (a:Item {name: 'hub'}) SET a.version = a.version + 1"
-
-
-class Block(Exception):
-    """Raised by the block of a write."""
-
-
-def write(
-    system: System, driver_args: tuple[str, tuple[str, str]], in_block: Callable[[], object], *, awaited: bool
-) -> set[str]:
-    """Increment the hub's version in `client.writes`, of either client; the bookmarks of the session."""
-    uri, auth = driver_args
-    settings = ReaderSettings.from_env(system.env)
-    depends = {"tags": ["item:hub"], "keys": CALLS[:1]}
-    if not awaited:
-        with (
-            CacheClient(settings) as client,
-            neo4j.GraphDatabase.driver(uri, auth=auth) as driver,
-            driver.session() as session,
-        ):
-            with client.writes(session, **depends) as tx:
-                tx.run(INCREMENT).consume()
-                in_block()
-            return set(session.last_bookmarks().raw_values)
-
-    async def write() -> set[str]:
-        async with (
-            AsyncCacheClient(settings) as client,
-            neo4j.AsyncGraphDatabase.driver(uri, auth=auth) as driver,
-            driver.session() as session,
-        ):
-            async with client.writes(session, **depends) as tx:
-                await (await tx.run(INCREMENT)).consume()
-                in_block()
-            return set((await session.last_bookmarks()).raw_values)
-
-    return asyncio.run(write())
-
-
-def versions(client: CacheClient) -> list[int]:
-    return [client.get(query, params)[0]["version"] for query, params in CALLS]
-
-
-def states(client: CacheClient) -> list[EntryState]:
-    return [client.get_entry(query, params).state for query, params in CALLS]
-
-
-def is_fresh_with(client: CacheClient, version: int) -> bool:
-    return states(client) == [EntryState.FRESH] * 2 and versions(client) == [version] * 2
-
-
-both = pytest.mark.parametrize("awaited", [False, True], ids=["sync", "async"])
-
-
-@both
-def test_after_a_commit_the_next_fresh_values_are_read_behind_its_bookmark(
-    system_with_worker: System, session: neo4j.Session, neo4j_server: Neo4jServer, awaited: bool
-) -> None:
-    client = system_with_worker.client()
-    assert versions(client) == [1, 1]
-    access = (neo4j_server.bolt_uri, (neo4j_server.user, neo4j_server.password))
-    bookmarks = write(system_with_worker, access, lambda: None, awaited=awaited)
-    assert bookmarks
-    eventually(lambda: states(client) == [EntryState.FRESH] * 2, "both are refreshed")
-    assert versions(client) == [2, 2]
-    assert [set(client.get_entry(query, params).bookmarks) for query, params in CALLS] == [bookmarks] * 2
-
-
-@both
-def test_after_a_rollback_nothing_is_stale(
-    system_with_worker: System, session: neo4j.Session, neo4j_server: Neo4jServer, awaited: bool
-) -> None:
-    client = system_with_worker.client()
-    assert versions(client) == [1, 1]
-    access = (neo4j_server.bolt_uri, (neo4j_server.user, neo4j_server.password))
-
-    def raises() -> None:
-        raise Block
-
-    with pytest.raises(Block):
-        write(system_with_worker, access, raises, awaited=awaited)
-    assert is_fresh_with(client, 1)
-    # The graph has undone it: were it asked now, it would say the same.
-    session.run("MATCH (a:Item {name: 'hub', version: 1}) RETURN a").single(strict=True)
-
-
-@both
-@pytest.mark.parametrize("lost", ["its request", "its reply"])
-def test_a_connection_cut_in_the_middle_of_a_commit_invalidates_and_is_raised(
-    system_with_worker: System, session: neo4j.Session, neo4j_server: Neo4jServer, lost: str, awaited: bool
-) -> None:
-    client = system_with_worker.client()
-    assert versions(client) == [1, 1]
-    before = [client.get_entry(query, params).token for query, params in CALLS]
-    with FaultProxy.before(neo4j_server.bolt_uri) as proxy:
-        access = (proxy.url(neo4j_server.bolt_uri), (neo4j_server.user, neo4j_server.password))
-        cut = proxy.cuts if lost == "its request" else lambda: proxy.cuts_next_reply_after(0)
-        with pytest.raises(neo4j.exceptions.ServiceUnavailable):
-            write(system_with_worker, access, cut, awaited=awaited)
-    eventually(lambda: is_fresh_with(client, 1 if lost == "its request" else 2), "what the graph has is fresh")
-    assert all(client.get_entry(*call).token > token for call, token in zip(CALLS, before, strict=True))
 
 
 SHAPES = """

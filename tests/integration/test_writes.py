@@ -16,16 +16,10 @@ from refresher.testing import InlineCache
 from tests.support.internals import link_of
 
 
-class ServerError(Exception):
+class Rejected(Exception):
     """An error of the server."""
 
-    def __init__(self, code: str = "Neo.TransientError.Transaction.DeadlockDetected") -> None:
-        super().__init__(code)
-        self.code = code
-
-
-class Rejected(ServerError):
-    """One that says that nothing was written."""
+    code = "Neo.TransientError.Transaction.DeadlockDetected"
 
 
 class Graph:
@@ -146,16 +140,7 @@ def test_after_a_rollback_nothing_is_invalidated(cache: InlineCache, graph: Grap
 
 
 @both
-@pytest.mark.parametrize(
-    "error",
-    [
-        OSError("lost"),
-        KeyboardInterrupt(),
-        ServerError("Neo.DatabaseError.Transaction.TransactionCommitFailed"),
-        ServerError("Neo.TransientError.Cluster.ReplicationFailure"),
-    ],
-    ids=repr,
-)
+@pytest.mark.parametrize("error", [OSError("lost"), KeyboardInterrupt()])
 def test_where_nobody_knows_whether_it_was_committed_all_are_invalidated(
     cache: InlineCache, graph: Graph, awaited: bool, error: BaseException
 ) -> None:

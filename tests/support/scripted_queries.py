@@ -82,12 +82,6 @@ def from_graph(tx: Any, name: str) -> list[dict[str, Any]]:
     return tx.run("MATCH (p:Item {name: $name}) RETURN p.name AS name, p.version AS version", name=name).data()
 
 
-@query("tagged_in_graph", ttl="1h", slots=64, grace="1h", tags=lambda value, name: [f"item:{name}"])
-def tagged_in_graph(tx: Any, name: str) -> list[dict[str, Any]]:
-    """The same without a degree, with a tag."""
-    return from_graph(tx, name)
-
-
 @query(
     "revised", ttl="1h", slots=64, grace="1h", version_cypher="MATCH (p:Item {name: $name}) RETURN p.version, p.gone"
 )

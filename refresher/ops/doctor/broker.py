@@ -65,7 +65,7 @@ def memory(deployment: Deployment) -> Iterator[Finding]:
     elif info.get("run_id") == deployment.cache_run_id:
         yield warning(
             "broker and cache are one server: one of them has the wrong policy",
-            "one server each: allkeys-lru for the cache, noeviction for the broker",
+            "one server each: allkeys-lru (volatile-lru with tags) for the cache, noeviction for the broker",
         )
     else:
         yield ok(f"{policy}, {used:.0%} used" if info.get("maxmemory") else policy)

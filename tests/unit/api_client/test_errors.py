@@ -49,20 +49,6 @@ def test_a_refresh_that_is_not_published_says_why(error: Exception, why: str) ->
     assert why in str(manual.failed(error))
 
 
-@pytest.mark.parametrize(
-    ("state", "hint"),
-    [
-        ("queued", "does a worker run? see `refresher status`"),
-        ("running", "a worker is loading it; see `refresher explain`"),
-        ("retrying", "the load failed, and will be tried again; see `refresher explain`"),
-        ("waiting with others", "see `refresher status`"),
-    ],
-)
-def test_a_timeout_says_where_to_look_by_the_state_that_it_knows(state: str, hint: str) -> None:
-    error = WaitTimeout("q", 1.0, state)
-    assert (error.state, str(error).partition(": ")[2].partition("): ")) == (state, (state, "): ", hint))
-
-
 def test_an_unknown_query_says_where_the_names_are() -> None:
     assert str(UnknownQuery("q", 2)).endswith(
         "is the name right? `refresher queries` lists them in a worker's environment"

@@ -202,6 +202,25 @@ def test_nothing_in_time_is_a_timeout_that_names_query_and_state(timeout: float)
     assert (caught.value.query, caught.value.waited_seconds, caught.value.state) == ("query", timeout, "running")
 
 
+@pytest.mark.parametrize(
+    ("state", "hint"),
+    [
+        (RecordState.QUEUED, "does a worker run? see `refresher status`"),
+        (RecordState.RUNNING, "a worker is loading it; see `refresher explain`"),
+        (RecordState.RETRYING, "the load failed, and will be tried again; see `refresher explain`"),
+        (RecordState.IDLE, "see `refresher status`"),
+    ],
+)
+def test_a_timeout_says_where_to_look_by_the_state_of_the_lease(state: RecordState, hint: str) -> None:
+    wait = Driver(timeout=0.5)
+    wait.answer(refused(state))
+    if wait.step == Republish():
+        wait.answer(None)
+    with pytest.raises(WaitTimeout) as caught:
+        wait.polls_until(Claim)
+    assert (caught.value.state, str(caught.value).partition("): ")[2]) == (state.value, hint)
+
+
 def test_a_fresh_read_claims_whatever_is_there_and_takes_only_what_was_acquired_after_its_stamp() -> None:
     wait = Driver(FRESH, seen_token=9)
     assert wait.step == Claim(None)
