@@ -41,6 +41,8 @@ PENDING_SECONDS: Final = 10.0
 MAX_RUN_SECONDS: Final = 6_600.0
 """A run that registers later may have outlived what its tags' states know of: it counts as invalidated."""
 PAGE_MEMBERS: Final = 100
+STEP_ENTRIES: Final = 25
+"""Invalidated in one round trip: for so long, half a millisecond, each other client of the node waits."""
 
 Rounds: TypeAlias = Generator[Sequence[Call[Any]], Sequence[Any], int]
 """Yields the calls of one round trip each, is sent their replies, and returns how many entries were invalidated."""
@@ -205,8 +207,8 @@ class TagWalk:
                 member for walk, page_ in zip(walks.values(), pages, strict=True) for member in walk.turn(page_)
             )
             keys = [key for member in members if (key := key_of_member(self._namespace, member)) is not None]
-            for start in range(0, len(keys), PAGE_MEMBERS):
-                part = keys[start : start + PAGE_MEMBERS]
+            for start in range(0, len(keys), STEP_ENTRIES):
+                part = keys[start : start + STEP_ENTRIES]
                 yield [
                     invalidate(
                         key, hard=pending.hard, bookmarks=pending.bookmarks, retention_seconds=self._retention_seconds

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
 
 import pytest
 
 from api_client.protocol.entry import FIXED_HEADER_BYTES, UnreadableEntry, decode_header, encode, encode_tags
-from api_client.protocol.keys import tag_index_key, tag_pair_of, tag_state_key
-from api_client.protocol.tags import MAX_TAG_BYTES, MAX_TAGS, check_tags
+from api_client.protocol.keys import make_key, tag_index_key, tag_member, tag_pair_of, tag_state_key
+from api_client.protocol.lease import Call
+from api_client.protocol.tags import MAX_TAG_BYTES, MAX_TAGS, STEP_ENTRIES, TagWalk, check_tags
+from api_client.transport.scripts import drive
 from tests.support.lease_world import a_header
 
 DIGEST = bytes(range(16))
@@ -88,3 +91,15 @@ def test_index_and_state_of_a_tag_name_each_other_and_share_a_slot() -> None:
     assert tag_pair_of(index) == tag_pair_of(state) == (index, state)
     assert index.partition("{")[2] == state.partition("{")[2]
     assert tag_index_key("ns", "person:43") != index
+
+
+def test_a_walk_lets_other_clients_in_after_a_few_entries() -> None:
+    members = [(tag_member(make_key("cache", "query", {"n": n}, 1)), n) for n in range(2 * STEP_ENTRIES + 1)]
+    invalidated: list[int] = []
+
+    def answer(calls: Sequence[Call[Any]]) -> list[Any]:
+        invalidated.append(sum(call.script == "invalidate" for call in calls))
+        return [members if call.script == "tag_page" else 1 for call in calls]
+
+    assert drive(TagWalk("cache", retention_seconds=60).invalidate(["tag"]), answer) == len(members)
+    assert [count for count in invalidated if count] == [STEP_ENTRIES, STEP_ENTRIES, 1]
