@@ -28,6 +28,8 @@ from tests.support.waiting import MAX_WAIT_SECONDS
 
 FLUSH_SECONDS = 0.5
 AGAIN_SECONDS = 0.2
+# So that reads and loads come in between, in a run of a few hundred writes, too.
+PAUSE_SECONDS = 0.02
 NEW_SHARE = 0.15
 INCREMENT = (
     "MATCH (watched:RefresherWatch) WHERE watched.id IN $names SET watched.version = watched.version + 1 "
@@ -139,6 +141,7 @@ def write(journal: Journal, writes: int, dies_at: int, seed: int) -> None:
             steps.dies_at = dies_at if number == writes else None
             _invalidate(client, names, steps, hard=hard)
             journal.write("done", time.monotonic())
+            time.sleep(PAUSE_SECONDS)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
