@@ -139,7 +139,7 @@ def running_worker(servers: Servers, app: Sequence[str], environ: Mapping[str, s
         BenchError: it did not start.
     """
     with celery_process(app, f"{app[-1]}@{servers.namespace}", "INFO", environ) as worker:
-        _wait_until_ready(worker)
+        wait_until_ready(worker)
         yield
 
 
@@ -173,7 +173,12 @@ def celery_process(
             process.terminate(_STOP_SECONDS)
 
 
-def _wait_until_ready(worker: GuardedProcess) -> None:
+def wait_until_ready(worker: GuardedProcess) -> None:
+    """Wait until a worker takes messages.
+
+    Raises:
+        BenchError: it did not start.
+    """
     deadline = time.monotonic() + _START_SECONDS
     while "ready." not in worker.tail_of_log(1_000):
         if worker.poll() is not None or time.monotonic() >= deadline:

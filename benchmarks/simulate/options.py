@@ -77,6 +77,10 @@ class SimulateOptions(Options):
     mode: Annotated[Mode, typer.Option(help="When refreshes begin, where a scenario does not compare that.")] = (
         Mode.PLAIN
     )
+    recover: Annotated[
+        bool,
+        typer.Option("--recover", help="The triggers of recovery on real processes, at three loads; half an hour."),
+    ] = False
     validate: Annotated[
         bool,
         typer.Option("--validate", help="A real run of a minute, with its own size, and the same one simulated."),

@@ -17,6 +17,8 @@ CONTROL_URL: Final = "BENCH_CONTROL_REDIS_URL"
 LOAD: Final = "BENCH_LOAD_SECONDS"
 TTL: Final = "BENCH_TTL_SECONDS"
 GRACE: Final = "BENCH_GRACE_SECONDS"
+SLOWER: Final = "simulated-slower"
+"""In the control database: so many times as long as its time a load takes; absent: 1."""
 MARKS: Final = "simulated-loads"
 """The list, in the control database, of loads: the key's number, and when it began in monotonic seconds, which all
 processes of a machine share."""
@@ -37,6 +39,9 @@ def _control() -> redis.Redis:
 )
 def simulated(tx: Any, number: int, degree: int) -> int:
     """Pause for as long as a load takes."""
-    _control().rpush(MARKS, f"{number} {time.monotonic()!r}")
-    time.sleep(float(os.environ[LOAD]))
+    with _control().pipeline(transaction=False) as pipeline:
+        pipeline.rpush(MARKS, f"{number} {time.monotonic()!r}")
+        pipeline.get(SLOWER)
+        slower = pipeline.execute()[1]
+    time.sleep(float(os.environ[LOAD]) * float(slower or 1))
     return number

@@ -161,7 +161,7 @@ def real_run(model: Model, warm_up: float, servers: dict[str, str]) -> Real:
         here = stack.enter_context(running_servers(None))
         servers["redis-server"] = here.version
         graph = stack.enter_context(ArcadeDbServer.start())
-        stack.enter_context(refresh_worker(here, graph.environ, real_queries.__name__, _environment(model, here)))
+        stack.enter_context(refresh_worker(here, graph.environ, real_queries.__name__, worker_environment(model, here)))
         children: list[Child] = []
         stack.callback(end_children, children)
         children += [start_child(run_readers, job) for job in _jobs(model, here, warm_up)]
@@ -186,7 +186,8 @@ def real_run(model: Model, warm_up: float, servers: dict[str, str]) -> Real:
         )
 
 
-def _environment(model: Model, here: Servers) -> dict[str, str]:
+def worker_environment(model: Model, here: Servers) -> dict[str, str]:
+    """Return the environment variables of the model's worker and its query."""
     mode = {} if model.mode is Mode.NONE else {"TSPR_REFRESH_MODE": model.mode.value}
     return mode | {
         real_queries.CONTROL_URL: here.control_url,

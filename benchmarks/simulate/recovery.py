@@ -21,7 +21,7 @@ UP_TO_LOAD: Final = 0.8
 SPIKE_TIMES: Final = 5.0
 SLOW_TIMES: Final = 10.0
 _LEVEL_SECONDS: Final = 60
-_MEAN_SECONDS: Final = 5
+MEAN_SECONDS: Final = 5
 _WATCHED: Final = 2.2
 
 
@@ -60,17 +60,18 @@ class Recovery(NamedTuple):
     seconds: float
 
 
-def recovery(shares: NDArray[np.float64], begins: int, ends: int) -> Recovery:
+def recovery(shares: NDArray[np.float64], begins: int, ends: int, tolerance: float = TOLERANCE) -> Recovery:
     """Return how reads recovered: the moment from which on their share stays at its level before.
 
     Args:
         shares: of the reads of each second, those that got a stale value or waited.
-        begins, ends: of the trigger. The level is the mean of the minute before, and a percentage point; what is
-            compared with it is the mean of the five seconds that follow.
+        begins, ends: of the trigger. The level is the mean of the minute before; what is compared with it is the mean
+            of the five seconds that follow.
+        tolerance: above the level; a percentage point.
     """
     before = float(shares[max(0, begins - _LEVEL_SECONDS) : begins].mean())
-    means = np.convolve(shares[ends:], np.full(_MEAN_SECONDS, 1 / _MEAN_SECONDS), mode="valid")
-    above = np.flatnonzero(means > before + TOLERANCE)
+    means = np.convolve(shares[ends:], np.full(MEAN_SECONDS, 1 / MEAN_SECONDS), mode="valid")
+    above = np.flatnonzero(means > before + tolerance)
     seconds = float(above[-1] + 1) if len(above) else 0.0
     return Recovery(before, float(shares[begins:].max()), seconds)
 

@@ -14,6 +14,8 @@ from benchmarks.simulate.charts import charts_of, recoveries_of, recovery_figure
 from benchmarks.simulate.model import Fault, Model
 from benchmarks.simulate.options import Scenario, SimulateOptions
 from benchmarks.simulate.outcome import Outcome
+from benchmarks.simulate.recovery import Recovered
+from benchmarks.simulate.recovery_run import LOADS, all_recovered, recovered
 from benchmarks.simulate.scenarios import OVERLOAD, QUEUES, TITLES, model_of, models
 from benchmarks.simulate.simulation import simulate
 from benchmarks.simulate.validation import validated
@@ -42,8 +44,14 @@ def run(options: SimulateOptions, console: Console) -> None:
     if options.quick:
         options = replace(options, **_QUICK)
     servers: dict[str, str] = {}
-    about = provenance("simulate", options, rounds=1, servers=servers, more={})
-    if options.validate:
+    about = provenance("recovery" if options.recover else "simulate", options, rounds=1, servers=servers, more={})
+    if options.recover:
+        loads = LOADS[1:2] if options.quick else LOADS
+        found: list[Recovered] = []
+        runs = [(f"{load:.0%}", partial(recovered, load, options, console, servers, found)) for load in loads]
+        results = measured([*runs, ("all", partial(all_recovered, found))], console)
+        about["versions"] |= servers
+    elif options.validate:
         results = measured([("validation", partial(validated, options, console, servers))], console)
         about["versions"] |= servers
     else:

@@ -87,13 +87,14 @@ def smaller(model: Model, part: int) -> Model:
 
 
 def at_load(model: Model, load: float) -> Model:
-    """Return the model with a fleet whose capacity the steady load takes to this share; 1: it carries it just so.
+    """Return the model with as many workers as make the steady load this share of what they can; 1: just so."""
+    return loading(replace(model, workers=max(1, round(load_of(replace(model, workers=1)) / load))), load)
 
-    What a load takes changes by as much as is needed for a whole number of workers.
-    """
-    workers = max(1, round(load_of(replace(model, workers=1)) / load))
+
+def loading(model: Model, load: float) -> Model:
+    """Return the model whose loads take as long as makes the steady load this share of what its workers can."""
     beside = model.costs.overhead + model.costs.turnaround
-    return replace(model, workers=workers, load=load * workers / steady_loads_per_second(model) - beside)
+    return replace(model, load=load * model.workers / steady_loads_per_second(model) - beside)
 
 
 def in_readers(model: Model) -> Model:

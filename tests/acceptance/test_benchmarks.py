@@ -73,6 +73,12 @@ def test_simulate(tmp_path: Path) -> None:
     assert list(results_of(tmp_path, "simulate")) == [scenario.value for scenario in Simulated]
 
 
+def test_real_processes_recover(tmp_path: Path) -> None:
+    results = results_of(tmp_path, "simulate", "--recover")  # kept as a benchmark of its own
+    assert list(results) == ["real-recovery-60", "real-recovery"]
+    assert all(value is not None for value in values(results["real-recovery"]).values())
+
+
 def test_a_simulation_is_compared_with_a_real_run(tmp_path: Path) -> None:
     found = values(results_of(tmp_path, "simulate", "--validate")["validation"])
     assert found["real reads that failed"] == 0
