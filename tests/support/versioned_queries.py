@@ -22,10 +22,11 @@ def versioned(tx: Any, key: str) -> dict[str, Any]:
     """The version is read first: a load that is held has an old one when it goes on."""
     with control_redis() as control:
         version = int(control.get(f"version:{key}") or 0)
+        # Read before the call is told: the test that waits for the call may change them at once.
+        is_held, percent = control.exists(f"held:{key}"), int(control.get("failing") or 0)
         number = control.rpush(f"calls:{key}", os.getpid())
-        if control.exists(f"held:{key}"):
+        if is_held:
             control.blpop([f"gate:{key}"], timeout=GATE_SECONDS)
-        percent = int(control.get("failing") or 0)
     if random.Random(f"{key}:{number}").random() * 100 < percent:  # noqa: S311 - a coin
         raise TransientFailure("tails")
     return {"version": version}
