@@ -75,7 +75,7 @@ class RefreshFailed(CacheError):
     def __init__(self, query: str, kind: str, attempts: int, retry_after_seconds: float) -> None:
         super().__init__(
             f"the refresh of {query!r} failed ({kind}) after {attempts} attempt{'' if attempts == 1 else 's'}; "
-            f"retry allowed in {retry_after_seconds:.1f} s",
+            f"retry allowed in {retry_after_seconds:.1f} s: see `refresher dead list`",
             query=query,
         )
         self.kind: str = kind

@@ -96,6 +96,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                     raise ConfigurationError(name, error.shown, error.allowed) from error.__cause__
             raise
 
+    @classmethod
+    def variables(cls) -> set[str]:
+        """Return the names of the environment variables that these settings are read from."""
+        notes = _annotations(cls).items()
+        return {variable(note, field) for field, note in notes} | {
+            str(fallback) for _, note in notes if (fallback := extra_of(note).get("fallback"))
+        }
+
     def variable_of(self, field: str) -> str:
         """Return the environment variable that a field's value is from: its fallback where that alone holds it."""
         note = _annotations(type(self))[field]

@@ -191,8 +191,12 @@ def _step(key: object) -> str:
 
 def _kind(value: object) -> str:
     """Describe a param by its kind, not by its content, which may be personal."""
-    other = f"text of {len(value)} characters" if isinstance(value, str) else f"a {type(value).__name__}"
-    return f"an integer of {value.bit_length()} bits" if isinstance(value, int) else other
+    if isinstance(value, str):
+        return f"text of {len(value)} characters"
+    if isinstance(value, int):
+        return f"an integer of {value.bit_length()} bits"
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"
 
 
 def shown(value: object) -> str:

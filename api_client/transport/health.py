@@ -54,7 +54,7 @@ class NodeHealth:
         return self._unavailable(reason(error), error, query)
 
     def _unavailable(self, why: str, error: Exception, query: str | None) -> CacheUnavailable:
-        unavailable = CacheUnavailable(f"the cache's Redis can't be used: {why}", query=query)
+        unavailable = CacheUnavailable(f"the cache's Redis (CACHE_REDIS_URL) can't be used: {why}", query=query)
         unavailable.__cause__ = error
         return unavailable
 

@@ -216,7 +216,9 @@ def translated(query: str | None = None) -> Iterator[None]:
     try:
         yield
     except (RedisError, OSError) as error:
-        raise CacheUnavailable(f"the cache's Redis can't be used: {reason(error)}", query=query) from error
+        raise CacheUnavailable(
+            f"the cache's Redis (CACHE_REDIS_URL) can't be used: {reason(error)}", query=query
+        ) from error
 
 
 def reason(error: Exception, url: str = "") -> str:

@@ -221,6 +221,16 @@ def test_what_is_no_url_of_flower_is_wrong_usage(url: str) -> None:
     assert SECRET not in done.output
 
 
+def test_a_misspelled_setting_is_named_with_the_one_that_was_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CACHE_REDIS_TIMEOUT", "CELERY_BROKER_URL", "CACHE_DIRECTORY", "NEO4J_PLUGINS"):
+        monkeypatch.setenv(name, "1s")
+    monkeypatch.setenv("CACHE_REDIS_TIMOUT", "1s")
+    found = run_check("settings")
+    assert (found.level, found.message, found.remedy) == (
+        Level.WARNING, "CACHE_REDIS_TIMOUT is not a setting, and has no effect", "did you mean CACHE_REDIS_TIMEOUT?",
+    )  # fmt: skip
+
+
 def test_each_check_has_a_row_in_the_documentation() -> None:
     page = (ROOT / "docs" / "reference" / "checks.md").read_text(encoding="utf-8")
     assert {check.name for check in CHECKS} == set(re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE))

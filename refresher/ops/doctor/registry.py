@@ -53,6 +53,7 @@ class Check:
 
 
 CHECKS: Final = (
+    Check("settings", Needs.NOTHING, local_worker.settings),
     Check("rights", Needs.CACHE, cache.permissions, connects=True),
     Check("cache", Needs.CACHE, cache.server, needs_operator=True),
     Check("eviction", Needs.CACHE, cache.eviction, needs_operator=True),
