@@ -81,7 +81,10 @@ def writes_of(path: Path) -> Iterator[Write]:
 def reads_of(path: Path, allowed_seconds: float) -> tuple[list[Read], int, int]:
     """What a reader got, and how many reads succeeded and failed."""
     lines = lines_of(path)
-    seen = [Read(*told, allowed_seconds) for what, *told in lines if what == "seen"]
+    seen = [
+        Read(group, versions, fresh, last_began, allowed_seconds)
+        for _, group, versions, fresh, last_began in (line for line in lines if line[0] == "seen")
+    ]
     counts = [told for what, *told in lines if what == "read"]
     return seen, sum(reads for reads, _ in counts), sum(failed for _, failed in counts)
 

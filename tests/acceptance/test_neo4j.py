@@ -264,7 +264,7 @@ def graph(neo4j_server: Neo4jServer) -> Iterator[Graph]:
 )
 def test_what_the_graph_refuses_is_permanent(graph: Graph, cypher: str, kind: str, is_transient: bool) -> None:
     with pytest.raises(LoadFailed) as caught:
-        graph.load(registered(cypher), [{}], (), 5.0)
+        graph.load(registered(cypher), [{}], [None], (), 5.0)
     assert (caught.value.kind, caught.value.is_transient) == (kind, is_transient)
 
 
@@ -273,7 +273,7 @@ def test_a_query_beyond_its_timeout_is_ended_by_the_server_and_is_worth_a_second
         "UNWIND range(1, 100000) AS a UNWIND range(1, 100000) AS b WITH a, b WHERE a * b = -1 RETURN count(*)"
     )
     with pytest.raises(LoadFailed) as caught:
-        graph.load(endless, [{}], (), 0.3)
+        graph.load(endless, [{}], [None], (), 0.3)
     assert (caught.value.kind, caught.value.is_transient, caught.value.max_attempts) == ("timeout", True, 2)
 
 
@@ -288,11 +288,11 @@ def test_of_rows_without_end_no_more_are_fetched_than_may_be_stored(graph: Graph
 
     (endless,) = into
     with pytest.raises(LoadFailed) as caught:
-        graph.load(endless, [{}], (), 120.0)
+        graph.load(endless, [{}], [None], (), 120.0)
     # Nor does the server go through them, which it would until the transaction's time is over.
     assert (caught.value.kind, caught.value.is_transient) == ("too_large", False)
     assert taken[0] < MAX_BYTES / 4  # a row takes more bytes than that
-    assert graph.load(registered("RETURN 1 AS one"), [{}], (), 5.0)[0].value == [{"one": 1}]
+    assert graph.load(registered("RETURN 1 AS one"), [{}], [None], (), 5.0)[0].value == [{"one": 1}]
 
 
 def test_a_wrong_password_is_permanent_and_a_graph_that_is_not_there_is_not(neo4j_server: Neo4jServer) -> None:

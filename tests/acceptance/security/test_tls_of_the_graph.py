@@ -107,7 +107,7 @@ def load(settings: WorkerSettings) -> object:
     found = queries.find("one", 1)
     assert found is not None
     with closing(Graph(settings)) as graph:
-        return graph.load(found, [{}], (), 10.0)[0].value
+        return graph.load(found, [{}], [None], (), 10.0)[0].value
 
 
 def test_a_load_over_tls_with_an_authority_of_one_s_own_and_no_other(

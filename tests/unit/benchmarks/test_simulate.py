@@ -303,7 +303,7 @@ def test_where_memory_would_run_out_a_message_that_repeats_another_is_forgotten_
     state = initial_state(replace(MODEL, keys=3, workers=1))
     state = state._replace(rings=np.empty((2, 5), dtype=np.int32))
     state.numbers[ARE_DOWN] = 1
-    _publish_again(state, 4)
+    _publish_again(state, 4)  # type: ignore[call-arg]  # numba tells of its functions as of methods
     assert state.numbers[LENGTHS + 1] == 3
     assert state.counters[FORGOTTEN].sum() == 2
     assert state.rings[1, :3].tolist() == [0, 0, 1]
