@@ -72,8 +72,7 @@ docs: $(VENV)/.dev ## Build the documentation site in build/site.
 	@echo "written: build/site/index.html"
 
 pictures: $(VENV)/.dev ## Update the screenshots of the documentation; tests take them.
-	PICTURES=docs/pictures $(bin)/python -m pytest tests/acceptance/test_flower.py tests/acceptance/test_status_page.py \
-	  tests/acceptance/test_demo_picture.py
+	PICTURES=docs/pictures $(bin)/python -m pytest tests/acceptance/test_pictures.py tests/acceptance/test_demo_picture.py
 
 # Both contain the time of the last commit: the same commit builds the same bytes everywhere.
 dist: $(VENV)/.dev ## Build wheel and sdist into dist/, and check their contents.

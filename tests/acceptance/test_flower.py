@@ -16,7 +16,6 @@ from tests.acceptance.conftest import System
 from tests.support.browser import chromium
 from tests.support.flower import PASSWORD, USER, Flower
 from tests.support.flower_scene import WORKER, Scene, scene_of
-from tests.support.pictures import photograph
 from tests.support.processes import addresses_beyond_loopback
 from tests.support.waiting import eventually
 
@@ -171,13 +170,10 @@ def test_each_reason_each_outcome_retries_and_queues_are_shown(flower_system: Fl
         )
 
     eventually(all_shown, "a row for each end")
-    photograph(page, "flower-tasks", full_page=True)
 
     page.goto(f"{flower.url}/broker", wait_until="networkidle")
     lengths = [row.inner_text().split("\t")[:2] for row in page.locator("#queue-table tbody tr").all()]
     assert sorted(lengths) == [["cache.refresh", "3"], ["cache.refresh-miss", "0"]]  # two, and the retry
-    page.set_viewport_size({"width": 1100, "height": 340})
-    photograph(page, "flower-broker")
 
     scene.go_on()
     row_with(page, flower, digests["running"], "SUCCESS")
@@ -186,7 +182,6 @@ def test_each_reason_each_outcome_retries_and_queues_are_shown(flower_system: Fl
     assert "RetryLater('retry (transient)" in told
     assert "Retried" in told
     assert "File " not in told
-    photograph(page, "flower-task", full_page=True)
     rows_of(page, flower)
     assert "File " not in open_task(page, digests["dead"])  # no traceback: the error is told where it happened
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import random
 import re
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +18,6 @@ from refresher.flow.dead_letters import DeadLetters
 from tests.acceptance.conftest import ROOT, System
 from tests.contract.test_dead_letters import a_letter
 from tests.support.browser import chromium
-from tests.support.pictures import are_for_the_docs, photograph
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -83,11 +80,6 @@ class Opened:
 
         expect(self.page.locator(place).first).to_contain_text(text, timeout=WAIT_MS)
 
-    def photograph(self) -> None:
-        for scheme, name in (("light", "status-page"), ("dark", "status-page-dark")):
-            self.page.emulate_media(color_scheme=scheme)
-            photograph(self.page, name, full_page=True)
-
 
 def test_it_shows_what_goes_on_and_a_dead_letter_is_retried(
     system: System, served: Served, browser: Browser, tmp_path: Path
@@ -107,9 +99,6 @@ def test_it_shows_what_goes_on_and_a_dead_letter_is_retried(
     expect(page.locator("#plots svg")).to_have_count(4, timeout=WAIT_MS)
     letter = page.locator("#letters tr", has_text=client.key("long_lived", {"key": "ill"}).short)
     expect(letter).to_contain_text("transient", timeout=WAIT_MS)
-    if are_for_the_docs():
-        _go_on_for_a_while(system)
-    opened.photograph()
 
     letter.get_by_role("button", name="Retry").click()
     expect(letter).to_have_count(0, timeout=WAIT_MS)  # refreshed, so that the letter is gone
@@ -119,18 +108,6 @@ def test_it_shows_what_goes_on_and_a_dead_letter_is_retried(
     assert opened.wrong == []
     assert [url for url in opened.asked if not url.startswith((served.url, "data:"))] == []
     _ends(system, served, tmp_path)
-
-
-def _go_on_for_a_while(system: System) -> None:
-    """Read keys of some queries, a few of them often, for as long as plots take to show something."""
-    client, draw = system.client(), random.Random(1)  # noqa: S311
-    system.cache.config_set("maxmemory-policy", "allkeys-lfu")  # so that it knows which keys are read most
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        number = int(draw.paretovariate(0.7)) % 40
-        params, failing = {"key": f"k{number}"}, {"key": f"k{number % 3}", "seed": 1}
-        client.get_many([("short_lived", params), ("watched", params), ("fails_half_of_the_time", failing)])
-        time.sleep(0.02)
 
 
 def _shows_no_markup(system: System, opened: Opened) -> None:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).parents[2]
 ARTEFACTS: Final = ROOT / "test-artefacts"
 MAX_BYTES: Final = 150_000
-ON_PAGES: Final = frozenset({"demo.svg", "flower-broker.png", "flower-task.png", "flower-tasks.png", "status-page.png"})
+_IN_BOTH_SCHEMES: Final = ("flower-broker", "flower-task", "flower-tasks", "status-page")
+ON_PAGES: Final = frozenset({"demo.svg", *(f"{name}{dark}.png" for name in _IN_BOTH_SCHEMES for dark in ("", "-dark"))})
 """Those that the documentation shows."""
 
 

@@ -1,0 +1,42 @@
+"""Queries of the system on the documentation's pictures: three that do well, and one that fails after a while."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any, Final
+
+from refresher import query
+
+FAILS_FROM: Final = "PICTURED_FAILS_FROM"
+"""The variable that says when the failing query begins to fail (Unix time, s)."""
+
+
+@query("friends_of", ttl="20s", grace="1h")
+def friends_of(tx: Any, person_id: int) -> list[dict[str, Any]]:
+    """Take as long as a query of one step."""
+    return _answer(tx, seconds=0.3)
+
+
+@query("paths_between", ttl="30s", grace="1h")
+def paths_between(tx: Any, person_id: int) -> list[dict[str, Any]]:
+    """Take as long as one of several steps."""
+    return _answer(tx, seconds=0.8)
+
+
+@query("recommended_for", ttl="40s", grace="1h")
+def recommended_for(tx: Any, person_id: int) -> list[dict[str, Any]]:
+    """Take longer than the others."""
+    return _answer(tx, seconds=1.5)
+
+
+@query("groups_of", ttl="15s", grace="1h")
+def groups_of(tx: Any, person_id: int) -> list[str]:
+    """Count on a property that a release has renamed."""
+    rows = tx.run("RETURN 'friends' AS name").data()
+    return [row["name" if time.time() < float(os.environ[FAILS_FROM]) else "title"] for row in rows]
+
+
+def _answer(tx: Any, seconds: float) -> list[dict[str, Any]]:
+    time.sleep(seconds)  # as for a graph on another machine: this one's processors are the readers'
+    return tx.run("RETURN 'Ada' AS name").data()
