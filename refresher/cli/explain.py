@@ -9,6 +9,7 @@ import typer
 
 from api_client.config.settings import ReaderSettings
 from api_client.explain import Explanation, details_of, reason_of
+from api_client.protocol.keys import versions_key
 from api_client.protocol.model import EntryState
 from refresher.cli.arguments import ParamList, QueryName, Version, key_of, opened_cache
 from refresher.cli.output import as_json, details_grid
@@ -40,12 +41,14 @@ def explain(
     named = permissions_named(settings, Permissions.missing_for_readers, "reader")
     with named, opened_cache(settings.redis_url) as client:
         (explained,) = explain_keys(client, [key])
+        versions = client.zrange(versions_key(settings.namespace, query), 0, -1)
     if queues := _queues(settings):
         explained = replace(explained, queue_length=queues.refresh, miss_queue_length=queues.miss)
     if as_json_:
         typer.echo(as_json(asdict(explained)))
     else:
-        _print(explained, settings.variable_of("broker_url"))
+        is_known = explained.state is not EntryState.MISS or f"{key.version}".encode() in versions
+        _print(explained, settings.variable_of("broker_url"), is_known=is_known)
 
 
 def _queues(settings: ReaderSettings) -> Queues | None:
@@ -56,7 +59,7 @@ def _queues(settings: ReaderSettings) -> Queues | None:
         return None
 
 
-def _print(explained: Explanation, broker_variable: str) -> None:
+def _print(explained: Explanation, broker_variable: str, *, is_known: bool) -> None:
     from rich.console import Console
     from rich.text import Text
 
@@ -68,6 +71,8 @@ def _print(explained: Explanation, broker_variable: str) -> None:
         )
     )  # fmt: skip
     rows = details_of(explained)
+    if not is_known:
+        rows.append(("query", "no worker has registered it: is its name right, and does a worker run?"))
     if explained.queue_length is None:
         rows.append(("queues", f"the broker at {broker_variable} can't be queried"))
     console.print(details_grid([*rows, ("key", explained.key)], NAME_COLUMNS))

@@ -15,6 +15,7 @@ import redis
 from api_client.protocol import lease
 from api_client.protocol.entry import Smoothed
 from api_client.protocol.keys import make_key
+from api_client.protocol.live_versions import register
 from api_client.protocol.messages import RefreshItem
 from api_client.transport.scripts import LeaseStore
 from api_client.trigger.broker import CeleryBroker
@@ -102,6 +103,13 @@ def test_a_key_that_nobody_has_asked_for_is_no_failure(cache: Cache) -> None:
     done = cache.explain("friends_of", "person_id=7")
     assert done.returncode == 0
     assert "a miss: there is no entry; the next read will trigger a refresh and wait for it" in done.stdout
+    assert "no worker has registered it: is its name right, and does a worker run?" in done.stdout
+
+
+def test_of_a_query_that_a_worker_has_registered_the_name_is_not_doubted(cache: Cache) -> None:
+    cache.world.store.run(register("cache", "friends_of", 1, lives_seconds=600))
+    assert "no worker has registered it" not in cache.explain("friends_of", "person_id=7").stdout
+    assert "no worker has registered it" in cache.explain("friends_of", "person_id=7", "--version", "2").stdout
 
 
 def test_without_a_broker_the_rest_is_told(cache: Cache) -> None:
