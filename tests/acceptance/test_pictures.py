@@ -17,7 +17,6 @@ from refresher.embedded import GuardedProcess
 from tests.acceptance.conftest import ROOT, System
 from tests.support.browser import chromium
 from tests.support.flower import PASSWORD, USER, Flower
-from tests.support.pictured_queries import FAILS_FROM
 from tests.support.pictures import photograph
 from tests.support.waiting import eventually
 
@@ -90,7 +89,7 @@ def test_pictures_of_a_system_that_does_well_but_for_one_query(
     system.cache.config_set("maxmemory-policy", "allkeys-lfu")  # so that it knows which keys are read most
     system.env |= {
         "REFRESHER_QUERIES": "tests.support.pictured_queries",
-        FAILS_FROM: str(time.time() + 1.25 * LONGEST_TTL_SECONDS + SECONDS / 2),
+        "PICTURED_FAILS_FROM": str(time.time() + 1.25 * LONGEST_TTL_SECONDS + SECONDS / 2),
         "FLOWER_TASKS_COLUMNS": COLUMNS,
         "FLOWER_BASIC_AUTH": f"{USER}:{PASSWORD}",
         "REFRESHER_STATUS_PASSWORD": PASSWORD,
