@@ -115,6 +115,10 @@ def _overload(outcomes: Mapping[str, Outcome]) -> Plot:
     )  # fmt: skip
 
 
+MAX_OF_FIFO: Final = Target(Must.AT_MOST, 0.5)
+"""The bar for the stale share at twice the load."""
+
+
 def settled(outcome: Outcome) -> Outcome:
     """Return the second half of a run."""
     return outcome.since(outcome.model.seconds // 2)

@@ -39,11 +39,19 @@ class Scenario(StrEnum):
     RECOVERY = "recovery"
 
 
+class RealRun(StrEnum):
+    """What real processes are to show; each has a size of its own."""
+
+    VALIDATION = "validation"
+    RECOVERY = "recovery"
+    OVERLOAD = "overload"
+
+
 @dataclass(frozen=True, kw_only=True)
 class SimulateOptions(Options):
     """Simulate readers and workers as no machine here can hold them: millions of keys, a million reads per second.
 
-    The decisions are the product's own; servers, broker and network are figures that --validate measures.
+    The decisions are the product's own; servers, broker and network are figures that --real validation measures.
     """
 
     scenario: Annotated[
@@ -77,11 +85,11 @@ class SimulateOptions(Options):
     mode: Annotated[Mode, typer.Option(help="When refreshes begin, where a scenario does not compare that.")] = (
         Mode.PLAIN
     )
-    recover: Annotated[
-        bool,
-        typer.Option("--recover", help="The triggers of recovery on real processes, at three loads; half an hour."),
-    ] = False
-    validate: Annotated[
-        bool,
-        typer.Option("--validate", help="A real run of a minute, with its own size, and the same one simulated."),
-    ] = False
+    real: Annotated[
+        RealRun | None,
+        typer.Option(
+            metavar="|".join(RealRun),
+            help="Run real processes instead: a minute to compare the simulation with; the triggers of recovery at "
+            "three loads, half an hour; five loads up to three times what the workers can carry, a quarter of an hour.",
+        ),
+    ] = None

@@ -1,29 +1,21 @@
-"""The triggers of `recovery` on real processes: Redis, a broker of its own, a Celery worker, readers on event loops."""
+"""The triggers of `recovery` on real processes, one after the other."""
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any, Final, Self, cast
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import redis
 
-from api_client import AsyncCacheClient, CacheError, EntryState
-from benchmarks.apparatus.processes import Child, celery_process, end_children, replies, start_child, wait_until_ready
-from benchmarks.apparatus.servers import Servers
 from benchmarks.reports.results import Result, figure
-from benchmarks.simulate import real_queries
 from benchmarks.simulate.charts import recovery_figures, recovery_plot, recovery_table
-from benchmarks.simulate.model import Costs, Model, rates_and_degrees
+from benchmarks.simulate.model import Costs, Model
 from benchmarks.simulate.options import Popularity, SimulateOptions
-from benchmarks.simulate.real_queries import QUERY
-from benchmarks.simulate.real_run import READY, params_of, worker_environment
+from benchmarks.simulate.real_processes import ANSWER_SECONDS, Observed, Plant, Readers, reader_jobs, sleep_until
 from benchmarks.simulate.recovery import (
     BROKER,
     FLUSH,
@@ -40,95 +32,19 @@ from benchmarks.simulate.recovery import (
     recovery,
 )
 from benchmarks.simulate.scenarios import loading
-from refresher.embedded import ArcadeDbServer, GuardedProcess, RedisServer
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from rich.console import Console
 
 LOADS: Final = (0.4, 0.6, 0.8)
 _CALM_SECONDS: Final = 15
 _WATCHED_LENGTHS: Final = 2.2
 _MIN_WATCHED_SECONDS: Final = 20
-_ANSWER_SECONDS: Final = 60.0
-_AHEAD_SECONDS: Final = 1.0
 _QUICK_SECONDS: Final = 4
 _QUICK_BEGINS: Final = (5, 18)
 _COSTS: Final = Costs(overhead=0.01)
 _DEVIATIONS: Final = 3
 _EXACT_SECONDS: Final = 0.5
-_LATE_SECONDS: Final = 0.25
-
-
-@dataclass(frozen=True, slots=True)
-class ReaderJob:
-    """Task of one process: reads at random moments for so many seconds, in the spikes more of them.
-
-    Attributes:
-        rates: reads/s of each key, of this process alone.
-        spikes: begin and end, in seconds from the begin.
-    """
-
-    servers: Servers
-    rates: NDArray[np.float64]
-    degrees: NDArray[np.int32]
-    seconds: int
-    spikes: tuple[tuple[int, int], ...]
-    seed: int
-
-
-@dataclass(slots=True)
-class Observed:
-    """Counts by the second for which a read was due; ``late`` got a stale value, waited or failed."""
-
-    reads: NDArray[np.float64]
-    late: NDArray[np.float64]
-    delayed: int = 0
-
-    @classmethod
-    def of(cls, seconds: int) -> Self:
-        return cls(np.zeros(seconds), np.zeros(seconds))
-
-
-def run_readers(pipe: Connection, job: ReaderJob) -> None:
-    """Read as one process of readers, once."""
-    asyncio.run(_read_all(pipe, job))
-
-
-async def _read_all(pipe: Connection, job: ReaderJob) -> None:
-    observed = Observed.of(job.seconds)
-    async with AsyncCacheClient(job.servers.settings(redis_timeout_seconds=5.0)) as client:
-        pipe.send(READY)
-        begins = float(await asyncio.to_thread(pipe.recv))
-        async with asyncio.TaskGroup() as reads:
-            for at, number in _moments(job):
-                await asyncio.sleep(max(0.0, begins + at - time.monotonic()))
-                observed.delayed += time.monotonic() - begins - at > _LATE_SECONDS
-                reads.create_task(_read(client, params_of(number, job.degrees), int(at), observed))
-    pipe.send(observed)
-
-
-def _moments(job: ReaderJob) -> Iterator[tuple[float, int]]:
-    """Yield when which key is read: a Poisson process."""
-    rng = np.random.default_rng(job.seed)
-    summed = np.cumsum(job.rates)
-    total, at = float(summed[-1]), 0.0
-    while True:
-        times = SPIKE_TIMES if any(begins <= at < ends for begins, ends in job.spikes) else 1.0
-        at += float(rng.exponential(1 / (total * times)))
-        if at >= job.seconds:
-            return
-        yield at, min(int(np.searchsorted(summed, rng.random() * total, side="right")), len(summed) - 1)
-
-
-async def _read(client: AsyncCacheClient, params: dict[str, object], second: int, observed: Observed) -> None:
-    observed.reads[second] += 1
-    try:
-        entry = await client.get_entry(QUERY, params)
-    except CacheError:
-        observed.late[second] += 1
-    else:
-        observed.late[second] += entry.state is not EntryState.FRESH
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,58 +58,31 @@ class _Applied:
     watched: int
 
 
-class _Plant:
-    """The processes that triggers are applied to. The cache, the broker and the marks have a Redis each."""
+def _begin(plant: Plant, trigger: Trigger) -> None:
+    """Apply a trigger; readers know of a spike themselves."""
+    if trigger.name == FLUSH.name:
+        plant.lose_all()
+    elif trigger.name == SLOW.name:
+        plant.slow_down(SLOW_TIMES)
+    elif trigger.name == KILLED.name:
+        plant.worker.kill()
+    elif trigger.name == BROKER.name:
+        plant.broker.kill()
 
-    def __init__(self, stack: ExitStack, model: Model, versions: dict[str, str]) -> None:
-        self._stack = stack
-        self._cache = stack.enter_context(RedisServer.start())
-        self._broker = stack.enter_context(RedisServer.start())
-        control = stack.enter_context(RedisServer.start())
-        with redis.Redis.from_url(self._cache.url()) as client:
-            versions["redis-server"] = version = str(cast("dict[str, Any]", client.info("server"))["redis_version"])
-        self.servers = Servers(self._cache.url(), self._broker.url(), control.url(), "embedded", version, "bench")
-        graph = stack.enter_context(ArcadeDbServer.start())
-        self._environ = {
-            **graph.environ, **self.servers.environ, "REFRESHER_QUERIES": real_queries.__name__,
-            **worker_environment(model, self.servers),
-        }  # fmt: skip
-        self._worker = self._started()
 
-    def apply(self, trigger: Trigger) -> None:
-        """Begin it; readers know of a spike themselves."""
-        if trigger.name == FLUSH.name:
-            with redis.Redis.from_url(self.servers.cache_url) as client:
-                client.flushall()
-            self.servers.drop_messages()
-        elif trigger.name == SLOW.name:
-            with self.servers.control() as control:
-                control.set(real_queries.SLOWER, SLOW_TIMES)
-        elif trigger.name == KILLED.name:
-            self._worker.kill()
-        elif trigger.name == BROKER.name:
-            self._broker.kill()
+def _end(plant: Plant, trigger: Trigger) -> None:
+    """Take it away.
 
-    def take_away(self, trigger: Trigger) -> None:
-        """End it.
-
-        Raises:
-            BenchError: the worker did not start.
-            EmbeddedServerError: the broker did not start.
-        """
-        if trigger.name == SLOW.name:
-            with self.servers.control() as control:
-                control.delete(real_queries.SLOWER)
-        elif trigger.name == KILLED.name:
-            self._worker = self._started()
-        elif trigger.name == BROKER.name:
-            self._broker.restart(keep_data=False)
-
-    def _started(self) -> GuardedProcess:
-        name = f"refresher@{self.servers.namespace}"
-        worker = self._stack.enter_context(celery_process(["-A", "refresher"], name, "INFO", self._environ))
-        wait_until_ready(worker)
-        return worker
+    Raises:
+        BenchError: the worker did not start.
+        EmbeddedServerError: the broker did not start.
+    """
+    if trigger.name == SLOW.name:
+        plant.slow_down(1)
+    elif trigger.name == KILLED.name:
+        plant.start_worker()
+    elif trigger.name == BROKER.name:
+        plant.broker.restart(keep_data=False)
 
 
 def recovered(
@@ -216,21 +105,17 @@ def recovered(
     plan = _plan(model, is_quick=options.quick)
     seconds = plan[-1].ends + plan[-1].watched
     console.print(f"a real run of {seconds} s …", style="dim")
+    spikes = tuple((one.begins, one.ends) for one in plan if one.trigger.name == SPIKE.name)
     with ExitStack() as stack:
-        plant = _Plant(stack, model, versions)
-        children: list[Child] = []
-        stack.callback(end_children, children)
-        children += [start_child(run_readers, job) for job in _jobs(model, plant.servers, plan, seconds)]
-        replies(children, _ANSWER_SECONDS)
-        begins = time.monotonic() + _AHEAD_SECONDS
-        for child in children:
-            child.pipe.send(begins)
+        plant = Plant(stack, model, versions)
+        jobs = reader_jobs(model, plant.servers, seconds, spikes=spikes, spike_times=SPIKE_TIMES)
+        readers = stack.enter_context(Readers(jobs))
+        begins = readers.begin()
         applied = [_apply(plant, one, begins) for one in plan]
-        observed = cast("list[Observed]", replies(children, _ANSWER_SECONDS + begins + seconds - time.monotonic()))
+        observed = readers.observed(ANSWER_SECONDS + begins + seconds - time.monotonic())
     here = [_recovered(one, load, model, observed) for one in applied]
     found += here
-    delayed = sum(one.delayed for one in observed) / sum(float(one.reads.sum()) for one in observed)
-    figures = [figure("reads that began 250 ms late or later", (100 * delayed,), "%")]
+    figures = [figure("reads that began 250 ms late or later", (100 * observed.delayed_share,), "%")]
     title = f"real processes at {load:.0%} of what they can carry"
     return Result(f"real-recovery-{100 * load:.0f}", title, figures, tables=[recovery_table(title, here)])
 
@@ -264,29 +149,19 @@ def _plan(model: Model, *, is_quick: bool) -> list[_Applied]:
     return plan
 
 
-def _apply(plant: _Plant, one: _Applied, begins: float) -> _Applied:
+def _apply(plant: Plant, one: _Applied, begins: float) -> _Applied:
     """Apply a trigger when it is due; return it with the moment at which it was really over."""
-    time.sleep(max(0.0, begins + one.begins - time.monotonic()))
-    plant.apply(one.trigger)
-    time.sleep(max(0.0, begins + one.ends - time.monotonic()))
-    plant.take_away(one.trigger)
+    sleep_until(begins + one.begins)
+    _begin(plant, one.trigger)
+    sleep_until(begins + one.ends)
+    _end(plant, one.trigger)
     return replace(one, ends=max(one.ends, math.ceil(time.monotonic() - begins - _EXACT_SECONDS)))
 
 
-def _jobs(model: Model, servers: Servers, plan: Sequence[_Applied], seconds: int) -> list[ReaderJob]:
-    rates, degrees = rates_and_degrees(
-        model.popularity, model.keys, model.reads_per_second, zipf_exponent=model.zipf_exponent, seed=model.seed
-    )
-    spikes = tuple((one.begins, one.ends) for one in plan if one.trigger.name == SPIKE.name)
-    own = rates.astype(np.float64) / model.readers
-    return [ReaderJob(servers, own, degrees, seconds, spikes, model.seed + number) for number in range(model.readers)]
-
-
-def _recovered(one: _Applied, load: float, model: Model, observed: Sequence[Observed]) -> Recovered:
+def _recovered(one: _Applied, load: float, model: Model, observed: Observed) -> Recovered:
     """Return how reads recovered from one trigger, within what was watched after it."""
     span = slice(one.begins - one.calm, one.ends + one.watched)
-    reads = np.sum([each.reads for each in observed], axis=0)[span]
-    late = np.sum([each.late for each in observed], axis=0)[span]
+    reads, late = observed.reads[span], (observed.stale + observed.waited)[span]
     before = late[: one.calm].sum() / reads[: one.calm].sum()
     chance = _DEVIATIONS * math.sqrt(before * (1 - before) / (MEAN_SECONDS * model.reads_per_second))
     length = one.ends - one.begins if one.trigger.seconds else one.trigger.length(model)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -10,10 +11,19 @@ from typing import TYPE_CHECKING, Any, Final
 from benchmarks.reports.provenance import make_folder, provenance
 from benchmarks.reports.report import measured, present
 from benchmarks.reports.results import Figure, Must, Result, Target, figure
-from benchmarks.simulate.charts import charts_of, recoveries_of, recovery_figures, recovery_table, runs_table, settled
+from benchmarks.simulate.charts import (
+    MAX_OF_FIFO,
+    charts_of,
+    recoveries_of,
+    recovery_figures,
+    recovery_table,
+    runs_table,
+    settled,
+)
 from benchmarks.simulate.model import Fault, Model
-from benchmarks.simulate.options import Scenario, SimulateOptions
+from benchmarks.simulate.options import RealRun, Scenario, SimulateOptions
 from benchmarks.simulate.outcome import Outcome
+from benchmarks.simulate.overload_run import overloaded
 from benchmarks.simulate.recovery import Recovered
 from benchmarks.simulate.recovery_run import LOADS, all_recovered, recovered
 from benchmarks.simulate.scenarios import OVERLOAD, QUEUES, TITLES, model_of, models
@@ -27,7 +37,6 @@ _LARGE_KEYS: Final = 10_000_000
 _LARGE_READS: Final = 600_000_000
 _MAX_SECONDS: Final = Target(Must.AT_MOST, 300)
 _MAX_GIB: Final = Target(Must.AT_MOST, 1.5)
-_MAX_OF_FIFO: Final = Target(Must.AT_MOST, 0.5)
 _QUICK: Final[dict[str, Any]] = {
     "keys": 20_000, "reads_per_second": 2_000.0, "readers": 20, "seconds": 60, "ttl": 60.0,
 }  # fmt: skip
@@ -44,23 +53,37 @@ def run(options: SimulateOptions, console: Console) -> None:
     if options.quick:
         options = replace(options, **_QUICK)
     servers: dict[str, str] = {}
-    about = provenance("recovery" if options.recover else "simulate", options, rounds=1, servers=servers, more={})
-    if options.recover:
-        loads = LOADS[1:2] if options.quick else LOADS
-        found: list[Recovered] = []
-        runs = [(f"{load:.0%}", partial(recovered, load, options, console, servers, found)) for load in loads]
-        results = measured([*runs, ("all", partial(all_recovered, found))], console)
-        about["versions"] |= servers
-    elif options.validate:
-        results = measured([("validation", partial(validated, options, console, servers))], console)
-        about["versions"] |= servers
-    else:
-        console.print(f"compiled in {_compile_all():.1f} s", style="dim")
-        model = model_of(options)
-        scenarios = options.scenario or list(Scenario)
-        groups = ((one.value, partial(_simulated, one, model, quick=options.quick)) for one in scenarios)
-        results = measured(groups, console)
+    about = provenance(_benchmark(options), options, rounds=1, servers=servers, more={})
+    results = measured(_groups(options, console, servers), console)
+    about["versions"] |= servers
     present(options.out, about, results, console)
+
+
+def _benchmark(options: SimulateOptions) -> str:
+    """Return the name under which the results are kept."""
+    is_own = options.real in {RealRun.RECOVERY, RealRun.OVERLOAD}
+    return str(options.real) if is_own else "simulate"
+
+
+def _groups(
+    options: SimulateOptions, console: Console, servers: dict[str, str]
+) -> Iterator[tuple[str, Callable[[], Result]]]:
+    """Yield what is measured, by name; ``servers`` receives the versions of those that were started."""
+    if options.real is RealRun.RECOVERY:
+        found: list[Recovered] = []
+        for load in LOADS[1:2] if options.quick else LOADS:
+            yield f"{load:.0%}", partial(recovered, load, options, console, servers, found)
+        yield "all", partial(all_recovered, found)
+        return
+    console.print(f"compiled in {_compile_all():.1f} s", style="dim")
+    if options.real is RealRun.OVERLOAD:
+        yield "overload", partial(overloaded, options, console, servers)
+    elif options.real is RealRun.VALIDATION:
+        yield "validation", partial(validated, options, console, servers)
+    else:
+        model = model_of(options)
+        for one in options.scenario or list(Scenario):
+            yield one.value, partial(_simulated, one, model, quick=options.quick)
 
 
 def _compile_all() -> float:
@@ -93,7 +116,7 @@ def _overload_figures(outcomes: dict[str, Outcome]) -> list[Figure]:
     window, fifo = (settled(outcomes[f"{OVERLOAD:.0%}, {queue}"]).stale_share for queue in QUEUES)
     return [
         figure(
-            "stale reads at twice the load, against first in, first out", (window / fifo,), "×", _MAX_OF_FIFO,
+            "stale reads at twice the load, against first in, first out", (window / fifo,), "×", MAX_OF_FIFO,
             f"{window:.1%} against {fifo:.1%}",
         )
     ]  # fmt: skip

@@ -74,13 +74,18 @@ def test_simulate(tmp_path: Path) -> None:
 
 
 def test_real_processes_recover(tmp_path: Path) -> None:
-    results = results_of(tmp_path, "simulate", "--recover")  # kept as a benchmark of its own
+    results = results_of(tmp_path, "simulate", "--real", "recovery")  # kept as a benchmark of its own
     assert list(results) == ["real-recovery-60", "real-recovery"]
     assert all(value is not None for value in values(results["real-recovery"]).values())
 
 
+def test_real_processes_are_overloaded(tmp_path: Path) -> None:
+    found = values(results_of(tmp_path, "simulate", "--real", "overload")["real-overload"])
+    assert all(value is not None for value in found.values())
+
+
 def test_a_simulation_is_compared_with_a_real_run(tmp_path: Path) -> None:
-    found = values(results_of(tmp_path, "simulate", "--validate")["validation"])
+    found = values(results_of(tmp_path, "simulate", "--real", "validation")["validation"])
     assert found["real reads that failed"] == 0
     # How far apart they are says nothing on a busy machine; that they were compared does.
     assert (found["recomputes: simulated against real, apart"] or 0) >= 0
