@@ -69,7 +69,7 @@ def test_what_is_well_is_said_line_by_line(office: Office) -> None:
     assert office.levels() == {
         "rights": "ok", "cache": "ok", "eviction": "warning", "clock": "ok", "notifications": "ok", "lease steps": "ok",
         "readers": "warning", "entries": "ok", "refreshes": "ok", "tags": "ok", "dead letters": "ok", "broker": "ok",
-        "broker's memory": "warning", "workers": "ok", "queries": "ok", "graph": "ok",
+        "broker's memory": "warning", "workers": "ok", "queries": "ok", "budgets": "ok", "graph": "ok",
     }  # fmt: skip
     done = office.run()
     assert done.exit_code == 0
@@ -99,7 +99,7 @@ def test_as_a_reader_it_leaves_out_what_readers_have_nothing_to_do_with(office: 
     checks = {one["check"] for one in told["findings"]}
     assert {"rights", "cache", "lease steps", "broker"} <= checks
     assert checks.isdisjoint(
-        {"readers", "entries", "refreshes", "tags", "dead letters", "queries", "graph", "worker here"}
+        {"readers", "entries", "refreshes", "tags", "dead letters", "queries", "budgets", "graph", "worker here"}
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import redis
@@ -15,14 +16,18 @@ from typer.testing import CliRunner
 
 from api_client import AsyncCacheClient, CacheClient, ReaderEvents, ReaderSettings, __version__
 from api_client.protocol import lease, tags
+from api_client.protocol.budget import Budget, Share, Urgency
 from api_client.protocol.entry import MAGIC
 from api_client.protocol.keys import make_key, pending_tags_key
 from api_client.transport.scripts import LeaseStore
+from refresher import query
 from refresher.cli.commands import app
 from refresher.embedded import RedisServer, free_port
+from refresher.ops.doctor import budgets as doctor_budgets
 from refresher.ops.doctor import keys as doctor_keys
 from refresher.ops.doctor.findings import Level
 from refresher.ops.doctor.registry import CHECKS
+from refresher.queries import Registry
 from refresher.worker.redis_link import RetryingLink
 from tests.support.any_reader import KINDS
 from tests.support.canned_http_server import TellingServer
@@ -270,3 +275,45 @@ def test_tags_that_this_user_may_not_see_are_a_warning(own_redis: RedisServer, c
     assert (found.level, found.message) == (
         Level.WARNING, "skipped: this user of CACHE_REDIS_URL may not see them",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("of_query", "of_all", "keys", "waits", "loads", "level", "words"),
+    [
+        ({}, {}, 20, 5, 0, Level.OK, "none is set"),
+        ({"rate": 1.0}, {}, 20, 0, 1, Level.OK, "q: 1/s, 1 in progress"),
+        ({"rate": 1.0}, {}, 5, 5, 0, Level.OK, "q: 1/s, 0 in progress"),  # they wait for workers
+        ({"rate": 1.0}, {}, 20, 5, 0, Level.WARNING, "its keys need up to 2 loads a second, and 1 are allowed"),
+        ({"rate": 1.0, "batch": 10}, {}, 20, 5, 0, Level.OK, "q: 1/s, 0 in progress"),
+        ({}, {"refresh_rate": 1.5}, 20, 5, 0, Level.WARNING, "all queries: 1 queued, the oldest for 5"),
+        ({"concurrency": 2}, {}, 1, 5, 1, Level.OK, "q: 2 at once, 1 in progress"),
+        ({"concurrency": 2}, {}, 1, 5, 2, Level.WARNING, "all of 2 loads at once are in progress"),
+    ],
+)
+def test_a_budget_that_refreshes_wait_for_is_a_warning(
+    own_redis: RedisServer, cache: redis.Redis, monkeypatch: pytest.MonkeyPatch,
+    of_query: dict[str, Any], of_all: dict[str, float], keys: int, waits: int, loads: int, level: Level, words: str,
+) -> None:  # fmt: skip
+    own, store = Registry(), LeaseStore(cache)
+    query("q", ttl=10, grace=0, into=own, **of_query)(load_all if "batch" in of_query else load_one)
+    monkeypatch.setattr(doctor_budgets, "registry", own)
+    for number in range(keys):
+        cache.set(make_key("cache", "q", {"n": number}, 1).entry, b"")
+    waiting = make_key("cache", "q", {"n": 0}, 1)
+    store.run(lease.claim(waiting, claim_id="x", seen_token=0, queue_ttl_seconds=60, retention_seconds=60))
+    cache.hincrby(waiting.record, "claimed_at", -waits * 1_000_000)
+    for number in range(loads):
+        store.run(Share("cache", "q", f"share-{number}", Budget(), Budget(concurrency=10)).take(Urgency.STALE))
+    found = run_check("budgets", redis_url=own_redis.url(0), **of_all)
+    assert (found.level, bool(found.remedy)) == (level, level is Level.WARNING)
+    assert words in found.message
+
+
+def load_one(tx: object, n: int) -> int:
+    """Return the param."""
+    return n
+
+
+def load_all(tx: object, calls: list[dict[str, int]]) -> list[int]:
+    """Return the params."""
+    return [call["n"] for call in calls]
