@@ -288,7 +288,7 @@ class ReadCore:
         if not self._suppressor.try_mark(key.entry, mark, MAX_SUPPRESSION_SECONDS):
             return RefreshState.SUPPRESSED
         self._clock.check_against(header.fetched_at_us)
-        trigger = Trigger(key, reason, seen_token=header.token, mark=mark)
+        trigger = Trigger(key, reason, seen_token=header.token, run_seconds=header.run.mean, mark=mark)
         if batched is not None:
             batched.append(trigger)
             return RefreshState.TRIGGERED

@@ -22,6 +22,7 @@ class Trigger(msgspec.Struct, frozen=True):
         has_waiter: a reader waits for the value.
         done: called with the outcome (None: published, or need not be), on the publisher's thread or at once; it must
             neither block nor raise.
+        run_seconds: what a load of it has taken on average; 0: not known.
         mark: as the `TriggerSuppressor` knows it.
         is_republish: the claim is another reader's, whose message may be lost.
         trace: its way to the workers.
@@ -34,6 +35,7 @@ class Trigger(msgspec.Struct, frozen=True):
     claim_id: str = ""
     has_waiter: bool = False
     done: Callable[[Exception | None], object] | None = None
+    run_seconds: float = 0.0
     mark: int = 0
     is_republish: bool = False
     trace: TriggerTrace = NULL_TRACE

@@ -17,7 +17,9 @@ in proportion to the queue, all keys together leave one bound of messages in eac
 
 A queue that stays long is no burst: more becomes stale than the workers can load. First in, first out, each key would
 then be stale for the same time, a popular one in most of its reads. So the queue is kept short: what finds no room is
-dropped, and the next read of its key tries again. A key enters in proportion to its reads and to how long it is stale.
+dropped, and the next read of its key tries again. A key enters in proportion to its reads and to how long it is stale,
+and in inverse proportion to what its load takes, where that is more than usual: one heavy load makes way for many
+light ones.
 """
 
 from __future__ import annotations
@@ -44,6 +46,8 @@ MAX_KNOWN_SECONDS: Final = 5.0
 MIN_WINDOW: Final = 10
 MAX_WINDOW_TIMES: Final = 100
 WINDOW_SHRINKS: Final = 0.8
+USUAL_GAIN: Final = 1 / 64
+"""By which each stale refresh moves what is usual: the geometric mean, so that a few very heavy ones do not set it."""
 
 
 @dataclass(slots=True)
@@ -102,6 +106,7 @@ class Backpressure:
     ) -> None:
         self._settings, self._broker, self._breaker, self._monotonic = settings, broker, breaker, monotonic
         self._misses, self._others = _Known(), _Known()
+        self._usual_log_seconds: float | None = None
         self._window = _StaleWindow(max(MIN_WINDOW, settings.queue_size))
 
     @property
@@ -129,9 +134,29 @@ class Backpressure:
         Raises:
             TriggerDropped, Exception: as `room_for_early`.
         """
-        if self._window.size == math.inf:
+        if not self.is_overloaded:
             return math.inf  # a queue that is long is polled for what has waited in it
         return max(0.0, self._window.size - self._length(has_waiter=False))
+
+    @property
+    def is_overloaded(self) -> bool:
+        """Whether the room for stale refreshes is bounded."""
+        return self._window.size != math.inf
+
+    def has_precedence(self, run_seconds: float, draw: float) -> bool:
+        """Tell whether a stale refresh may take of the room there is in an overload: a heavy one seldom.
+
+        Args:
+            run_seconds: what its load takes; 0: not known, or next to nothing.
+            draw: evenly from [0, 1).
+        """
+        if not run_seconds:
+            return True
+        log_seconds = math.log(run_seconds)
+        if self._usual_log_seconds is None:
+            self._usual_log_seconds = log_seconds
+        self._usual_log_seconds += (log_seconds - self._usual_log_seconds) * USUAL_GAIN
+        return draw < math.exp(self._usual_log_seconds - log_seconds)
 
     def room_for_repeats(self, *, has_waiter: bool) -> int:
         """Return how many may be published again; at least one where none wait.

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -172,16 +173,27 @@ class BatchPublisher:
     def _within(self, triggers: list[Trigger], room_for_them: Callable[[], float]) -> list[Trigger]:
         """Return those for which there is room; the others end."""
         try:
-            room = int(min(room_for_them(), len(triggers)))
+            room = room_for_them()
         except Exception as error:  # noqa: BLE001 - recorded for each of the triggers
             for trigger in triggers:
                 self._failed(trigger, error)
             return []
-        for trigger in triggers[room:]:
+        allowed: list[Trigger] = []
+        for trigger in triggers:
+            if len(allowed) + 1 <= room and self._has_precedence(trigger):
+                allowed.append(trigger)
+                continue
             # Until the length is polled again: past its soft expiry the key need not wait for a second.
             self._suppressor.update(trigger.key.entry, trigger.mark, self._pressure.known_for_seconds)
             self._dropped(trigger, TriggerDropped("backpressure"))
-        return triggers[:room]
+        return allowed
+
+    def _has_precedence(self, trigger: Trigger) -> bool:
+        if trigger.reason is not RefreshReason.STALE or not self._pressure.is_overloaded:
+            return True
+        if self._versions.are_batched(trigger.key):
+            return True  # what its load takes is a batch's, of which it is a part
+        return self._pressure.has_precedence(trigger.run_seconds, random.random())  # noqa: S311 - no secret
 
     def _claim(self, triggers: Sequence[Trigger]) -> list[_Ready]:
         """Claim; return what was granted, and what has been queued so long that it is due to be published again."""

@@ -8,17 +8,20 @@ from __future__ import annotations
 import math
 from typing import Final
 
+import numpy as np
+
 from api_client.trigger.backpressure import (
     LENGTH_CACHED_SECONDS,
     MAX_CLAIM_TIMES,
     MAX_KNOWN_SECONDS,
     MAX_WINDOW_TIMES,
     MIN_WINDOW,
+    USUAL_GAIN,
     WINDOW_SHRINKS,
 )
 from benchmarks.simulate.compiled import compiled, compiled_within
-from benchmarks.simulate.state import LENGTHS, LONG_SINCE, POLLED_AT, WINDOW, State
-from benchmarks.simulate.worker_pool import OTHERS
+from benchmarks.simulate.state import LENGTHS, LONG_SINCE, POLLED_AT, USUAL, WINDOW, State
+from benchmarks.simulate.worker_pool import OTHERS, mean_load_seconds
 
 # What is compiled takes plain constants.
 _LENGTH_HOLDS: Final = LENGTH_CACHED_SECONDS
@@ -27,6 +30,7 @@ _MAX_KNOWN: Final = MAX_KNOWN_SECONDS
 _MIN_WINDOW: Final = MIN_WINDOW
 _MAX_WINDOW: Final = MAX_WINDOW_TIMES
 _SHRINKS: Final = WINDOW_SHRINKS
+_USUAL_GAIN: Final = USUAL_GAIN
 
 
 @compiled
@@ -106,4 +110,26 @@ def admits(state: State, number: int, reader: int, at: float) -> bool:
     if at >= key.soft + policy.grace:
         return True
     size = state.known[WINDOW, reader]
-    return size == math.inf or has_room_for_stale(size, known_length(state, reader, OTHERS, at))
+    if size == math.inf:
+        return True
+    if not has_room_for_stale(size, known_length(state, reader, OTHERS, at)):
+        return False
+    return policy.weighs_loads == 0 or _has_precedence(state, number, reader)
+
+
+@compiled_within
+def _has_precedence(state: State, number: int, reader: int) -> bool:
+    run_seconds = mean_load_seconds(state, number) + state.policy[0].overhead
+    usual, is_allowed = precedence(state.known[USUAL, reader], run_seconds, np.random.random())
+    state.known[USUAL, reader] = usual
+    return is_allowed
+
+
+@compiled
+def precedence(usual_log: float, run_seconds: float, draw: float) -> tuple[float, bool]:
+    """Return what is usual after a stale refresh, and whether it may take of the room there is."""
+    run_log = math.log(run_seconds)
+    if math.isnan(usual_log):
+        usual_log = run_log
+    usual_log += (run_log - usual_log) * _USUAL_GAIN
+    return usual_log, draw < math.exp(usual_log - run_log)

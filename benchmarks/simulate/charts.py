@@ -103,7 +103,8 @@ def _beta(outcomes: Mapping[str, Outcome]) -> Plot:
 
 def _overload(outcomes: Mapping[str, Outcome]) -> Plot:
     def series(label: str, *, is_fifo: bool) -> Series:
-        of_it = [one for one in outcomes.values() if (one.model.overloaded_after == math.inf) is is_fifo]
+        alike = [one for one in outcomes.values() if one.model.heavy_times == 1.0]
+        of_it = [one for one in alike if (one.model.overloaded_after == math.inf) is is_fifo]
         shares = tuple(100 * settled(one).stale_share for one in of_it)
         return Series(label, tuple(load_of(one.model) for one in of_it), shares)
 

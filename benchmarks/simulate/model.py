@@ -68,8 +68,10 @@ class Model:
     """One simulated run; settings are the product's, and have its defaults. Times in seconds.
 
     Attributes:
+        heavy_every: the loads of each so many-th key take ``heavy_times`` as long as those of others.
         overloaded_after: for so long the queue is longer than its bound before stale refreshes are dropped too; inf:
             they never are.
+        weighs_loads: whether among the stale refreshes that are left heavy ones make way for light ones.
         pickups: ``costs.pickup`` second by second, where it was measured so; empty: always the same.
         in_readers: the process of the reader that asks loads the value, early ones beside its answer; an expired entry
             is gone (no grace), its readers wait, and nothing limits how many load at a time.
@@ -84,6 +86,8 @@ class Model:
     grace: float
     load: float
     load_spread: float = 0.0
+    heavy_every: int = 1
+    heavy_times: float = 1.0
     beta: float = 1.0
     mode: Mode = Mode.PLAIN
     popularity: Popularity = Popularity.RMAT
@@ -94,6 +98,7 @@ class Model:
     wait_timeout: float = 5.0
     lease_floor: float = 5.0
     overloaded_after: float = OVERLOADED_SECONDS
+    weighs_loads: bool = True
     in_readers: bool = False
     costs: Costs = DEFAULT_COSTS
     pickups: tuple[float, ...] = ()
@@ -103,7 +108,12 @@ class Model:
     @property
     def service(self) -> float:
         """Mean time that a refresh keeps a worker busy; seconds."""
-        return self.load + self.costs.overhead
+        return self.load * self.mean_times + self.costs.overhead
+
+    @property
+    def mean_times(self) -> float:
+        """How many times ``load`` a load takes on average over the keys."""
+        return 1 + (self.heavy_times - 1) / self.heavy_every
 
     @property
     def lead(self) -> float:

@@ -26,7 +26,7 @@ from benchmarks.simulate.outcome import Outcome
 from benchmarks.simulate.overload_run import overloaded
 from benchmarks.simulate.recovery import Recovered
 from benchmarks.simulate.recovery_run import LOADS, all_recovered, recovered
-from benchmarks.simulate.scenarios import OVERLOAD, QUEUES, TITLES, model_of, models
+from benchmarks.simulate.scenarios import HEAVY, OVERLOAD, QUEUES, TITLES, WEIGHED, model_of, models
 from benchmarks.simulate.simulation import simulate
 from benchmarks.simulate.validation import validated
 
@@ -112,13 +112,20 @@ def _simulated(scenario: Scenario, model: Model, *, quick: bool) -> Result:
 
 
 def _overload_figures(outcomes: dict[str, Outcome]) -> list[Figure]:
-    """Return the stale share at twice the load, against a queue that takes everything."""
+    """Return the stale share at twice the load, against a queue that takes everything; and by how loads are weighed."""
     window, fifo = (settled(outcomes[f"{OVERLOAD:.0%}, {queue}"]).stale_share for queue in QUEUES)
+    weighed, not_weighed = (
+        settled(outcomes[f"{OVERLOAD:.0%}, {HEAVY}, {which}"]).stale_share for which in WEIGHED
+    )  # fmt: skip
     return [
         figure(
             "stale reads at twice the load, against first in, first out", (window / fifo,), "×", MAX_OF_FIFO,
             f"{window:.1%} against {fifo:.1%}",
-        )
+        ),
+        figure(
+            f"{HEAVY}: loads weighed, against not weighed", (weighed / not_weighed,), "×", None,
+            f"{weighed:.1%} against {not_weighed:.1%}",
+        ),
     ]  # fmt: skip
 
 

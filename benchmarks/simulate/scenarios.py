@@ -37,6 +37,10 @@ LOADED_TTL: Final = 600.0
 OVERLOADED_TTLS: Final = 2
 RECOVERY_HOTTER: Final = 10
 QUEUES: Final = ("window", "first in, first out")
+HEAVY_EVERY: Final = 10
+HEAVY_TIMES: Final = 50.0
+HEAVY: Final = f"one key in {HEAVY_EVERY} {HEAVY_TIMES:g} × as heavy"
+WEIGHED: Final = ("weighed", "not weighed")
 OVERLOAD: Final = 2.0
 OVERLOADS: Final = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0)
 RECOVERY_LOADS: Final = (0.2, 0.4, 0.6, 0.8, 0.9, 0.95)
@@ -94,7 +98,8 @@ def at_load(model: Model, load: float) -> Model:
 def loading(model: Model, load: float) -> Model:
     """Return the model whose loads take as long as makes the steady load this share of what its workers can."""
     beside = model.costs.overhead + model.costs.turnaround
-    return replace(model, load=load * model.workers / steady_loads_per_second(model) - beside)
+    service = load * model.workers / steady_loads_per_second(model)
+    return replace(model, load=(service - beside) / model.mean_times)
 
 
 def in_readers(model: Model) -> Model:
@@ -165,6 +170,9 @@ def _overload(model: Model, quick: bool) -> dict[str, Model]:  # noqa: FBT001
         one = at_load(world, load)
         for queue, model_of_it in zip(QUEUES, (one, replace(one, overloaded_after=math.inf)), strict=True):
             found[f"{load:.0%}, {queue}"] = model_of_it
+    heavy = at_load(replace(world, heavy_every=HEAVY_EVERY, heavy_times=HEAVY_TIMES), OVERLOAD)
+    for which, model_of_it in zip(WEIGHED, (heavy, replace(heavy, weighs_loads=False)), strict=True):
+        found[f"{OVERLOAD:.0%}, {HEAVY}, {which}"] = model_of_it
     return found
 
 

@@ -28,6 +28,7 @@ from benchmarks.simulate.state import (
     LONG_SINCE,
     NUMBERS,
     POLICY,
+    USUAL,
     WAIT_BINS_PER_SECOND,
     WINDOW,
     State,
@@ -147,6 +148,7 @@ def initial_state(model: Model) -> State:
 def _known(model: Model) -> NDArray[np.float64]:
     known = np.zeros((KNOWN, model.readers))
     known[[WINDOW, LONG_SINCE]] = np.inf
+    known[USUAL] = np.nan
     return known
 
 
@@ -174,6 +176,9 @@ def _policy(model: Model) -> NDArray[Any]:
         "overloaded_after": model.overloaded_after,
         "readers": model.readers,
         "queue_size": model.queue_size,
+        "heavy_times": model.heavy_times,
+        "heavy_every": model.heavy_every,
+        "weighs_loads": model.weighs_loads,
         "keys": model.keys,
         "claim": costs.claim,
         "overhead": costs.overhead,

@@ -66,7 +66,9 @@ NUMBERS: Final = 8
 WINDOW: Final = 4
 LONG_SINCE: Final = 5
 POLLED_AT: Final = 6
-KNOWN: Final = 7
+USUAL: Final = 7
+"""The logarithm of what a load usually takes; NaN: not known yet."""
+KNOWN: Final = 8
 
 
 KEY: Final = np.dtype(
@@ -99,10 +101,10 @@ POLICY: Final = np.dtype(
         for name in (
             "ttl", "grace", "queue_ttl", "wait_timeout", "load", "load_spread", "claim", "overhead",
             "turnaround", "idle_message", "lease", "slow_from", "slow_until", "slow_times", "down_from",
-            "spike_from", "spike_until", "spike_times", "mute_from", "mute_until", "overloaded_after",
+            "spike_from", "spike_until", "spike_times", "mute_from", "mute_until", "overloaded_after", "heavy_times",
         )
     ]
-    + [(name, np.int64) for name in ("readers", "queue_size", "keys")]
+    + [(name, np.int64) for name in ("readers", "queue_size", "keys", "heavy_every", "weighs_loads")]
 )  # fmt: skip
 
 PARTLY: Final = 0

@@ -82,7 +82,7 @@ def _start(state: State, number: int, at: float) -> None:
     key, policy = state.keys[number], state.policy[0]
     second = min(int(key.moment), len(state.pickups) - 1)
     acquired = max(at, key.moment + state.pickups[second])
-    took = load_seconds(policy.load, policy.load_spread)
+    took = mean_load_seconds(state, number) * spread_times(policy.load_spread)
     if policy.slow_from <= acquired < policy.slow_until:
         took *= policy.slow_times
     key.state = RUNNING
@@ -108,9 +108,16 @@ def occupy_worker(state: State, until: float) -> None:
     schedule(state, slot, until)
 
 
+@compiled_within
+def mean_load_seconds(state: State, number: int) -> float:
+    """Return what the loads of a key take on average."""
+    policy = state.policy[0]
+    return float(policy.load * (policy.heavy_times if number % policy.heavy_every == 0 else 1.0))
+
+
 @compiled
-def load_seconds(mean: float, spread_: float) -> float:
-    """Draw what a load takes: lognormal with this mean; ``spread_`` is σ of its logarithm, 0: always the mean."""
+def spread_times(spread_: float) -> float:
+    """Draw a load's time in its mean: lognormal; ``spread_`` is σ of its logarithm, 0: always the mean."""
     if spread_ == 0.0:
-        return mean
-    return mean * math.exp(spread_ * np.random.normal() - spread_ * spread_ / 2)
+        return 1.0
+    return math.exp(spread_ * np.random.normal() - spread_ * spread_ / 2)

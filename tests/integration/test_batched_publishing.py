@@ -8,15 +8,14 @@ import pytest
 
 from api_client import RefreshReason
 from api_client.protocol.keys import MAX_VERSION, make_key, versions_key
-from api_client.protocol.live_versions import batched_versions, register, register_batched
+from api_client.protocol.live_versions import batched_versions
 from api_client.protocol.messages import MAX_BATCH
-from api_client.transport.scripts import LeaseStore
 from api_client.trigger.backlog import Trigger
 from api_client.trigger.batches import HOLD_SECONDS, LOOKED_UP_SECONDS
 from api_client.trigger.claim_and_publish import BatchPublisher
 from refresher.embedded import RedisServer
 from tests.support.internals import publication_of
-from tests.support.publisher_harness import NAMESPACE, Ended, PublisherHarness, ScriptedBroker
+from tests.support.publisher_harness import NAMESPACE, Ended, PublisherHarness, ScriptedBroker, register_batched_query
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 
@@ -33,22 +32,16 @@ def no_hold_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("api_client.trigger.batches.HOLD_SECONDS", MAX_WAIT_SECONDS)
 
 
-def register_query(harness: PublisherHarness, version: int = 1) -> None:
-    store = LeaseStore(harness.client)
-    store.run(register(NAMESPACE, "q", version, lives_seconds=60.0))
-    store.run(register_batched(NAMESPACE, "q", version, lives_seconds=60.0))
-
-
 def hold_three(harness: PublisherHarness) -> BatchPublisher:
     """Let the publisher hold triggers 0 to 2, since more are said to follow."""
-    register_query(harness)
+    register_batched_query(harness.client)
     publication = publication_of(harness.publisher)
     publication.handle([harness.trigger(n) for n in range(3)], more_follow=True)
     return publication
 
 
 def test_those_of_a_batched_query_are_one_message(harness: PublisherHarness, script: ScriptedBroker) -> None:
-    register_query(harness)
+    register_batched_query(harness.client)
     harness.handle(*(harness.trigger(n) for n in range(10)))
     assert script.sizes == [10]
     assert harness.events.recorded == [("triggered", "stale")] * 10
@@ -57,7 +50,7 @@ def test_those_of_a_batched_query_are_one_message(harness: PublisherHarness, scr
 def test_those_of_any_other_query_or_version_are_a_message_each(
     harness: PublisherHarness, script: ScriptedBroker
 ) -> None:
-    register_query(harness, version=2)
+    register_batched_query(harness.client, version=2)
     harness.handle(*(harness.trigger(n) for n in range(10)))
     assert script.sizes == [1] * 10
 
@@ -65,7 +58,7 @@ def test_those_of_any_other_query_or_version_are_a_message_each(
 def test_a_lone_trigger_is_sent_at_once_and_nothing_is_looked_up(
     harness: PublisherHarness, script: ScriptedBroker
 ) -> None:
-    register_query(harness)
+    register_batched_query(harness.client)
     looked_up = harness.client.info("commandstats").get("cmdstat_zrange", {"calls": 0})["calls"]
     for n in range(3):
         harness.handle(harness.trigger(n))
@@ -77,7 +70,7 @@ def test_a_lone_trigger_is_sent_at_once_and_nothing_is_looked_up(
 def test_a_message_holds_a_hundred_at_most_and_those_who_wait_go_apart(
     harness: PublisherHarness, script: ScriptedBroker
 ) -> None:
-    register_query(harness)
+    register_batched_query(harness.client)
     waiting = [harness.trigger(n, has_waiter=True) for n in range(1_000, 1_020)]
     harness.handle(*(harness.trigger(n) for n in range(250)), *waiting)
     assert sorted(script.sizes) == [20, 50, 100, 100]
@@ -90,14 +83,14 @@ def test_while_more_is_on_its_way_nothing_is_held_for_longer_than_its_time(
     harness: PublisherHarness, script: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("api_client.trigger.batches.HOLD_SECONDS", 0.0)
-    register_query(harness)
+    register_batched_query(harness.client)
     harness.handle(*(harness.trigger(n) for n in range(32)))
     assert HOLD_SECONDS == 0.002
     assert script.sizes == [1] * 32
 
 
 def test_large_params_make_smaller_messages(harness: PublisherHarness, script: ScriptedBroker) -> None:
-    register_query(harness)
+    register_batched_query(harness.client)
     keys = [make_key(NAMESPACE, "q", {"n": n, "text": "x" * 15_000}, 1) for n in range(16)]
     harness.handle(*(Trigger(one, RefreshReason.STALE, seen_token=0) for one in keys))
     assert script.sizes == [8, 8]
@@ -106,7 +99,7 @@ def test_large_params_make_smaller_messages(harness: PublisherHarness, script: S
 def test_a_message_that_can_t_be_sent_gives_all_its_claims_back(
     harness: PublisherHarness, script: ScriptedBroker
 ) -> None:
-    register_query(harness)
+    register_batched_query(harness.client)
     script.error = lambda _: OSError("no")
     ends: list[Ended] = [Ended() for _ in range(5)]
     harness.handle(*(harness.trigger(n, done=done) for n, done in enumerate(ends)))
@@ -136,7 +129,7 @@ def test_what_workers_register_is_noticed_half_a_minute_later(
     harness: PublisherHarness, script: ScriptedBroker
 ) -> None:
     harness.handle(harness.trigger(0), harness.trigger(1))
-    register_query(harness)
+    register_batched_query(harness.client)
     harness.handle(harness.trigger(2), harness.trigger(3))
     assert script.sizes == [1] * 4
     harness.clock.ahead_seconds += LOOKED_UP_SECONDS + 1
@@ -145,7 +138,7 @@ def test_what_workers_register_is_noticed_half_a_minute_later(
 
 
 def test_a_queue_s_length_is_counted_in_refreshes(harness: PublisherHarness, script: ScriptedBroker) -> None:
-    register_query(harness)
+    register_batched_query(harness.client)
     for round_ in range(20):
         harness.handle(*(harness.trigger(100 * round_ + n) for n in range(10)))
     script.length = 20  # messages, of ten refreshes each

@@ -6,6 +6,7 @@ Time passes in the lease records, and in the publisher's clock, not in the test.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 import redis
@@ -16,10 +17,18 @@ from api_client.protocol.keys import CacheKey
 from api_client.protocol.messages import RefreshReason
 from api_client.transport.scripts import LeaseStore
 from api_client.trigger.backpressure import LENGTH_CACHED_SECONDS
+from api_client.trigger.batches import LOOKED_UP_SECONDS
 from api_client.trigger.broker import CeleryBroker
 from refresher.embedded import RedisServer
 from tests.support.lease_world import World
-from tests.support.publisher_harness import NAMESPACE, Ended, PublisherHarness, ScriptedBroker, key
+from tests.support.publisher_harness import (
+    NAMESPACE,
+    Ended,
+    PublisherHarness,
+    ScriptedBroker,
+    key,
+    register_batched_query,
+)
 
 BOUND = 10
 REFUSED, HELD_BACK = ("deduplicated", "queued"), ("dropped", "repeat")
@@ -125,6 +134,28 @@ def test_stale_refreshes_are_dropped_in_a_queue_that_stays_long_and_only_they(
     bench.clock.ahead_seconds += LENGTH_CACHED_SECONDS
     bench.handle(bench.trigger(3), bench.trigger(1))
     assert script.messages[1:] == [([3], False)]
+
+
+def test_in_an_overload_heavy_loads_make_way_for_light_ones_but_batches_and_misses_do_not(
+    bench: PublisherHarness, script: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api_client.trigger.claim_and_publish.random", SimpleNamespace(random=lambda: 0.5))
+    bench.handle(bench.trigger(0, run_seconds=100.0))  # no overload: nothing is weighed
+    script.length = BOUND + 1
+    for _ in range(11):
+        bench.clock.ahead_seconds += 1.0
+        bench.handle(bench.trigger(0, reason=RefreshReason.EARLY))
+    script.length = 0
+    bench.clock.ahead_seconds += LENGTH_CACHED_SECONDS
+    light = [bench.trigger(n, run_seconds=0.1) for n in (1, 2)]
+    bench.handle(*light, bench.trigger(3, run_seconds=10.0), bench.trigger(4), bench.trigger(5, run_seconds=0.15))
+    bench.handle(bench.trigger(6, run_seconds=10.0, reason=RefreshReason.INVALIDATED))
+    assert script.messages[1:] == [([1, 2, 4, 5], False), ([6], False)]
+    assert not bench.client.exists(key(3).record)
+    register_batched_query(bench.client)
+    bench.clock.ahead_seconds += LOOKED_UP_SECONDS
+    bench.handle(bench.trigger(3, run_seconds=10.0))
+    assert script.messages[3:] == [([3], False)]
 
 
 class Readers:

@@ -14,7 +14,7 @@ from api_client.protocol import xfetch
 from api_client.protocol.entry import Smoothed
 from api_client.transport.breaker import Breaker
 from api_client.trigger.backpressure import LENGTH_CACHED_SECONDS, OVERLOADED_SECONDS, Backpressure
-from benchmarks.simulate.backpressure import claim_times, has_room, has_room_for_stale, window_after
+from benchmarks.simulate.backpressure import claim_times, has_room, has_room_for_stale, precedence, window_after
 from benchmarks.simulate.compiled import first_positive, smoothed
 from refresher.flow import policy
 from tests.support.publisher_harness import ScriptedBroker
@@ -55,6 +55,15 @@ def test_the_window_for_stale_refreshes_moves_as_a_reader_s(polls: list[tuple[in
         polled_at = now
         assert has_room_for_stale(size, length) is (pressure.room_for_stale() >= 1)
         assert size == math.inf or size - length == pytest.approx(pressure.room_for_stale() or size - length)
+
+
+@given(st.lists(st.tuples(st.floats(1e-4, 100), st.floats(0, 1, exclude_max=True)), min_size=1, max_size=20))
+def test_a_heavy_load_makes_way_as_with_a_reader(loads: list[tuple[float, float]]) -> None:
+    pressure = Backpressure(ReaderSettings(), ScriptedBroker(), Breaker(), monotonic=lambda: 1.0)
+    usual = math.nan
+    for run_seconds, draw in loads:
+        usual, is_allowed = precedence(usual, run_seconds, draw)
+        assert is_allowed is pressure.has_precedence(run_seconds, draw)
 
 
 @given(SECONDS, SECONDS)

@@ -11,8 +11,10 @@ import redis
 
 from api_client import ReaderSettings, RefreshReason
 from api_client.protocol.keys import CacheKey, make_key
+from api_client.protocol.live_versions import register, register_batched
 from api_client.protocol.messages import RefreshItem
 from api_client.transport.link import CacheLink
+from api_client.transport.scripts import LeaseStore
 from api_client.trigger.backlog import Trigger
 from api_client.trigger.broker import Broker
 from api_client.trigger.claim_and_publish import BatchPublisher
@@ -122,6 +124,13 @@ class PublisherHarness:
         self.publisher.close()
         self.link.close()
         self.client.close()
+
+
+def register_batched_query(client: redis.Redis, version: int = 1) -> None:
+    """Let a version of the query be one that workers load in batches."""
+    store = LeaseStore(client)
+    store.run(register(NAMESPACE, "q", version, lives_seconds=60.0))
+    store.run(register_batched(NAMESPACE, "q", version, lives_seconds=60.0))
 
 
 def key(n: int) -> CacheKey:

@@ -171,6 +171,21 @@ def test_room_for_stale_refreshes_grows_with_what_workers_take_and_shrinks_with_
     assert polls.room_after(100, seconds=5) == 0
 
 
+def test_a_heavy_load_has_precedence_as_seldom_as_it_takes_longer_than_usual(polls: Polls) -> None:
+    pressure = polls.pressure
+    assert not polls.pressure.is_overloaded
+    polls.room_after(1_000, seconds=11)
+    assert pressure.is_overloaded
+    assert pressure.has_precedence(0.0, draw=0.99)  # not known
+    assert pressure.has_precedence(0.1, draw=0.99)  # the first one is usual
+    assert not pressure.has_precedence(10.0, draw=0.02)
+    assert pressure.has_precedence(10.0, draw=0.01)
+    assert pressure.has_precedence(0.001, draw=0.99)
+    for _ in range(1_000):
+        pressure.has_precedence(10.0, draw=0.5)
+    assert pressure.has_precedence(10.0, draw=0.99)  # usual by now
+
+
 def test_an_overload_is_over_when_workers_empty_the_queue_again_and_again(polls: Polls) -> None:
     polls.room_after(1_000, seconds=11)
     assert polls.room_after(0, seconds=1.75) == 20 * 2**7
