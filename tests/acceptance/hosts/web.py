@@ -4,17 +4,41 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+import time
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from tests.acceptance.hosts.application import Application
 from tests.acceptance.hosts.table import USED_BEFORE_FORK
+from tests.support.waiting import eventually
+
+LOOK_SECONDS: Final = 0.05
+
+
+def other_threads_are_idle() -> bool:
+    """Tell whether no other thread has run or wanted to, for as long as this one has let them."""
+
+    def seen() -> dict[int, tuple[str, ...]]:
+        others = [one.native_id for one in threading.enumerate() if one is not threading.current_thread()]
+        lines = {each: Path(f"/proc/self/task/{each}/status").read_text().splitlines() for each in others if each}
+        return {each: tuple(line for line in lines[each] if line.startswith(_TELLING)) for each in lines}
+
+    before = seen()
+    time.sleep(LOOK_SECONDS)
+    after = seen()
+    return before == after and all(lines[0].startswith("State:\tS") for lines in after.values())
+
+
+_TELLING: Final = ("State:", "voluntary_ctxt_switches:", "nonvoluntary_ctxt_switches:")
 
 host = Application()
 if USED_BEFORE_FORK in os.environ:
     host.use()
     # A process that is forked while another thread has the interpreter's lock never gets it: uWSGI resets nothing.
     host.flush()
+    eventually(other_threads_are_idle, "the client's threads are idle")
 
 
 def wsgi(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
