@@ -18,7 +18,7 @@ import pytest
 from tests.support.requirements import is_set
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
 BUDGET_SECONDS: Final = {"check": 60, "test": 300, "all": 840, "long": 0}
 """How long a tier may take on two quiet cores, from pytest's start to its end; 0: no bound."""
@@ -27,6 +27,7 @@ MAX_OTHERS_SHARE: Final = 0.15
 """Of all processor time. Beyond it the machine was not quiet. What an orphan of a test used counts as others', too."""
 
 SHOWN_FILES: Final = 30
+PROCESSOR_SECONDS: Final = "processor_seconds"
 FAILS_OVER_BUDGET: Final = is_set("TIER_BUDGETS")
 
 
@@ -76,16 +77,34 @@ class Result:
         """Whether it took too long by its own fault."""
         return self.is_over_budget and self.is_quiet
 
-    def lines(self, seconds_of: Counter[str]) -> Iterator[str]:
-        """Yield what to report; ``seconds_of`` has each file's."""
+    def lines(self, processor_seconds_of: Counter[str], seconds_of: Counter[str]) -> Iterator[str]:
+        """Yield what to report, by files: those first that used the processors most."""
         budget = BUDGET_SECONDS[self.tier]
         yield f"tier {self.tier}: {self.seconds:.0f} s" + (f" of {budget} s" if budget else "")
         if self.fails:
-            yield "the budget is exceeded on a quiet machine; the tests of these files took longest, in seconds:"
+            yield "the budget is exceeded on a quiet machine; these files used the processors most:"
         elif self.is_over_budget:
-            yield f"the budget is exceeded, but others used {self.others_share:.0%} of the processors; in seconds:"
-        for path, seconds in seconds_of.most_common(SHOWN_FILES):
-            yield f"{seconds:8.1f}  {path}"
+            yield f"the budget is exceeded, but others used {self.others_share:.0%} of the processors"
+        yield f"{'processor s':>12}{'s':>9}"
+        for path, processor_seconds in processor_seconds_of.most_common(SHOWN_FILES):
+            yield f"{processor_seconds:12.1f}{seconds_of[path]:9.1f}  {path}"
+
+
+class ProcessorTime:
+    """Adds to each report what the test's process, and those that it has started and that ended, used since the last.
+
+    Seconds alone mislead: a test that waits beside others, or for the machine, costs nobody anything.
+    """
+
+    def __init__(self) -> None:
+        self._last = sum(os.times()[:4])
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        last, self._last = self._last, sum(os.times()[:4])
+        report.user_properties.append((PROCESSOR_SECONDS, self._last - last))
+        return report
 
 
 class BudgetPlugin:
@@ -93,11 +112,12 @@ class BudgetPlugin:
 
     def __init__(self, tier: str) -> None:
         self._tier, self._began, self._before = tier, time.monotonic(), Usage.now()
-        self._seconds_of = Counter[str]()
+        self._seconds_of, self._processor_seconds_of = Counter[str](), Counter[str]()
         self._result: Result | None = None
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._seconds_of[report.location[0]] += report.duration
+        self._processor_seconds_of[report.location[0]] += dict(report.user_properties).get(PROCESSOR_SECONDS, 0.0)
 
     @pytest.hookimpl(trylast=True)  # the processes of xdist have ended
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -107,5 +127,5 @@ class BudgetPlugin:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        for line in self._result.lines(self._seconds_of) if self._result else ():
+        for line in self._result.lines(self._processor_seconds_of, self._seconds_of) if self._result else ():
             terminalreporter.write_line(line)

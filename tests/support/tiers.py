@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-from tests.support.budget import BUDGET_SECONDS, BudgetPlugin
+from tests.support.budget import BUDGET_SECONDS, BudgetPlugin, ProcessorTime
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 if TYPE_CHECKING:
@@ -189,5 +189,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.timeout = MAX_TEST_SECONDS
     tier = config.getoption("tier")
     # A run that measures coverage is slower than any budget.
+    if tier:
+        config.pluginmanager.register(ProcessorTime())
     if tier and not hasattr(config, "workerinput") and "COVERAGE_FILE" not in os.environ:
         config.pluginmanager.register(BudgetPlugin(tier))
