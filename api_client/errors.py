@@ -67,15 +67,17 @@ class RefreshFailed(CacheError):
     """The refresh failed, and there is no value within its grace to serve.
 
     ``kind`` classifies the failure (see `docs/development/architecture.md`), ``attempts`` is how many loads were tried,
-    ``retry_after_seconds`` how long the key cools before readers may trigger again.
+    ``retry_after_seconds`` how long the key cools before readers may trigger again. ``hint`` ends the message.
     """
 
     query: str
 
-    def __init__(self, query: str, kind: str, attempts: int, retry_after_seconds: float) -> None:
+    def __init__(
+        self, query: str, kind: str, attempts: int, retry_after_seconds: float, hint: str = "see `refresher dead list`"
+    ) -> None:
         super().__init__(
             f"the refresh of {query!r} failed ({kind}) after {attempts} attempt{'' if attempts == 1 else 's'}; "
-            f"retry allowed in {retry_after_seconds:.1f} s: see `refresher dead list`",
+            f"retry allowed in {retry_after_seconds:.1f} s: {hint}",
             query=query,
         )
         self.kind: str = kind

@@ -10,6 +10,7 @@ import random
 import uuid
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final, TypeAlias
 
 from api_client.config.settings import ReaderSettings
@@ -27,6 +28,9 @@ RECLAIM_SECONDS: Final = 1.0
 REPUBLISH_INTERVAL_SECONDS: Final = 1.0
 MAX_PAUSE_SECONDS: Final = 1.0
 UNKNOWN_QUERY_KIND: Final = "unknown_query"
+WRONG_PARAMS_KIND: Final = "wrong_params"
+MAX_NAMES_SHOWN: Final = 10
+MAX_NAME_SHOWN: Final = 40
 # Of the other states nothing more is known.
 _TIMEOUT_HINTS: Final = {
     RecordState.QUEUED: "does a worker run? see `refresher status`",
@@ -196,7 +200,18 @@ def refresh_failed(key: CacheKey, reply: ClaimReply) -> RefreshFailed:
     """Return the error for a key that cools."""
     if reply.kind == UNKNOWN_QUERY_KIND:
         return UnknownQuery(key.query, key.version, reply.attempts, reply.left_seconds)
+    if reply.kind == WRONG_PARAMS_KIND:
+        hint = f"{_wrong_params(key)}: `refresher queries` shows, in a worker's environment, what it takes"
+        return RefreshFailed(key.query, reply.kind, reply.attempts, reply.left_seconds, hint)
     return RefreshFailed(key.query, reply.kind, reply.attempts, reply.left_seconds)
+
+
+def _wrong_params(key: CacheKey) -> str:
+    """Return what is wrong, by the params' names: their values may be secret."""
+    names = [repr(name[:MAX_NAME_SHOWN]) for name in islice(key.params, MAX_NAMES_SHOWN)]
+    if not names:
+        return "its loader requires params, and was given none"
+    return f"its loader does not take the params {', '.join(names)}"
 
 
 class Wait:

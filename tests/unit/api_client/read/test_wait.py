@@ -21,6 +21,7 @@ from api_client.read.wait import (
     Step,
     WaitOptions,
     WaitPlan,
+    refresh_failed,
     wait_plan,
 )
 from tests.support.lease_world import a_header
@@ -134,6 +135,15 @@ def test_a_cooling_key_raises_its_failure_at_once() -> None:
     error = caught.value
     assert (error.query, error.kind, error.attempts, error.retry_after_seconds) == ("query", "syntax", 3, 12.5)
     assert not isinstance(error, UnknownQuery)
+
+
+def test_params_that_the_loader_does_not_take_are_named_without_their_values() -> None:
+    reply = refused(RecordState.COOLING, why="wrong_params")
+    there = "`refresher queries` shows, in a worker's environment, what it takes"
+    failed = refresh_failed(make_key("test", "query", {"person": "secret", "limit": 1}, 1), reply)
+    assert str(failed).endswith(f": its loader does not take the params 'limit', 'person': {there}")
+    failed = refresh_failed(make_key("test", "query", {}, 1), reply)
+    assert str(failed).endswith(f": its loader requires params, and was given none: {there}")
 
 
 def test_a_failure_during_the_wait_is_raised_when_it_is_notified() -> None:
