@@ -101,3 +101,9 @@ def neo4j_server() -> Iterator[Neo4jServer]:
     """One real Neo4j for the session."""
     with Neo4jServer.start() as server:
         yield server
+
+
+@pytest.fixture
+def no_hold_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No hold ends by time, on however busy a machine."""
+    monkeypatch.setattr("api_client.trigger.batches.HOLD_SECONDS", MAX_WAIT_SECONDS)

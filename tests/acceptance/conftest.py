@@ -33,6 +33,9 @@ NO_GRAPH: Final = SimpleNamespace(bolt_uri="bolt://127.0.0.1:1", user="neo4j", p
 """For a system whose loads ask the graph nothing, and do not notice that there is none."""
 
 
+SHOWN_LINES: Final = 100
+
+
 class System:
     """Redis, graph, workers, readers; all of it ends with the test.
 
@@ -87,7 +90,7 @@ class System:
             cwd=ROOT,
             log_file=self._folder / f"{name}.log",
         )  # fmt: skip
-        self._stack.callback(worker.kill)
+        self._stack.callback(_end_worker, name, worker)
         if ready:
             eventually(lambda: "ready." in worker.tail_of_log(10_000), f"{name} is ready")
         return worker
@@ -143,6 +146,11 @@ class System:
 def stack() -> Iterator[ExitStack]:
     with ExitStack() as opened:
         yield opened
+
+
+def _end_worker(name: str, worker: GuardedProcess) -> None:
+    worker.kill()
+    print(f"the log of {name}:", worker.tail_of_log(SHOWN_LINES), sep="\n")  # noqa: T201 - shown where the test failed
 
 
 @pytest.fixture

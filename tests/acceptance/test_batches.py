@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from api_client import CacheClient, CacheError, Entry, EntryState, RefreshFailed
@@ -9,7 +11,9 @@ from refresher.flow.dead_letters import DeadLetters
 from tests.acceptance.conftest import System
 from tests.support.any_reader import KINDS, AnyReader
 from tests.support.batched_queries import BATCH, FAULTS, LOADS, QUERY
-from tests.support.waiting import eventually
+from tests.support.internals import handed_over_to, publisher_of
+from tests.support.publisher_harness import held
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 COUNT = 200
 
@@ -88,10 +92,17 @@ def test_what_kills_its_process_is_found_and_the_others_are_loaded(system_in_bat
     assert [letter.params for letter in letters] == [{"n": 13}]
 
 
+@pytest.mark.usefixtures("no_hold_ends")
 def test_a_log_shows_a_batch_at_a_glance(system_in_batches: System) -> None:
     system = system_in_batches
     worker = system.start_worker()
     system.control.hset(FAULTS, "13", "raise")
-    read(system.client(), BATCH)
-    log = eventually(lambda: (text := worker.tail_of_log(1_000)) and "1 failed (loader_error)" in text and text, "told")
-    assert f"'{QUERY} ×{BATCH}: {BATCH - 1} committed, 1 failed (loader_error)'" in log
+    client = system.client()
+    publisher = publisher_of(client)
+    with ThreadPoolExecutor(1) as pool:
+        with held(publisher):
+            reading = pool.submit(read, client, BATCH)
+            eventually(lambda: handed_over_to(publisher) == BATCH, "all keys are handed over")
+        reading.result(MAX_WAIT_SECONDS)
+    told = f"'{QUERY} ×{BATCH}: {BATCH - 1} committed, 1 failed (loader_error)'"
+    eventually(lambda: told in worker.tail_of_log(1_000), told)

@@ -16,7 +16,6 @@ from api_client.trigger.claim_and_publish import BatchPublisher
 from refresher.embedded import RedisServer
 from tests.support.internals import publication_of
 from tests.support.publisher_harness import NAMESPACE, Ended, PublisherHarness, ScriptedBroker, register_batched_query
-from tests.support.waiting import MAX_WAIT_SECONDS
 
 
 @pytest.fixture
@@ -24,12 +23,6 @@ def harness(clean_redis: RedisServer, script: ScriptedBroker) -> Iterator[Publis
     made = PublisherHarness(clean_redis, script)
     yield made
     made.close()
-
-
-@pytest.fixture
-def no_hold_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No hold ends by time, on however busy a machine."""
-    monkeypatch.setattr("api_client.trigger.batches.HOLD_SECONDS", MAX_WAIT_SECONDS)
 
 
 def hold_three(harness: PublisherHarness) -> BatchPublisher:

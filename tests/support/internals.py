@@ -45,6 +45,11 @@ def publisher_of(client: ClientBase) -> Publisher:
     return client._publisher
 
 
+def handed_over_to(publisher: Publisher) -> int:
+    """Return how many triggers a publisher has yet to take."""
+    return len(publisher._backlog)
+
+
 def publication_of(publisher: Publisher) -> BatchPublisher:
     """What brings a publisher's triggers to their outcomes."""
     return publisher._publication

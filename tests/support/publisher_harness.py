@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from queue import SimpleQueue
 
 import redis
@@ -85,6 +86,23 @@ class Ended:
         return self._came.get(timeout=timeout_seconds)
 
 
+@contextmanager
+def held(publisher: Publisher) -> Iterator[None]:
+    """Hold a publisher's thread: what is handed over in this block is its next batch."""
+    is_held, go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        is_held.set()
+        assert go.wait(MAX_WAIT_SECONDS)
+
+    publisher.run_in_background(hold)
+    assert is_held.wait(MAX_WAIT_SECONDS)
+    try:
+        yield
+    finally:
+        go.set()
+
+
 class PublisherHarness:
     """A publisher whose thread a test holds while it hands triggers over."""
 
@@ -104,16 +122,8 @@ class PublisherHarness:
 
     def handle(self, *triggers: Trigger) -> list[bool]:
         """Hand all over as one batch (of each queue), and wait for its end."""
-        held, go = threading.Event(), threading.Event()
-
-        def hold() -> None:
-            held.set()
-            assert go.wait(MAX_WAIT_SECONDS)
-
-        self.publisher.run_in_background(hold)
-        assert held.wait(MAX_WAIT_SECONDS)
-        accepted = self.publisher.submit_all(triggers)
-        go.set()
+        with held(self.publisher):
+            accepted = self.publisher.submit_all(triggers)
         assert self.publisher.flush(MAX_WAIT_SECONDS)
         return accepted
 
