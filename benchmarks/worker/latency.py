@@ -19,7 +19,7 @@ from benchmarks.worker import app as tasks
 from benchmarks.worker import queries
 from benchmarks.worker.options import BrokerKind, Pool, WorkerOptions
 from benchmarks.worker.triggers import TriggerSource
-from benchmarks.worker.worker_proc import GraphTarget, RunningWorker, running_worker
+from benchmarks.worker.worker_proc import GraphTarget, RunningWorkers, running_workers
 
 REFRESH: Final = "a read of a stale entry, until the commit is announced"
 TASK: Final = "a task of 10 ms, until it reports that it is done"
@@ -53,8 +53,8 @@ class Samples:
 class Clock:
     """Times refreshes and tasks from outside; the worker's announcements come over one subscription."""
 
-    def __init__(self, servers: Servers, worker: RunningWorker, source: TriggerSource, stack: ExitStack) -> None:
-        self._worker, self._asker = worker, source
+    def __init__(self, servers: Servers, workers: RunningWorkers, source: TriggerSource, stack: ExitStack) -> None:
+        self._workers, self._asker = workers, source
         self._commits = stack.enter_context(_subscription(servers.plain()))
         self._tasks = stack.enter_context(_subscription(servers.control()))
         self._channel = f"{servers.namespace}-tasks"
@@ -75,7 +75,7 @@ class Clock:
 
     def task(self) -> Iterator[tuple[str, float]]:
         began = time.monotonic()
-        self._worker.send(tasks.PAUSE, self._channel, queries.LOAD_SECONDS)
+        self._workers.send(tasks.PAUSE, self._channel, queries.LOAD_SECONDS)
         yield SENT, time.monotonic() - began
         started = float(_next_message(self._tasks))
         yield TASK, time.monotonic() - began
@@ -123,9 +123,9 @@ def _samples(servers: Servers, graph: GraphTarget, options: WorkerOptions) -> Sa
     rng = random.Random(options.seed)  # noqa: S311 - no secret
     with ExitStack() as stack:
         source = stack.enter_context(TriggerSource(servers, queries.TEN_MS))
-        worker = stack.enter_context(running_worker(servers, graph, Pool.PREFORK, 1))
-        worker.switch_events(on=True)
-        clock = Clock(servers, worker, source, stack)
+        workers = stack.enter_context(running_workers(servers, graph, Pool.PREFORK, 1))
+        workers.switch_events(on=True)
+        clock = Clock(servers, workers, source, stack)
         for number in range(scale.rounds + 1):
             for kind in _in_drawn_order((clock.refresh, clock.task), scale.samples, rng):
                 # Idle, and not in step with the worker's own second.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
@@ -49,7 +50,8 @@ class Scale:
         slices: turns of each competitor in a round of them.
         longest_pause_seconds: between two samples; drawn evenly.
         warm_up_loads: that the graph answers before it is measured.
-        pool_sizes: loads at once, of the pools that are compared.
+        pool_sizes: loads at once of each worker, of the pools that are compared, by the number of workers. Several are
+            for what one can't carry, or so that one may end: each size tells nothing new.
     """
 
     rounds: int
@@ -59,7 +61,7 @@ class Scale:
     slices: int
     longest_pause_seconds: float
     warm_up_loads: int
-    pool_sizes: tuple[int, ...]
+    pool_sizes: Mapping[int, tuple[int, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,5 +93,6 @@ class WorkerOptions(Options):
     @property
     def scale(self) -> Scale:
         if self.quick:
-            return Scale(self.rounds or 1, 30, 5, 50, 2, 0.005, 0, (2,))
-        return Scale(self.rounds or DEFAULT_ROUNDS, 400, 100, 100, 8, 0.03, 5_000, (1, 2, 4, 16, 64))
+            return Scale(self.rounds or 1, 30, 5, 50, 2, 0.005, 0, {1: (2,), 2: (2,)})
+        sizes = {1: (1, 2, 4, 16, 64), 2: (1, 4, 16), 4: (1, 4, 16)}
+        return Scale(self.rounds or DEFAULT_ROUNDS, 400, 100, 100, 8, 0.03, 5_000, sizes)

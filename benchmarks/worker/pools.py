@@ -1,4 +1,4 @@
-"""Refreshes per second of one worker node in each of Celery's pools, by the number of loads at once."""
+"""Refreshes per second in each of Celery's pools, by the number of workers and of the loads of each at once."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Final
 
 from benchmarks.apparatus.servers import Servers
@@ -13,9 +14,9 @@ from benchmarks.apparatus.statistics import median
 from benchmarks.reports.charts import Plot, Series
 from benchmarks.reports.results import Result, Table
 from benchmarks.worker import queries
-from benchmarks.worker.options import BrokerKind, Pool, WorkerOptions
+from benchmarks.worker.options import BrokerKind, Pool, Scale, WorkerOptions
 from benchmarks.worker.triggers import TriggerSource
-from benchmarks.worker.worker_proc import GraphTarget, RunningWorker, running_worker
+from benchmarks.worker.worker_proc import GraphTarget, RunningWorkers, running_workers
 
 LOADS: Final = {queries.PERSON: "a point read", queries.FIFTY_MS: "loads of 50 ms", queries.ONE_SECOND: "loads of 1 s"}
 _LOAD_SECONDS: Final = {queries.PERSON: 0.0, queries.FIFTY_MS: 0.05, queries.ONE_SECOND: 1.0}
@@ -31,7 +32,34 @@ SIZES: Final = {
 }
 """Sixteen processes take sixteen times the memory; solo has one load at a time; one size of gevent tells all."""
 
-_Rates = dict[tuple[str, Pool, int], list[float]]
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Workers alike.
+
+    Attributes:
+        pool: of each.
+        workers: how many there are.
+        size: how many loads each runs at once.
+    """
+
+    pool: Pool
+    workers: int
+    size: int
+
+    @property
+    def loads_at_once(self) -> int:
+        return self.workers * self.size
+
+    @property
+    def label(self) -> str:
+        """What tells its line in a chart from the others: a pool that runs one load grows by workers alone."""
+        if self.workers == 1 or len(SIZES[self.pool]) == 1:
+            return self.pool.value
+        return f"{self.pool}, {self.workers} workers"
+
+
+_Rates = dict[tuple[str, Fleet], list[float]]
 
 
 def measured_pools(broker: BrokerKind, servers: Servers, graph: GraphTarget, options: WorkerOptions) -> Result:
@@ -39,66 +67,75 @@ def measured_pools(broker: BrokerKind, servers: Servers, graph: GraphTarget, opt
     group, rates = f"pools-{broker}", _measured(servers, graph, options)
     return Result(
         group,
-        f"what one worker node does in each pool, its broker {broker.shown}",
+        f"what one to four workers do in each pool, their broker {broker.shown}",
         tables=[Table(f"refreshes per second, broker {broker.shown}", _COLUMNS, list(_rows(rates)))],
         charts=[_plot(f"{group}-{query.replace('_', '-')}", query, rates) for query in LOADS],
     )
 
 
-_COLUMNS: Final = ("loads", "pool", "at_once", "per_second", "least", "most", "of_possible_%")
+_COLUMNS: Final = ("loads", "pool", "workers", "at_once_each", "per_second", "least", "most", "of_possible_%")
 
 
 def _measured(servers: Servers, graph: GraphTarget, options: WorkerOptions) -> _Rates:
-    """Return the rate of each round, by query, pool and size. The sizes are taken in turn, so that pools alternate."""
-    scale, rates = options.scale, defaultdict[tuple[str, Pool, int], list[float]](list)
+    """Return the rate of each round, by query and fleet. The sizes are taken in turn, so that pools alternate."""
+    scale, rates = options.scale, defaultdict[tuple[str, Fleet], list[float]](list)
     with ExitStack() as stack:
         sources = {query: stack.enter_context(TriggerSource(servers, query)) for query in LOADS}
-        for size in scale.pool_sizes:
-            for pool in (pool for pool in Pool if size in SIZES[pool]):
-                with running_worker(servers, graph, pool, size) as worker:
-                    for number in range(scale.rounds + 1):
-                        for query in LOADS if pool is not Pool.GEVENT else (queries.FIFTY_MS,):
-                            count = _count(query, pool, size, scale.messages)
-                            rate = count / _seconds(worker, sources[query], count)
-                            if number:  # in the first one connections are made
-                                rates[query, pool, size].append(rate)
+        for fleet in _fleets(scale):
+            with running_workers(servers, graph, fleet.pool, fleet.size, fleet.workers) as workers:
+                for number in range(scale.rounds + 1):
+                    for query in LOADS if fleet.pool is not Pool.GEVENT else (queries.FIFTY_MS,):
+                        count = _count(query, fleet, scale.messages)
+                        rate = count / _seconds(workers, sources[query], count)
+                        if number:  # in the first one connections are made
+                            rates[query, fleet].append(rate)
     return dict(rates)
 
 
-def _count(query: str, pool: Pool, size: int, messages: int) -> int:
+def _fleets(scale: Scale) -> Iterator[Fleet]:
+    for workers, sizes in scale.pool_sizes.items():
+        for size in sizes:
+            for pool in Pool:
+                if size in SIZES[pool] and (workers == 1 or pool is not Pool.GEVENT):
+                    yield Fleet(pool, workers, size)
+
+
+def _count(query: str, fleet: Fleet, messages: int) -> int:
     """Return how many refreshes to time: what takes seconds at the rate that is possible."""
-    if pool is Pool.GEVENT:
-        return _GEVENT_TURNS * size
+    if fleet.pool is Pool.GEVENT:
+        return _GEVENT_TURNS * fleet.size
     load_seconds = _LOAD_SECONDS[query]
-    return min(messages, math.ceil(size * _SPAN_SECONDS / load_seconds)) if load_seconds else messages
+    return min(messages, math.ceil(fleet.loads_at_once * _SPAN_SECONDS / load_seconds)) if load_seconds else messages
 
 
-def _seconds(worker: RunningWorker, source: TriggerSource, count: int) -> float:
+def _seconds(workers: RunningWorkers, source: TriggerSource, count: int) -> float:
     """Return the time from the begin of the first load to the end of the last one, all queued before."""
-    worker.hold_pool()
+    workers.hold_pool()
     numbers = source.write_stale(count)
     source.trigger(numbers)
-    worker.open_gate()
+    workers.open_gate()
     source.check_refreshed(numbers)
     return source.span_seconds(numbers)
 
 
 def _rows(rates: _Rates) -> Iterator[tuple[str | float, ...]]:
-    for (query, pool, size), rounds in sorted(rates.items(), key=lambda item: list(LOADS).index(item[0][0])):
+    for (query, fleet), rounds in sorted(rates.items(), key=lambda item: list(LOADS).index(item[0][0])):
         rate, load_seconds = median(rounds), _LOAD_SECONDS[query]
-        possible = 100 * rate * load_seconds / size if load_seconds else math.nan
-        yield LOADS[query], pool.value, size, rate, min(rounds), max(rounds), possible
+        possible = 100 * rate * load_seconds / fleet.loads_at_once if load_seconds else math.nan
+        yield LOADS[query], fleet.pool.value, fleet.workers, fleet.size, rate, min(rounds), max(rounds), possible
 
 
 def _plot(name: str, query: str, rates: _Rates) -> Plot:
-    series = []
-    for pool in Pool:
-        found = {size: rounds for (of, its, size), rounds in rates.items() if (of, its) == (query, pool)}
-        spread = (tuple(of(rounds) for rounds in found.values()) for of in (median, min, max))
-        if found:
-            series.append(Series(pool.value, tuple(found), *spread))
+    lines = defaultdict[str, dict[int, list[float]]](dict)
+    for (of, fleet), rounds in rates.items():
+        if of == query:
+            lines[fleet.label][fleet.loads_at_once] = rounds
+    series = [
+        Series(label, tuple(line), *(tuple(of(rounds) for rounds in line.values()) for of in (median, min, max)))
+        for label, line in sorted(lines.items())
+    ]
     return Plot(
-        name, f"One worker node, {LOADS[query]}", "loads at once", "refreshes/s", tuple(series),
-        caption="A line per pool, with the least and the greatest of the rounds.", x_log=True,
+        name, f"One to four workers, {LOADS[query]}", "loads at once, of all workers", "refreshes/s", tuple(series),
+        caption="A line per pool and number of workers, with the least and the greatest of the rounds.", x_log=True,
         y_log=_LOAD_SECONDS[query] > 0,
     )  # fmt: skip

@@ -15,7 +15,7 @@ from benchmarks.reports.results import Figure, Must, Result, Table, Target, figu
 from benchmarks.worker import queries
 from benchmarks.worker.options import BrokerKind, Pool, WorkerOptions
 from benchmarks.worker.triggers import TriggerSource
-from benchmarks.worker.worker_proc import GraphTarget, RunningWorker, running_worker
+from benchmarks.worker.worker_proc import GraphTarget, RunningWorkers, running_workers
 
 NOTHING: Final = "a no-op task"
 AT_ONCE: Final = "a refresh, loaded at once"
@@ -88,20 +88,20 @@ def _tally(pool: Pool, servers: Servers, graph: GraphTarget, options: WorkerOpti
     order = random.Random(options.seed)  # noqa: S311 - no secret
     with ExitStack() as stack:
         sources = {what: stack.enter_context(TriggerSource(servers, query)) for what, query in QUERIES.items()}
-        worker = stack.enter_context(running_worker(servers, graph, pool, SIZES[pool]))
+        workers = stack.enter_context(running_workers(servers, graph, pool, SIZES[pool]))
         for turn in turns(list(_BY_NAME), rounds=scale.rounds, slices=1, rng=order):
             competitor = _BY_NAME[turn.name]
-            worker.switch_events(on=competitor.events)
+            workers.switch_events(on=competitor.events)
             count = scale.messages * competitor.times
-            tally.add(turn, count, _seconds(worker, sources.get(competitor.what), count))
+            tally.add(turn, count, _seconds(workers, sources.get(competitor.what), count))
     return tally
 
 
-def _seconds(worker: RunningWorker, source: TriggerSource | None, count: int) -> float:
+def _seconds(workers: RunningWorkers, source: TriggerSource | None, count: int) -> float:
     if source is None:
-        return worker.seconds_for(lambda: worker.send_nothing(count))
+        return workers.seconds_for(lambda: workers.send_nothing(count))
     numbers = source.write_stale(count)
-    seconds = worker.seconds_for(lambda: source.trigger(numbers))
+    seconds = workers.seconds_for(lambda: source.trigger(numbers))
     source.check_refreshed(numbers)
     return seconds
 

@@ -1,11 +1,11 @@
-"""One worker of `worker.app` in processes of its own, which works off a backlog, timed by itself.
+"""Workers of `worker.app` in processes of their own, which work off a backlog, timed by themselves.
 
 ::
 
     gate ──▶ holds the pool      backlog is published      gate opens ──▶ mark ──▶ message, message, … ──▶ mark
                                                                             └──── the measured span ────────┘
 
-Nobody publishes in the span, so that the worker alone is what is measured, and no clock but its own is read.
+Nobody publishes in the span, so that the workers alone are what is measured, and no clock but theirs is read.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -114,18 +114,18 @@ _ANSWER_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.01
 
 
-class RunningWorker:
-    """A worker, seen from outside.
+class RunningWorkers:
+    """One worker or several, seen from outside.
 
     Args:
-        process: its main process.
-        place: its servers.
-        size: how many tasks its pool runs at a time.
-        control: where its tasks leave their marks.
+        processes: the main process of each.
+        servers: theirs.
+        slots: how many tasks all their pools run at a time.
+        control: where their tasks leave their marks.
     """
 
-    def __init__(self, process: GuardedProcess, servers: Servers, size: int, control: redis.Redis) -> None:
-        self._process, self._size, self._control = process, size, control
+    def __init__(self, processes: Sequence[GuardedProcess], servers: Servers, slots: int, control: redis.Redis) -> None:
+        self._processes, self._slots, self._control = processes, slots, control
         # As readers publish, but patiently: a machine that stands still for half a second is not to end the run.
         self._app = PublishingApp.to(servers.broker_url, _ANSWER_SECONDS)
         self._queue: Any = queue_for(servers.namespace, servers.broker_url, has_waiter=False)
@@ -140,20 +140,21 @@ class RunningWorker:
             self.send(tasks.NOTHING, number)
 
     def switch_events(self, *, on: bool) -> None:
-        """Switch the worker's task events on, as with ``-E``, or off.
+        """Switch the workers' task events on, as with ``-E``, or off.
 
         Raises:
-            BenchError: it does not answer.
+            BenchError: one does not answer.
         """
         switch = self._app.control.enable_events if on else self._app.control.disable_events
-        if not switch(reply=True, limit=1, timeout=_ANSWER_SECONDS):
-            raise BenchError(f"the worker did not answer; the end of its log:\n{self._process.tail_of_log()}")
+        count = len(self._processes)
+        if len(switch(reply=True, limit=count, timeout=_ANSWER_SECONDS) or ()) < count:
+            raise BenchError(f"a worker did not answer; {self._ends_of_logs()}")
 
     def seconds_for(self, publish: Callable[[], None]) -> float:
-        """Return how long the worker takes for what ``publish`` puts into its queue, all of which waits there before.
+        """Return how long the workers take for what ``publish`` puts into their queue, all of which waits there before.
 
         Raises:
-            BenchError: it does not come to an end, or the worker has ended.
+            BenchError: it does not come to an end, or a worker has ended.
         """
         self.hold_pool()
         self.send(tasks.MARK)
@@ -164,21 +165,21 @@ class RunningWorker:
         return marks[1] - marks[0]
 
     def hold_pool(self, *, within_seconds: float = _SPAN_SECONDS) -> None:
-        """Wait until all of the pool stands before the gate."""
+        """Wait until all of the pools stand before the gate."""
         self._control.delete(tasks.ARRIVED, tasks.OPEN, tasks.MARKS)
-        for number in range(self._size):
+        for number in range(self._slots):
             self.send(tasks.GATE, number)
-        self._when_there(tasks.ARRIVED, self._size, within_seconds)
+        self._when_there(tasks.ARRIVED, self._slots, within_seconds)
 
     def open_gate(self) -> None:
-        """Let the pool go on."""
-        self._control.rpush(tasks.OPEN, *range(self._size))
+        """Let the pools go on."""
+        self._control.rpush(tasks.OPEN, *range(self._slots))
 
     def wait_until_ready(self) -> None:
-        """Return when the worker works.
+        """Return when all workers work.
 
         Raises:
-            BenchError: it does not.
+            BenchError: one does not.
         """
         self.hold_pool(within_seconds=_START_SECONDS)
         self.open_gate()
@@ -192,17 +193,22 @@ class RunningWorker:
             found: Any = self._control.lrange(name, 0, -1)
             if len(found) >= how_many:
                 return [float(mark) for mark in found]
-            if self._process.poll() is not None or time.monotonic() >= deadline:
-                raise BenchError(f"the worker does not go on; the end of its log:\n{self._process.tail_of_log()}")
+            if any(one.poll() is not None for one in self._processes) or time.monotonic() >= deadline:
+                raise BenchError(f"a worker does not go on; {self._ends_of_logs()}")
             time.sleep(_POLL_SECONDS)
+
+    def _ends_of_logs(self) -> str:
+        return "the end of each log:\n" + "\n".join(process.tail_of_log() for process in self._processes)
 
 
 @contextmanager
-def running_worker(servers: Servers, graph: GraphTarget, pool: Pool, size: int) -> Iterator[RunningWorker]:
-    """Run a worker with the default settings, but for its pool, the size of that, and addresses.
+def running_workers(
+    servers: Servers, graph: GraphTarget, pool: Pool, size: int, nodes: int = 1
+) -> Iterator[RunningWorkers]:
+    """Run so many workers with the default settings, but for their pools, the size of each, and addresses.
 
     Raises:
-        BenchError: it did not start.
+        BenchError: one did not start.
     """
     environ = {
         **graph.environ,
@@ -211,11 +217,13 @@ def running_worker(servers: Servers, graph: GraphTarget, pool: Pool, size: int) 
         "REFRESHER_QUERIES": queries.__name__,
         tasks.CONTROL_URL: servers.control_url,
     }  # fmt: skip
-    app, name = ["-A", tasks.__name__], f"{pool}-{size}@{servers.namespace}"
-    with (
-        redis.Redis.from_url(servers.control_url) as control,
-        celery_process(app, name, "WARNING", environ, options=["-P", pool]) as process,
-        closing(RunningWorker(process, servers, size, control)) as worker,
-    ):
-        worker.wait_until_ready()
-        yield worker
+    app, options = ["-A", tasks.__name__], ["-P", pool]
+    names = [f"{pool}-{size}-{number}@{servers.namespace}" for number in range(nodes)]
+    with ExitStack() as stack:
+        control = stack.enter_context(redis.Redis.from_url(servers.control_url))
+        processes = [
+            stack.enter_context(celery_process(app, name, "WARNING", environ, options=options)) for name in names
+        ]
+        workers = stack.enter_context(closing(RunningWorkers(processes, servers, nodes * size, control)))
+        workers.wait_until_ready()
+        yield workers
