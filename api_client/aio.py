@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Collection, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
@@ -31,7 +31,7 @@ from api_client.read.requirements import ReadOptions, parse_flag
 from api_client.transport.aio_link import AsyncCacheLink
 from api_client.transport.scripts import adrive, none_failed
 from api_client.trigger.manual import PUBLISH_BOUND_SECONDS, ManualRefresh
-from api_client.writes import AsyncSession, AsyncTx, is_rolled_back
+from api_client.writes import AsyncSession, AsyncTx
 
 if TYPE_CHECKING:
     # Known to type checkers without being installed; nothing of it is needed at run time.
@@ -182,25 +182,34 @@ class AsyncCacheClient(ClientBase):
         keys: Collection[AnyCall] = (),
         hard: bool = False,
     ) -> AsyncIterator[AsyncTx]:
-        """Write to the graph, and invalidate what depends on it; as `CacheClient.writes`, with an async session."""
-        self._check_write(tags, keys, hard=hard)
+        """Write to the graph, and invalidate what depends on it; as `CacheClient.writes`, with an async session.
+
+        If it is cancelled after the commit, that is raised when all are invalidated.
+        """
+        self._checked_write(tags, keys, hard=hard)
         tx = await session.begin_transaction()
         try:
             yield tx
+            names, calls = self._checked_write(tags, keys, hard=hard)
         except BaseException:
             await tx.close()
             raise
+
+        async def invalidate(bookmarks: Collection[str]) -> None:
+            await adrive(self._write_rounds(names, calls, hard=hard, bookmarks=bookmarks), self._aio.run_each)
+
+        async def invalidate_after_commit() -> None:
+            await invalidate(tuple((await session.last_bookmarks()).raw_values))
+
         try:
             await tx.commit()
         except BaseException as error:
-            if not is_rolled_back(error):
-                try:
-                    await adrive(self._write_rounds(tags, keys, hard=hard, bookmarks=()), self._aio.run_each)
-                except CacheError as lost:
-                    error.add_note(f"the cache could not be invalidated: {lost}")
+            try:
+                await _to_its_end(invalidate(()))
+            except CacheError as lost:
+                error.add_note(f"the cache could not be invalidated: {lost}")
             raise
-        bookmarks = tuple((await session.last_bookmarks()).raw_values)
-        await adrive(self._write_rounds(tags, keys, hard=hard, bookmarks=bookmarks), self._aio.run_each)
+        await _to_its_end(invalidate_after_commit())
 
     async def refresh(
         self,
@@ -266,6 +275,25 @@ class AsyncCacheClient(ClientBase):
     def _read(self, key: CacheKey, type_: Any, options: ReadOptions) -> Awaitable[ReadResult]:
         freshness, timeout_seconds = self._read_requirements(key.query, options)
         return self._reads.read(key, freshness, timeout_seconds, type_)
+
+
+async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
+    """Await ``work``, which has bounds of its own, to its end; a cancellation meanwhile is raised then.
+
+    Its own error is a note of that cancellation.
+    """
+    task, cancelled = asyncio.ensure_future(work), None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is None:
+        task.result()
+        return
+    if failure := task.exception():
+        cancelled.add_note(f"the cache could not be invalidated: {failure}")
+    raise cancelled
 
 
 def _settle(outcome: asyncio.Future[Exception | None], error: Exception | None) -> None:

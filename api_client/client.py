@@ -29,7 +29,7 @@ from api_client.read.sync import ReadPath, SyncWaitRunner
 from api_client.threads import Waker
 from api_client.transport.scripts import drive, none_failed
 from api_client.trigger.manual import PUBLISH_BOUND_SECONDS, ManualRefresh
-from api_client.writes import Session, Tx, is_rolled_back
+from api_client.writes import Session, Tx
 
 if TYPE_CHECKING:
     # Known to type checkers without being installed; nothing of it is needed at run time.
@@ -231,36 +231,36 @@ class CacheClient(ClientBase):
 
         The block has a transaction of the session, which is committed at its end; then tags and keys are invalidated,
         with the session's bookmarks. If the block raises, it is rolled back and nothing is invalidated. If the commit
-        fails and nobody knows whether it was done (a lost connection), they are invalidated too; its error is raised.
+        fails, they are invalidated too, for it may have been done nevertheless; its error is raised.
 
         Args:
             session: of the neo4j driver, without a transaction under way.
             tags, hard: as for `invalidate_tags`. A list may grow in the block.
-            keys: as the calls of `invalidate_many`; likewise.
+            keys: as the calls of `invalidate_many`, no iterator; likewise.
 
         Raises:
             InvalidQuery: an argument is wrong; nothing was written.
             CacheUnavailable: the write is done, and it is not known whether all invalidations are.
             Exception: what the block, or the driver, raised.
         """
-        self._check_write(tags, keys, hard=hard)
+        self._checked_write(tags, keys, hard=hard)
         tx = session.begin_transaction()
         try:
             yield tx
+            names, calls = self._checked_write(tags, keys, hard=hard)
         except BaseException:
             tx.close()
             raise
         try:
             tx.commit()
         except BaseException as error:
-            if not is_rolled_back(error):
-                try:
-                    drive(self._write_rounds(tags, keys, hard=hard, bookmarks=()), self._link.run_each)
-                except CacheError as lost:
-                    error.add_note(f"the cache could not be invalidated: {lost}")
+            try:
+                drive(self._write_rounds(names, calls, hard=hard, bookmarks=()), self._link.run_each)
+            except CacheError as lost:
+                error.add_note(f"the cache could not be invalidated: {lost}")
             raise
         bookmarks = tuple(session.last_bookmarks().raw_values)
-        drive(self._write_rounds(tags, keys, hard=hard, bookmarks=bookmarks), self._link.run_each)
+        drive(self._write_rounds(names, calls, hard=hard, bookmarks=bookmarks), self._link.run_each)
 
     def refresh(
         self,

@@ -199,6 +199,22 @@ class ClientBase:
                 results[place] = Invalidation(generations[key.version], None, generations)
         return [result for result in results if result is not None]
 
+    def _checked_write(
+        self, tags: Collection[str], keys: Collection[AnyCall], *, hard: bool
+    ) -> tuple[tuple[str, ...], tuple[AnyCall, ...]]:
+        """Return tags and keys of a write as they are now. All are checked: after the commit nothing may be wrong."""
+        for name, given in (("tags", tags), ("keys", keys)):
+            if not isinstance(given, Collection):  # an iterator would be used up by the first check
+                raise InvalidQuery(f"{name} of type {type(given).__name__}: allowed is a list or another collection")
+        parse_flag("writes", "hard", hard)
+        if len(keys) > MAX_BATCH:
+            raise InvalidQuery(f"more than {MAX_BATCH} keys, which is the most allowed")
+        calls = tuple(keys)
+        for call in calls:
+            query, params, version, _ = parse_call(call, 1)
+            self.key(query, params, version=version)
+        return _checked_tags(tags), calls
+
     def _write_rounds(
         self, tags: Collection[str], keys: Iterable[AnyCall], *, hard: bool, bookmarks: Collection[str]
     ) -> Generator[Sequence[Call[Any]], Sequence[Any], None]:
@@ -207,22 +223,12 @@ class ClientBase:
         yield from self._tag_walk(tags, hard=hard, bookmarks=bookmarks, wait=True)
         none_failed(done)
 
-    def _check_write(self, tags: Collection[str], keys: Iterable[AnyCall], *, hard: bool) -> None:
-        """Check the arguments of a write before it begins: generators that are not started check theirs."""
-        self._tag_walk(tags, hard=hard, bookmarks=(), wait=True)
-        for call in keys:
-            query, params, version, _ = parse_call(call, 1)
-            self.key(query, params, version=version)
-
     def _tag_walk(
         self, tags: Collection[str], *, hard: bool, bookmarks: Collection[str], wait: bool
     ) -> Generator[Sequence[Call[Any]], Sequence[Any], TagInvalidation]:
         """Check the arguments of an invalidation of tags, and return its rounds."""
         about = "invalidate_tags"
-        try:
-            names = check_tags(tags)
-        except ValueError as error:
-            raise InvalidQuery(str(error)) from None
+        names = _checked_tags(tags)
         is_hard, waits = parse_flag(about, "hard", hard), parse_flag(about, "wait", wait)
         walk = TagWalk(
             self._namespace, retention_seconds=self.settings.record_retention_seconds, touched=self._core.forget
@@ -264,6 +270,13 @@ class ClientBase:
         if self._tracking is not None:
             self._tracking.close()
         self._link.close()
+
+
+def _checked_tags(tags: Collection[str]) -> tuple[str, ...]:
+    try:
+        return check_tags(tags)
+    except ValueError as error:
+        raise InvalidQuery(str(error)) from None
 
 
 _clients: weakref.WeakSet[ClientBase] = weakref.WeakSet()

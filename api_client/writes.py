@@ -38,11 +38,3 @@ class AsyncSession(Protocol[AsyncTx_co]):
 
     def begin_transaction(self) -> Awaitable[AsyncTx_co]: ...  # noqa: D102
     def last_bookmarks(self) -> Awaitable[Any]: ...  # noqa: D102
-
-
-def is_rolled_back(error: BaseException) -> bool:
-    """Return whether the error of a commit is the server's own: then nothing was written.
-
-    Only such errors of the driver have a code. After any other, of a lost connection for example, nobody knows.
-    """
-    return getattr(error, "code", None) is not None

@@ -1,4 +1,4 @@
-"""Writes that are seen: invalidations after the commit, none after a rollback, and all where nobody knows."""
+"""Writes that are seen: invalidations after the commit, none after a rollback, and all where the commit failed."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from refresher.testing import InlineCache
 from tests.support.internals import link_of
 
 
-class Rejected(Exception):
-    """An error of the server."""
+class ReplicationFailed(Exception):
+    """An error of a cluster's server, which does not know itself whether the others have the transaction."""
 
-    code = "Neo.TransientError.Transaction.DeadlockDetected"
+    code = "Neo.TransientError.Cluster.ReplicationFailure"
 
 
 class Graph:
@@ -39,8 +39,7 @@ class Graph:
 
     def commit(self) -> None:
         self.log.append("commit")
-        if not isinstance(self.fails, Rejected):
-            self.value = self.pending
+        self.value = self.pending
         if self.fails is not None:
             raise self.fails
 
@@ -56,6 +55,7 @@ class AsyncGraph:
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
+        self.committed = asyncio.Event()
 
     async def begin_transaction(self) -> AsyncGraph:
         self._graph.begin_transaction()
@@ -65,6 +65,7 @@ class AsyncGraph:
         self._graph.write()
 
     async def commit(self) -> None:
+        self.committed.set()
         self._graph.commit()
 
     async def close(self) -> None:
@@ -133,15 +134,12 @@ def test_after_a_rollback_nothing_is_invalidated(cache: InlineCache, graph: Grap
     with pytest.raises(KeyError, match="of the block"):
         write(cache, graph, _raises, awaited=awaited)
     assert graph.log == ["begin", "close"]
-    graph.fails = Rejected()
-    with pytest.raises(Rejected):
-        write(cache, graph, lambda tx: tx.write(), awaited=awaited)
     assert states(cache) == [EntryState.FRESH] * 2
 
 
 @both
-@pytest.mark.parametrize("error", [OSError("lost"), KeyboardInterrupt()])
-def test_where_nobody_knows_whether_it_was_committed_all_are_invalidated(
+@pytest.mark.parametrize("error", [OSError("lost"), ReplicationFailed(), KeyboardInterrupt()])
+def test_where_the_commit_fails_all_are_invalidated_since_it_may_have_been_done(
     cache: InlineCache, graph: Graph, awaited: bool, error: BaseException
 ) -> None:
     states(cache)
@@ -154,9 +152,13 @@ def test_where_nobody_knows_whether_it_was_committed_all_are_invalidated(
 @both
 @pytest.mark.parametrize(
     "options",
-    [{"tags": "value"}, {"tags": [1]}, {"keys": [("no name", None)]}, {"keys": ["by_key"]}, {"hard": "no"}],
-    ids=str,
-)
+    [
+        {"tags": "value"}, {"tags": [1]}, {"tags": iter(["value"])}, {"hard": "no"},
+        {"keys": [("no name", None)]}, {"keys": ["by_key"]}, {"keys": iter([("by_key", {"n": 1})])},
+        {"keys": [("by_key", {"n": 1})] * 10_001},
+    ],
+    ids=["text", "no tag", "iterator of tags", "no flag", "no name", "no pair", "iterator of keys", "too many keys"],
+)  # fmt: skip
 def test_wrong_arguments_are_found_before_anything_is_written(
     cache: InlineCache, graph: Graph, awaited: bool, options: dict[str, Any]
 ) -> None:
@@ -170,6 +172,46 @@ def test_what_the_block_adds_is_invalidated_too(cache: InlineCache, graph: Graph
     tags: list[str] = []
     write(cache, graph, lambda tx: (tx.write(), tags.append("value")), awaited=False, tags=tags, keys=[])
     assert states(cache) == [EntryState.STALE, EntryState.FRESH]
+
+
+@both
+@pytest.mark.parametrize("added", [[1], [str(number) for number in range(64)]], ids=["no tag", "too many"])
+def test_what_the_block_adds_is_checked_before_the_commit(
+    cache: InlineCache, graph: Graph, awaited: bool, added: list[Any]
+) -> None:
+    tags = ["value"]
+    with pytest.raises(InvalidQuery):
+        write(cache, graph, lambda tx: (tx.write(), tags.extend(added)), awaited=awaited, tags=tags)
+    assert (graph.value, graph.log) == ("old", ["begin", "close"])
+
+
+@pytest.mark.parametrize("cancellations", [1, 2])
+@pytest.mark.parametrize("turns", range(12))
+def test_a_cancellation_after_the_commit_waits_for_the_invalidations(
+    cache: InlineCache, graph: Graph, turns: int, cancellations: int
+) -> None:
+    states(cache)
+
+    async def writes(session: AsyncGraph) -> None:
+        client = cache.async_client
+        await client.get("by_key", {"n": 1})  # connected
+        async with client.writes(session, tags=["value"], keys=[("by_key", {"n": 1})]) as tx:
+            tx.write()
+
+    async def cancel() -> None:
+        session = AsyncGraph(graph)
+        task = asyncio.create_task(writes(session))
+        await session.committed.wait()
+        for _ in range(cancellations):
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        await cache.async_client.close()
+
+    asyncio.run(cancel())
+    assert states(cache) == [EntryState.STALE] * 2
 
 
 def test_without_redis_the_write_is_done_and_the_caller_is_told(
