@@ -52,6 +52,7 @@ MAX_HEADER_BYTES: Final = 2**16 - 1
 _FIXED: Final = struct.Struct(">4sBBH8sIQQQ8sQIffefeff")  # the first: magic, version, must-understand flags
 FIXED_HEADER_BYTES: Final = _FIXED.size
 _U64: Final = struct.Struct(">Q")
+_MAX_U64: Final = 2**64 - 1
 _TIME_OFFSETS: Final = (36, 52)  # soft expiry, read started
 _EXTENSION: Final = struct.Struct(">BH")
 _NO_EXTENSIONS: Final[tuple[tuple[str, ...], tuple[float, ...], bytes, bytes]] = ((), (), b"", b"")
@@ -275,13 +276,13 @@ def frozen_token(raw: bytes | None) -> int:
 
 
 def with_times_shifted(raw: bytes, by_us: int) -> bytes:
-    """Return an entry as if all had happened ``by_us`` later (earlier, where negative). For tests of applications."""
+    """Return an entry as if all had happened ``by_us`` later (earlier, where negative)."""
     if len(raw) < FIXED_HEADER_BYTES or raw[:2] != MAGIC:
         return raw
     changed = bytearray(raw)
     for offset in _TIME_OFFSETS:
         (time_us,) = _U64.unpack_from(raw, offset)
-        _U64.pack_into(changed, offset, max(0, time_us + by_us))
+        _U64.pack_into(changed, offset, min(max(0, time_us + by_us), _MAX_U64))
     return bytes(changed)
 
 

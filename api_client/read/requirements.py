@@ -67,7 +67,9 @@ def _generation(query: str, given: MinGeneration, version: int) -> int:
         raise InvalidQuery(
             f"min_generation={given!r:.100}: allowed are an Invalidation, its generations, or one of them", query=query
         )
-    return by_version.get(version, max(numbers)) if isinstance(by_version, Mapping) else by_version
+    if not isinstance(by_version, Mapping):
+        return by_version
+    return by_version.get(version, max(numbers)) if _is_whole(version) else 0  # a wrong version is refused by its key
 
 
 def _is_whole(value: object) -> TypeGuard[int]:

@@ -21,6 +21,7 @@ from api_client.protocol.entry import (
     decode_header,
     encode,
     frozen_token,
+    with_times_shifted,
 )
 
 DIGEST = bytes(range(16))
@@ -203,3 +204,13 @@ def test_the_token_is_read_at_its_frozen_place_whatever_the_rest_is(raw: bytes |
 def test_extensions_that_do_not_fit_are_refused_and_not_cut(bookmarks: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match="bytes"):
         encode(replace(HEADER, bookmarks=bookmarks), DIGEST, b"")
+
+
+@pytest.mark.parametrize(
+    ("by_us", "soft_expiry_us", "shifted_us"),
+    [(50_000, 1_800_000_000_000_001, 1_800_000_000_050_001), (-50_000, 49_999, 0), (50_000, 2**64 - 2, 2**64 - 1)],
+    ids=["later", "before 1970", "damaged"],
+)
+def test_times_are_shifted_within_their_range(by_us: int, soft_expiry_us: int, shifted_us: int) -> None:
+    raw = encode(replace(HEADER, soft_expiry_us=soft_expiry_us), DIGEST, b"payload")
+    assert decode_header(with_times_shifted(raw, by_us), DIGEST).soft_expiry_us == shifted_us

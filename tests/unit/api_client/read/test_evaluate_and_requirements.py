@@ -144,6 +144,7 @@ def test_only_a_read_without_options_takes_any_entry(plain: bool) -> None:
         ({"max_age": "1m"}, Freshness(max_age_seconds=60.0)),
         ({"fresh": True}, Freshness(fresh=True)),
         ({"min_generation": 7}, Freshness(min_generation=7)),
+        ({"min_generation": {1: 7}, "version": [1]}, ANY),  # which the key refuses
         ({"min_bookmarks": ["b", "a", "b"]}, Freshness(min_bookmarks=frozenset("ab"))),
     ],
 )
