@@ -12,6 +12,7 @@ from refresher.settings import WorkerSettings
 from refresher.telemetry.prometheus import MetricsServer
 from refresher.worker.celery_fixes import warn_of_unchecked_versions
 from refresher.worker.celery_fixes.app import redact_debug_loggers, remove_decompressors
+from refresher.worker.celery_fixes.lost_runs import read_all_of_dead_processes
 from refresher.worker.periodic import Periodic
 from refresher.worker.runtime import PerProcess
 from refresher.worker.slots import NodeSlots
@@ -38,7 +39,8 @@ class LifecycleStep(_Step):
         worker.app.refresher_lifecycle.begin(worker)
 
     def start(self, worker: Any) -> None:
-        """Run the checks. The worker's health is served meanwhile."""
+        """Change the pool, which has been made, and run the checks. The worker's health is served meanwhile."""
+        read_all_of_dead_processes(worker.pool)
         worker.app.refresher_lifecycle.log_problems(worker)
 
 

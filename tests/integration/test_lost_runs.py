@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing, nullcontext
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, cast
 
@@ -23,7 +26,7 @@ from api_client.protocol.lease import AcquireStatus, Call
 from api_client.protocol.messages import RefreshItem, RefreshReason
 from api_client.transport.scripts import LeaseStore
 from api_client.trigger.broker import Broker
-from refresher.embedded import RedisServer
+from refresher.embedded import GuardedProcess, RedisServer
 from refresher.errors import LoadFailed
 from refresher.flow.events import WorkerEvents
 from refresher.flow.outcome import Outcome, OutcomeKind
@@ -36,6 +39,7 @@ from refresher.settings import WorkerSettings
 from refresher.worker.celery_fixes.lost_runs import MAX_ATTEMPTS, RefreshRequest
 from refresher.worker.runtime import Runtime
 from tests.support.lease_steps import StepByStep
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 LOST = LoadFailed("worker_lost", "its process is gone", is_transient=True, max_attempts=MAX_ATTEMPTS)
 REGISTRY = Registry()
@@ -253,3 +257,10 @@ def test_a_message_of_several_ends_each_run_of_it_though_the_broker_fails(
     assert [item["attempt"] for each in sent for item in each["items"]] == [1, 1], "either may have ended the process"
     assert main.events.all == [("retried", "worker_lost", 1)] * 2
     assert "could not end or resend a lost refresh: OperationalError" in caplog.text
+
+
+def test_of_two_processes_that_die_at_once_the_pool_reports_both(tmp_path: Path) -> None:
+    argv = [sys.executable, "-m", "tests.support.two_deaths"]
+    with GuardedProcess.start(argv, log_file=tmp_path / "log", cwd=Path(__file__).parents[2]) as process:
+        assert process.wait(MAX_WAIT_SECONDS) == 0, process.tail_of_log()
+    assert json.loads(process.tail_of_log(1)) == {"given again": 0, "ends": ["WorkerLostError"] * 2}
