@@ -100,9 +100,10 @@ class UnknownQuery(RefreshFailed):
 
 
 class WaitTimeout(CacheError, TimeoutError):
-    """No value satisfied the read within the caller's timeout. ``state`` is the last one of the lease record.
+    """No value satisfied the read within the caller's timeout.
 
-    ``hint`` ends the message: what to look at.
+    ``state`` is the lease record's as this read saw it last, which may be a second ago. ``hint`` ends the message: what
+    to look at.
     """
 
     query: str

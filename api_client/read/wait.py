@@ -33,10 +33,11 @@ MAX_NAMES_SHOWN: Final = 10
 MAX_NAME_SHOWN: Final = 40
 # Of the other states nothing more is known.
 _TIMEOUT_HINTS: Final = {
-    RecordState.QUEUED: "does a worker run? see `refresher status`",
+    RecordState.QUEUED: "a worker may have it by now; see `refresher explain`",
     RecordState.RUNNING: "a worker is loading it; see `refresher explain`",
     RecordState.RETRYING: "the load failed, and will be tried again; see `refresher explain`",
 }
+_STILL_QUEUED_HINT: Final = "does a worker run? see `refresher status`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +131,7 @@ class _WaitState:
         self.seen_token = seen_token
         self.stamp: int | None = None
         self.state = RecordState.IDLE
+        self.is_still_queued = False
         self.reads_at_once = False
         self._began = options.monotonic()
         self._claim_at = self._began
@@ -141,6 +143,9 @@ class _WaitState:
     def on_claim_reply(self, reply: ClaimReply) -> None:
         # Every stamp was drawn after the call began, so the smallest demands the least that is still right.
         self.stamp = reply.number if self.stamp is None else min(self.stamp, reply.number)
+        # Once is not enough to doubt the workers: an idle one takes it right after this reply.
+        are_both_queued = self.state is reply.state is RecordState.QUEUED
+        self.is_still_queued = are_both_queued and reply.status is ClaimStatus.REFUSED
         self.state = reply.state
         self.reads_at_once = reply.status is ClaimStatus.ALREADY_REFRESHED
         pause_seconds = RECLAIM_SECONDS
@@ -162,18 +167,16 @@ class _WaitState:
     def next_pause(self) -> float:
         left = self._began + self.options.timeout_seconds - self.options.monotonic()
         if left <= 0:
-            raise _timed_out(self.key.query, self.options.timeout_seconds, self.state)
+            raise self._timed_out()
         drawn = self._pause * self.options.jitter()
         self._pause = min(self._pause * 2, MAX_PAUSE_SECONDS)
         # A draw near 0 would spin: a tenth of the first pause is the minimum.
         until_claim = max(self._claim_at - self.options.monotonic(), 0.0)
         return min(max(drawn, self.options.first_pause_seconds / 10), left, max(until_claim, 0.001))
 
-
-def _timed_out(query: str, timeout_seconds: float, state: RecordState) -> WaitTimeout:
-    if hint := _TIMEOUT_HINTS.get(state):
-        return WaitTimeout(query, timeout_seconds, state.value, hint)
-    return WaitTimeout(query, timeout_seconds, state.value)
+    def _timed_out(self) -> WaitTimeout:
+        hint = _STILL_QUEUED_HINT if self.is_still_queued else _TIMEOUT_HINTS.get(self.state, "see `refresher status`")
+        return WaitTimeout(self.key.query, self.options.timeout_seconds, self.state.value, hint)
 
 
 def _claim(wait: _WaitState) -> Generator[Step, Reply, None]:

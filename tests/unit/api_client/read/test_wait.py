@@ -215,7 +215,7 @@ def test_nothing_in_time_is_a_timeout_that_names_query_and_state(timeout: float)
 @pytest.mark.parametrize(
     ("state", "hint"),
     [
-        (RecordState.QUEUED, "does a worker run? see `refresher status`"),
+        (RecordState.QUEUED, "a worker may have it by now; see `refresher explain`"),
         (RecordState.RUNNING, "a worker is loading it; see `refresher explain`"),
         (RecordState.RETRYING, "the load failed, and will be tried again; see `refresher explain`"),
         (RecordState.IDLE, "see `refresher status`"),
@@ -229,6 +229,19 @@ def test_a_timeout_says_where_to_look_by_the_state_of_the_lease(state: RecordSta
     with pytest.raises(WaitTimeout) as caught:
         wait.polls_until(Claim)
     assert (caught.value.state, str(caught.value).partition("): ")[2]) == (state.value, hint)
+
+
+@pytest.mark.parametrize("first", [CLAIMED, refused(RecordState.QUEUED)], ids=["own", "another's"])
+@pytest.mark.parametrize("again", [CLAIMED, refused(RecordState.QUEUED)], ids=["own", "another's"])
+def test_only_what_was_found_queued_again_raises_doubts_about_the_workers(first: ClaimReply, again: ClaimReply) -> None:
+    wait = Driver(timeout=1.5)
+    for reply in (first, again):
+        wait.polls_until(Claim)
+        wait.answer(reply)
+        wait.answer(None)  # the publication, or that none is due
+    with pytest.raises(WaitTimeout) as caught:
+        wait.polls_until(Claim)
+    assert ("does a worker run?" in str(caught.value)) == (again is not CLAIMED)
 
 
 def test_a_fresh_read_claims_whatever_is_there_and_takes_only_what_was_acquired_after_its_stamp() -> None:
