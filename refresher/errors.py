@@ -13,7 +13,10 @@
 from __future__ import annotations
 
 import functools
-from typing import Final
+import inspect
+import traceback
+from collections.abc import Callable
+from typing import Any, Final
 
 from api_client.protocol.lease import BookmarkFault
 
@@ -36,6 +39,7 @@ class LoadFailed(RefresherError):
         is_transient: whether another attempt may succeed.
         max_attempts: attempts after which this kind of failure is not retried; None: as the settings allow.
         bookmarks: whether the bookmarks that the load was given are at fault.
+        place: file, line and function where the loader met the cause; "": not in its code. Set by `locate`.
     """
 
     def __init__(
@@ -52,15 +56,39 @@ class LoadFailed(RefresherError):
         self.is_transient: bool = is_transient
         self.max_attempts: int | None = max_attempts
         self.bookmarks: BookmarkFault = bookmarks
+        self.place: str = ""
+
+    def locate(self, loader: Callable[..., Any]) -> None:
+        """Set ``place`` to the innermost frame of the cause in the package of ``loader``."""
+        if self.__cause__ is not None:
+            module = getattr(inspect.unwrap(loader), "__module__", None) or ""
+            self.place = place_of(self.__cause__, package=module.partition(".")[0])
 
     @property
     def shown(self) -> str:
-        """The part that logs may show: the kind and the cause's type. The text may hold a param's value."""
-        return self.kind if self.__cause__ is None else f"{self.kind}: {type(self.__cause__).__name__}"
+        """The part that logs may show: kind, the cause's type, and place. The text may hold a param's value."""
+        if self.__cause__ is None:
+            return self.kind
+        return f"{self.kind}: {type(self.__cause__).__name__}{self.place and f' at {self.place}'}"
 
     def __reduce__(self) -> tuple[object, ...]:
         options = {name: getattr(self, name) for name in ("is_transient", "max_attempts", "bookmarks")}
         return functools.partial(LoadFailed, **options), (self.kind, str(self))
+
+
+def place_of(error: BaseException, *, package: str | None = None) -> str:
+    """Return file, line and function of the innermost frame that an error has passed; "" for none.
+
+    It stands for the traceback, whose text may quote params.
+
+    Args:
+        package: the name of a top-level package: of its frames alone. Default: of all.
+    """
+    place = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if package in {None, str(frame.f_globals.get("__name__")).partition(".")[0]}:
+            place = f"{frame.f_code.co_filename}:{line} in {frame.f_code.co_qualname}"
+    return place
 
 
 def message_of(error: BaseException) -> str:

@@ -77,6 +77,7 @@ def show(
         ("params", MASKED if letter.params is None else plain(compact(letter.params))),
         ("failed", f"{time_of(letter.at_us)}, {letter.kind} after {counted(letter.attempts, 'attempt')}"),
         ("because", MASKED if letter.message is None else plain(letter.message)),
+        *([("at", plain(letter.place))] if letter.place else []),
         ("in a row", str(letter.failures) if letter.failures else "not counted (infrastructure failure)"),
         ("letters", str(len(one.letters))),
         ("now", f"{_status_text(one)}; {reason_of(one.now)}"),
@@ -184,9 +185,9 @@ def _record_of(one: DeadKey) -> dict[str, Any]:
     letter = one.letter
     return {
         "id": letter.id, "query": letter.query, "version": letter.version, "params": letter.params,
-        "key": one.key.entry, "kind": letter.kind, "message": letter.message, "attempts": letter.attempts,
-        "failures": letter.failures, "letters": len(one.letters), "at": time_of(letter.at_us),
-        "state": one.status.value, "state_left": round(one.left_seconds, 3),
+        "key": one.key.entry, "kind": letter.kind, "message": letter.message, "place": letter.place,
+        "attempts": letter.attempts, "failures": letter.failures, "letters": len(one.letters),
+        "at": time_of(letter.at_us), "state": one.status.value, "state_left": round(one.left_seconds, 3),
     }  # fmt: skip
 
 

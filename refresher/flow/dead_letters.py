@@ -23,7 +23,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
     ``attempts`` are the loads of that refresh, ``failures`` the refreshes of the key that were abandoned in a row for a
     fault of its own. ``params`` and ``message`` are None where the query keeps them out of letters: only a reader can
-    request such a refresh.
+    request such a refresh. ``place`` is where the loader's code met the failure: file, line and function; "" elsewhere.
     """
 
     query: Annotated[str, msgspec.Meta(pattern=QUERY_NAME_PATTERN)]
@@ -36,6 +36,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int
     at_us: int
     failures: int = 0
+    place: str = ""
 
     @property
     def id(self) -> str:

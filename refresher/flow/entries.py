@@ -37,6 +37,7 @@ def entry_of(
             payload = encode(terms.value, query=query.name, max_bytes=settings.max_value_bytes)
             packed = pack(payload, settings.compress_min_bytes)
     except LoadFailed as failure:
+        failure.locate(query.loader)
         return failure
     try:
         header = header_of(run, query, terms, loaded.degree, read_started_us, settings)

@@ -251,6 +251,8 @@ class Refresher:
                     raise
                 if failure is not error:
                     failure.__cause__ = error
+                if runs[0].query is not None:
+                    failure.locate(runs[0].query.loader)
                 return failure
             finally:
                 del failure  # else its traceback, which has this frame, would keep the value that was loaded

@@ -214,6 +214,7 @@ def letter_of(run: Run, attempts: int, failure: LoadFailed, failures: int) -> De
         attempts=attempts,
         at_us=run.now_us(),
         failures=failures,
+        place=failure.place,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -91,6 +92,7 @@ def test_a_failing_key_is_listed_shown_retried_and_gone(busy_cli: BusyCommandLin
     assert "quarantined for" in line
     shown = busy_cli.run("show", identifier).output
     assert "because   TransientFailure: scripted" in shown
+    assert re.search(r"^at        /\S+\.py:\d+ in \w+$", shown, re.MULTILINE)
     assert "last refresh failed (transient); backing off for another" in shown
     assert "failed 2 times in a row" in str(busy_cli.client.explain("long_lived", {"key": "a"}))
 

@@ -78,6 +78,7 @@ LETTERS: Final[Mapping[str, DeadLetter]] = {
     "a failure": DeadLetter(
         query=KEY.query, version=KEY.version, params=KEY.params, digest=KEY.digest.hex(), token=NOW_US, kind="syntax",
         message="Invalid input 'MATHC'", attempts=1, at_us=NOW_US + 5, failures=3,
+        place="/app/queries.py:7 in friends_of",
     ),
     "of a sensitive query": DeadLetter(
         query=KEY.query, version=KEY.version, params=None, digest=KEY.digest.hex(), token=NOW_US, kind="transient",

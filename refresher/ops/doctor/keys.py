@@ -25,7 +25,7 @@ LARGE_TAG: Final = 500_000
 INVALIDATE_SECONDS: Final = 20e-6
 _REMEDIES: Final = {
     "unknown_query": "a worker lacks the query: the same REFRESHER_QUERIES and release for all; then",
-    "loader_error": "the query's own code fails, the worker's log says how: fix it, restart the workers; then",
+    "loader_error": "the query's own code fails, the worker's log says where: fix it, restart the workers; then",
     "syntax": "correct the query's Cypher, restart the workers; then",
     "too_large": "have the query return less, or raise CACHE_MAX_VALUE_BYTES for readers and workers; then",
     "timeout": "make the query quicker, or raise CACHE_XFETCH_TIMEOUT; then",

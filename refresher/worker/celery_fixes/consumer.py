@@ -6,7 +6,6 @@ import contextlib
 import functools
 import logging
 import time
-import traceback
 import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +15,7 @@ from celery.worker.state import active_requests, reserved_requests
 
 from api_client.config.broker import CONNECT_AGAIN_SECONDS
 from api_client.protocol.messages import TASK_NAME
+from refresher.errors import place_of
 from refresher.flow.events import events_of
 from refresher.ops.broker_keys import replaced_keys
 from refresher.ops.heartbeat import heartbeat_of
@@ -200,9 +200,7 @@ class RefreshConsumer(_Consumer):
         self._rejected.report(rejection)
 
     def _report_unreadable(self, error: Exception) -> None:
-        # The place stands for the traceback, whose text may quote the message.
-        *_, (frame, line) = traceback.walk_tb(error.__traceback__)
-        text = f"it has no readable envelope: {type(error).__name__} at {frame.f_code.co_filename}:{line}"
+        text = f"it has no readable envelope: {type(error).__name__} at {place_of(error)}"
         self._rejected.report(Rejection(DropReason.NO_ENVELOPE, text))
 
 

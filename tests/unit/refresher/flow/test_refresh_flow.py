@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -102,7 +103,7 @@ class Worker(WorkerEvents, StepByStep):
         outcome = self.loads.popleft() if self.loads else "value"
         if isinstance(outcome, BaseException):
             raise outcome
-        return [Loaded(outcome, 10)]
+        return [Loaded(outcome() if callable(outcome) else outcome, 10)]
 
     def _encode(self, value: Any, **_: Any) -> bytes:
         if isinstance(value, LoadFailed):
@@ -426,6 +427,22 @@ def test_logs_show_what_failed_but_no_text_of_it_which_may_hold_a_param(
     assert caplog.text.count("loader_error: ValueError") == 2
     assert "as the graph said" not in caplog.text
     assert worker.letters[0].message == "as the graph said"
+
+
+@pytest.mark.parametrize("is_sensitive", [False, True])
+def test_log_and_letter_show_where_in_its_own_code_a_loader_failed(
+    worker: Worker, caplog: pytest.LogCaptureFixture, *, is_sensitive: bool
+) -> None:
+    query("misread", ttl=300, grace=60, sensitive=is_sensitive, into=worker.registry)(_misreads)
+    worker.loads.append(_misreads)
+    worker.refresher.refresh(RefreshItem(query="misread", params='{"n":1}'))
+    place = f"{__file__}:{_misreads.__code__.co_firstlineno + 1} in _misreads"
+    assert f": loader_error: JSONDecodeError at {place}; " in caplog.text
+    assert worker.letters[0].place == place
+
+
+def _misreads(_tx: object = None, n: int = 0) -> Any:
+    return json.loads("secret")  # raises in a frame of the standard library
 
 
 def test_a_failure_whose_lease_is_gone_buries_nothing(worker: Worker) -> None:
