@@ -26,10 +26,11 @@ from __future__ import annotations
 
 import atexit
 import inspect
+import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any, Final, Self, Unpack, cast
+from typing import Any, Final, Self, TypeAlias, Unpack, cast
 
 import msgspec
 
@@ -38,19 +39,26 @@ from api_client.aio import AsyncCacheClient
 from api_client.client import CacheClient
 from api_client.config.durations import Duration, seconds
 from api_client.config.settings import ReaderSettings
-from api_client.errors import CacheError
+from api_client.errors import CacheError, RefreshFailed, UnknownQuery
 from api_client.protocol import entry
 from api_client.protocol.clock import monotonic_seconds
 from api_client.protocol.keys import CacheKey
 from api_client.protocol.messages import RefreshItem
 from api_client.protocol.model import Entry, ReadResult
 from api_client.protocol.params import plain
+from api_client.read.aio import AsyncReadPath, AsyncWaitRunner
 from api_client.read.batch import AnyCall
 from api_client.read.requirements import ReadOptions
+from api_client.read.sync import ReadPath, SyncWaitRunner
+from api_client.read.wait import Wait
+from api_client.transport.aio_link import AsyncCacheLink
+from api_client.transport.link import CacheLink
+from api_client.transport.pubsub import Notifications
 from api_client.transport.redis_py import nodes_of
 from api_client.trigger.broker import Broker
 from refresher.embedded import RedisServer
 from refresher.errors import LoadFailed
+from refresher.flow.dead_letters import DeadLetter
 from refresher.flow.events import WorkerEvents
 from refresher.flow.outcome import Outcome
 from refresher.flow.ports import RefreshDeps
@@ -69,11 +77,14 @@ _ANY: Final = inspect.Parameter("params", inspect.Parameter.VAR_KEYWORD)
 _RECORD_TIMES: Final = ("since", "until", "limit", "claimed_at", "published")
 _server: RedisServer | None = None
 
+Explain: TypeAlias = Callable[[CacheKey, RefreshFailed], RefreshFailed]
+
 
 class InlineCache:
     """A cache for one test, in a namespace of its own that is deleted on exit.
 
-    While it is entered, `get_cached` and `aget_cached` read from it.
+    While it is entered, `get_cached` and `aget_cached` read from it. A `RefreshFailed` has the failure's text, and what
+    the loader raised as its ``__cause__``.
 
     Args:
         redis_url: a Redis to use; default: an embedded one, shared by all of the process.
@@ -95,6 +106,8 @@ class InlineCache:
         self._own = Registry()
         self._tx, self._max_value_bytes = tx, policy.max_value_bytes
         self.outcomes: list[Outcome] = []
+        self._failures: dict[str, tuple[str, BaseException | None]] = {}
+        self._thread = threading.local()
         policy = msgspec.structs.replace(policy, redis_url=url, namespace=namespace)
         store = self._link.store
         self._upkeep = TagUpkeep(policy)
@@ -107,7 +120,7 @@ class InlineCache:
                 registry=cast("Registry", self),
                 keep_leases=lambda _: nullcontext(),
                 publish=self._refresh,
-                write_dead_letter=lambda *_: None,
+                write_dead_letter=self._keep_failure,
                 monotonic=monotonic_seconds,
                 sleep=lambda _: None,
                 events=WorkerEvents(),
@@ -117,8 +130,8 @@ class InlineCache:
         )
         # Nothing here is slow, but a debugger may stop in a loader: a test must not fail for that.
         reader = ReaderSettings(redis_url=url, namespace=namespace, redis_timeout_seconds=5.0, wait_timeout_ms=60_000)
-        self.client: CacheClient = _InlineClient(reader, self._refresh)
-        self.async_client: AsyncCacheClient = _AsyncInlineClient(reader, self._refresh)
+        self.client: CacheClient = _InlineClient(reader, self._refresh, self._explain)
+        self.async_client: AsyncCacheClient = _AsyncInlineClient(reader, self._refresh, self._explain)
         self._before: tuple[CacheClient | None, AsyncCacheClient | None] = None, None
 
     def answer(
@@ -151,6 +164,7 @@ class InlineCache:
 
         load.__qualname__ = f"answer({name!r}, {version})"
         load.__signature__ = _signature(loader)  # type: ignore[attr-defined] # by which params are checked
+        load.__wrapped__ = loader  # type: ignore[attr-defined] # by which failures are located
         query(name, ttl=ttl, grace=ttl if grace is None else grace, version=version, into=self._own, **options)(load)
 
     def advance(self, duration: Duration) -> None:
@@ -208,14 +222,28 @@ class InlineCache:
         except LoadFailed:
             raise
         except BaseException as error:
+            self._thread.raised = error
             raise classify_error(error) from error
 
     def _refresh(self, item: RefreshItem) -> None:
         again: RefreshItem | None = item
         while again is not None:
+            self._thread.raised = None
             outcome = self._refresher.refresh(again)
             self.outcomes.append(outcome)
             again = outcome.again
+
+    def _explain(self, key: CacheKey, failed: RefreshFailed) -> RefreshFailed:
+        """Return a failure with its text, and what the loader raised as its cause."""
+        if isinstance(failed, UnknownQuery) or key.digest.hex() not in self._failures:
+            return failed
+        text, raised = self._failures[key.digest.hex()]
+        explained = RefreshFailed(failed.query, failed.kind, failed.attempts, failed.retry_after_seconds, text)
+        explained.__cause__ = raised
+        return explained
+
+    def _keep_failure(self, letter: DeadLetter, _replaced_token: int) -> None:
+        self._failures[letter.digest] = letter.message or "its query is sensitive", self._thread.raised
 
     def _keys(self) -> list[Any]:
         nodes, pattern = nodes_of(self._redis), f"{self.client.settings.namespace}:*"
@@ -270,15 +298,60 @@ class _InlineBroker:
         pass
 
 
+class _InlineWaits(SyncWaitRunner):
+    """Explains failures."""
+
+    def __init__(self, link: CacheLink, notifications: Notifications, explain: Explain) -> None:
+        super().__init__(link, notifications)
+        self._explain = explain
+
+    def run_all(
+        self, waits: Sequence[Wait], read_begins: Callable[[], None] = lambda: None
+    ) -> list[bytes | CacheError]:
+        return [
+            self._explain(wait.key, result) if isinstance(result, RefreshFailed) else result
+            for wait, result in zip(waits, super().run_all(waits, read_begins), strict=True)
+        ]
+
+
+class _AsyncInlineWaits(AsyncWaitRunner):
+    """The same for an event loop."""
+
+    def __init__(
+        self,
+        link: AsyncCacheLink,
+        notifications: Notifications,
+        explain: Callable[[CacheKey, RefreshFailed], Awaitable[RefreshFailed]],
+    ) -> None:
+        super().__init__(link, notifications)
+        self._explain = explain
+
+    async def run(self, wait: Wait, read_begins: Callable[[], None] = lambda: None) -> bytes:
+        try:
+            return await super().run(wait, read_begins)
+        except RefreshFailed as failed:
+            explained = await self._explain(wait.key, failed)
+            raise explained from explained.__cause__
+
+
 class _InlineClient(CacheClient):
     """A reader whose triggers are done when its read returns."""
 
-    def __init__(self, settings: ReaderSettings, refresh: Callable[[RefreshItem], None]) -> None:
-        self._refresh_inline = refresh
+    def __init__(self, settings: ReaderSettings, refresh: Callable[[RefreshItem], None], explain: Explain) -> None:
+        self._refresh_inline, self._explain = refresh, explain
         super().__init__(settings)
 
     def _make_broker(self) -> Broker:
         return _InlineBroker(self._refresh_inline)
+
+    def _set_up_reads(self) -> None:
+        super()._set_up_reads()
+        self._waits = _InlineWaits(self._link, self._notifications, self._explained)
+        self._reads = ReadPath(self._core, self._link, self._waits)
+
+    def _explained(self, key: CacheKey, failed: RefreshFailed) -> RefreshFailed:
+        self.flush("1m")  # waiters are told of a failure before it is kept
+        return self._explain(key, failed)
 
     def get_many(self, calls: Iterable[AnyCall], **options: Unpack[ReadOptions]) -> list[Entry[Any] | CacheError]:
         try:
@@ -296,12 +369,21 @@ class _InlineClient(CacheClient):
 class _AsyncInlineClient(AsyncCacheClient):
     """The same for an event loop."""
 
-    def __init__(self, settings: ReaderSettings, refresh: Callable[[RefreshItem], None]) -> None:
-        self._refresh_inline = refresh
+    def __init__(self, settings: ReaderSettings, refresh: Callable[[RefreshItem], None], explain: Explain) -> None:
+        self._refresh_inline, self._explain = refresh, explain
         super().__init__(settings)
 
     def _make_broker(self) -> Broker:
         return _InlineBroker(self._refresh_inline)
+
+    def _set_up_reads(self) -> None:
+        super()._set_up_reads()
+        self._waits = _AsyncInlineWaits(self._aio, self._notifications, self._explained)
+        self._reads = AsyncReadPath(self._core, self._aio, self._waits)
+
+    async def _explained(self, key: CacheKey, failed: RefreshFailed) -> RefreshFailed:
+        await self.flush("1m")
+        return self._explain(key, failed)
 
     async def get_many(self, calls: Iterable[AnyCall], **options: Unpack[ReadOptions]) -> list[Entry[Any] | CacheError]:
         try:

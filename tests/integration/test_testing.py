@@ -151,6 +151,25 @@ def test_a_failing_load_is_retried_then_reported_and_the_stale_value_stays(way: 
         assert (caught.value.kind, caught.value.attempts) == ("transient", 4)
 
 
+def test_a_failure_has_its_text_and_what_the_loader_raised(way: CommandExecutor) -> None:
+    with InlineCache() as cache:
+        cache.answer("q", lambda n: {}[n])
+        cache.answer("odd", object)
+        for _ in range(2):  # its load, and the pause after it
+            with pytest.raises(RefreshFailed, match=r"\(loader_error\) .*: KeyError: 'missing'$") as caught:
+                way.cached("q", {"n": "missing"})
+            assert isinstance(caught.value.__cause__, KeyError)
+        client = way.client_of(cache)
+        (failed,) = way.do(client.get_many([("q", {"n": "other"})]))
+        assert str(failed.__cause__) == "'other'"
+        with pytest.raises(RefreshFailed, match="KeyError: 'missing'") as caught:
+            way.do(client.refresh("q", {"n": "missing"}, wait=True))
+        assert isinstance(caught.value.__cause__, KeyError)
+        with pytest.raises(RefreshFailed, match="the value of 'odd' can't be encoded") as caught:
+            way.cached("odd")
+        assert caught.value.__cause__ is None
+
+
 def test_time_that_passes_ends_the_pause_after_a_failure(way: CommandExecutor) -> None:
     def fails() -> None:
         raise TypeError("a mistake")
