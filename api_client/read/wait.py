@@ -204,7 +204,7 @@ def refresh_failed(key: CacheKey, reply: ClaimReply) -> RefreshFailed:
     if reply.kind == UNKNOWN_QUERY_KIND:
         return UnknownQuery(key.query, key.version, reply.attempts, reply.left_seconds)
     if reply.kind == WRONG_PARAMS_KIND:
-        hint = f"{_wrong_params(key)}: `refresher queries` shows, in a worker's environment, what it takes"
+        hint = f"{_wrong_params(key)}; `refresher queries` shows, in a worker's environment, what it takes"
         return RefreshFailed(key.query, reply.kind, reply.attempts, reply.left_seconds, hint)
     return RefreshFailed(key.query, reply.kind, reply.attempts, reply.left_seconds)
 
@@ -214,7 +214,8 @@ def _wrong_params(key: CacheKey) -> str:
     names = [repr(name[:MAX_NAME_SHOWN]) for name in islice(key.params, MAX_NAMES_SHOWN)]
     if not names:
         return "its loader requires params, and was given none"
-    return f"its loader does not take the params {', '.join(names)}"
+    more = ", …" if len(key.params) > MAX_NAMES_SHOWN else ""
+    return f"the params given, {', '.join(names)}{more}, are not exactly what its loader takes"
 
 
 class Wait:

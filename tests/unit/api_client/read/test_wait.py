@@ -141,9 +141,13 @@ def test_params_that_the_loader_does_not_take_are_named_without_their_values() -
     reply = refused(RecordState.COOLING, why="wrong_params")
     there = "`refresher queries` shows, in a worker's environment, what it takes"
     failed = refresh_failed(make_key("test", "query", {"person": "secret", "limit": 1}, 1), reply)
-    assert str(failed).endswith(f": its loader does not take the params 'limit', 'person': {there}")
+    given = "the params given, 'limit', 'person', are not exactly what its loader takes"
+    assert str(failed).endswith(f": {given}; {there}")
     failed = refresh_failed(make_key("test", "query", {}, 1), reply)
-    assert str(failed).endswith(f": its loader requires params, and was given none: {there}")
+    assert str(failed).endswith(f": its loader requires params, and was given none; {there}")
+    many = refresh_failed(make_key("test", "query", {f"p{n}": n for n in range(20)}, 1), reply)
+    assert "'p0', 'p1', 'p10'" in str(many)
+    assert ", …, are not" in str(many)
 
 
 def test_a_failure_during_the_wait_is_raised_when_it_is_notified() -> None:
