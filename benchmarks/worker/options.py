@@ -68,8 +68,9 @@ class Scale:
 class WorkerOptions(Options):
     """Measure what a refresh costs a worker, against Celery tasks that do nothing, with the targets beside it.
 
-    Refreshes a second of one process and of each pool, the time from a trigger to the commit, and what a duplicate
-    costs against celery-singleton and celery-once. Ratios of one run, since times of two machines can't be compared.
+    Refreshes a second of one process, or of one to four workers in each pool, the time from a trigger to the commit,
+    and what a duplicate costs against celery-singleton and celery-once. Ratios of one run, since times of two machines
+    can't be compared.
     Exits with 0 whether targets are reached or not.
     """
 
@@ -77,7 +78,11 @@ class WorkerOptions(Options):
     broker: Annotated[BrokerKind, typer.Option(help="Broker between reader and worker.")] = BrokerKind.REDIS
     only: Annotated[
         list[str],
-        typer.Option(metavar="NAME", help="Run this group alone (rates, pools, latency, duplicates); may be repeated."),
+        typer.Option(
+            metavar="NAME",
+            help="Run this group alone (rates, latency, duplicates, or pools, which take 20 minutes, and are not run "
+            "without it); may be repeated.",
+        ),
     ] = field(default_factory=list)
     redis_url: RedisUrl = None
     neo4j_uri: Annotated[

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 RATES: Final = "rates"
 POOLS: Final = "pools"
 LATENCY: Final = "latency"
-GROUPS: Final = (RATES, POOLS, LATENCY, duplicates.GROUP)
+USUAL: Final = (RATES, LATENCY, duplicates.GROUP)
+GROUPS: Final = (*USUAL, POOLS)
+"""The pools take longer than all others: they are run alone, and kept as a benchmark of their own."""
 
 
 def run(options: WorkerOptions, console: Console) -> None:
@@ -57,7 +59,8 @@ def run(options: WorkerOptions, console: Console) -> None:
             graph = stack.enter_context(graph_target(options.neo4j_uri, options.scale.warm_up_loads))
         scale = options.scale
         about = provenance(
-            "worker", options, rounds=scale.rounds, servers=versions | {"graph": graph.title},
+            POOLS if options.only == [POOLS] else "worker", options, rounds=scale.rounds,
+            servers=versions | {"graph": graph.title},
             more={"redis": servers.title, "messages_in_one_go": scale.messages, "samples": scale.samples},
         )  # fmt: skip
         results = measured(_groups(options, servers, by_broker, graph), console)
@@ -67,7 +70,7 @@ def run(options: WorkerOptions, console: Console) -> None:
 def _groups(
     options: WorkerOptions, servers: Servers, by_broker: dict[BrokerKind, Servers], graph: GraphTarget
 ) -> Iterator[tuple[str, Callable[[], Result]]]:
-    wanted = options.only or GROUPS
+    wanted = options.only or USUAL
     for kind, its_servers in by_broker.items():
         if RATES in wanted:
             yield f"{RATES}-{kind}", partial(measured_rates, kind, its_servers, graph, options)
