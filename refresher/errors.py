@@ -73,7 +73,7 @@ class LoadFailed(RefresherError):
 
     def __reduce__(self) -> tuple[object, ...]:
         options = {name: getattr(self, name) for name in ("is_transient", "max_attempts", "bookmarks")}
-        return functools.partial(LoadFailed, **options), (self.kind, str(self))
+        return functools.partial(LoadFailed, **options), (self.kind, str(self)), {"place": self.place}
 
 
 def place_of(error: BaseException, *, package: str | None = None) -> str:

@@ -156,11 +156,12 @@ def test_a_classified_error_can_be_pickled_and_holds_nothing_of_the_driver(
     error: Exception, _kind: str, _verdict: object
 ) -> None:
     failed = classify_error(error)
+    failed.place = "/app/queries.py:7 in friends_of"
     copied = pickle.loads(pickle.dumps(failed))  # noqa: S301 - our own bytes
-    assert (copied.kind, str(copied), copied.is_transient, copied.max_attempts) == (
-        failed.kind, str(failed), failed.is_transient, failed.max_attempts,
+    assert (copied.kind, str(copied), copied.is_transient, copied.max_attempts, copied.place) == (
+        failed.kind, str(failed), failed.is_transient, failed.max_attempts, failed.place,
     )  # fmt: skip
-    assert failed.__dict__.keys() == {"kind", "is_transient", "max_attempts", "bookmarks"}
+    assert failed.__dict__.keys() == {"kind", "is_transient", "max_attempts", "bookmarks", "place"}
     assert copied.bookmarks is failed.bookmarks
 
 
