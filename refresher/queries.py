@@ -121,7 +121,8 @@ class Registry:
         """Register a query.
 
         Raises:
-            ConfigurationError: another function is registered under this name and version.
+            ConfigurationError: another function is registered under this name and version, or another budget under this
+                name.
         """
         there = self._queries.get((query.name, query.version))
         if there is not None and _origin(there.loader) != _origin(query.loader):
@@ -129,6 +130,13 @@ class Registry:
                 "@query", f"{query.name!r}, version {query.version}",
                 f"the name is taken by {_origin(there.loader)}; allowed is one function per name and version",
             )  # fmt: skip
+        for other in self._queries.values():
+            if other.name == query.name and other.version != query.version and other.budget != query.budget:
+                raise ConfigurationError(
+                    "@query", f"{query.name!r}, version {query.version}",
+                    f"its rate or concurrency is not that of version {other.version}; allowed is one for all versions, "
+                    "which share it",
+                )  # fmt: skip
         self._queries[query.name, query.version] = query
 
     def find(self, name: str, version: int) -> Query | None:

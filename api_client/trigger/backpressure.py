@@ -150,7 +150,7 @@ class Backpressure:
             run_seconds: what its load takes; 0: not known, or next to nothing.
             draw: evenly from [0, 1).
         """
-        if not run_seconds:
+        if not 0 < run_seconds < math.inf:  # a damaged header may have anything
             return True
         log_seconds = math.log(run_seconds)
         if self._usual_log_seconds is None:

@@ -23,8 +23,8 @@ from api_client.transport.link import CacheLink
 T = TypeVar("T")
 
 HOLD_SECONDS: Final = 0.002
-# Of all params. In a message each may take six, and workers read no message beyond a megabyte.
-MAX_PARAMS_CHARACTERS: Final = 120_000
+# Of all params. In a message each may take six bytes, and workers read no message beyond a megabyte.
+MAX_PARAMS_UNITS: Final = 120_000
 LOOKED_UP_SECONDS: Final = 30.0
 
 
@@ -59,14 +59,15 @@ class HeldBatch(Generic[T]):
 
     since: float
     held: list[T] = field(default_factory=list)
-    params_characters: int = 0
+    params_units: int = 0
+    """Of UTF-16, as JSON escapes them."""
 
     def add(self, one: T, key: CacheKey) -> None:
         """Hold one more, which refreshes ``key``."""
         self.held.append(one)
-        self.params_characters += len(key.canonical_params)
+        self.params_units += len(key.canonical_params.encode("utf-16-le")) // 2
 
     def is_due(self, now: float) -> bool:
         """Return whether it is to be sent although more is on its way."""
-        is_full = len(self.held) >= MAX_BATCH or self.params_characters >= MAX_PARAMS_CHARACTERS
+        is_full = len(self.held) >= MAX_BATCH or self.params_units >= MAX_PARAMS_UNITS
         return is_full or now >= self.since + HOLD_SECONDS

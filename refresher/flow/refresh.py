@@ -221,17 +221,17 @@ class Refresher:
         """End runs whose load together has failed: by halves, until what is at fault is alone.
 
         Not where halves would meet the same: a fault of the graph is each run's own failure, and what has taken all of
-        the time is sent alone.
+        the time is sent alone. So is what is left when half of the time is over: the worker's limits end no process.
         """
         if failure.kind in policy.TIMEOUTS:
             return self._send_each_alone(runs, failure)
         if failure.kind in policy.GRAPH_FAULTS:
-            return [self._ended(self._end_failed, run, failure, self._pause_seconds(run, failure)) for run in runs]
+            return self._end_each(runs, lambda run: self._end_failed(run, failure, self._pause_seconds(run, failure)))
         log.info("the load of %d keys of %s failed (%s); dividing them", len(runs), runs[0].key.query, failure.shown)
         middle = len(runs) // 2
         ended: list[Ended] = []
         for half in (runs[:middle], runs[middle:]):
-            if _is_granted_again(share):
+            if self._fits_in_place(half[0], 0.0) and _is_granted_again(share):
                 ended += self._load_until_ended(half, share)
             else:
                 ended += self._send_each_alone(half, failure)
@@ -346,7 +346,18 @@ class Refresher:
         return self._retry_later(run, run.item.attempt - 1, failure, policy.MIN_PAUSE_SECONDS)
 
     def _send_each_alone(self, runs: Sequence[Run], failure: LoadFailed) -> list[Ended]:
-        return [self._ended(self._send_alone, run, failure) for run in runs]
+        return self._end_each(runs, lambda run: self._send_alone(run, failure))
+
+    def _end_each(self, runs: Sequence[Run], end: Callable[[Run], Outcome]) -> list[Ended]:
+        """Return how ``end`` ends each run; once Redis does not answer it is not asked for the others either.
+
+        Each would wait for it again, one after the other, until the worker's limit ends the process.
+        """
+        ended: list[Ended] = []
+        for run in runs:
+            is_lost = bool(ended) and isinstance(ended[-1], CacheUnavailable)
+            ended.append(ended[-1] if is_lost else self._ended(end, run))
+        return ended
 
     def _pause_seconds(self, run: Run, failure: LoadFailed) -> float | None:
         """Return the pause before the next attempt; None: there is none."""

@@ -254,6 +254,22 @@ def test_a_clock_set_back_or_a_faster_rate_delays_no_load(clocked_world: Clocked
     assert fleet.taken("opqrstu") == "opqrs"
 
 
+@WHOSE
+def test_workers_of_a_release_without_a_rate_leave_that_of_the_next_one_alone(
+    clocked_world: ClockedWorld, whose: str
+) -> None:
+    before = Fleet(clocked_world, **{whose: Budget(concurrency=100)})
+    after = Fleet(clocked_world, **{whose: Budget(concurrency=100, rate=1)}, namespace=before.namespace)
+    assert after.taken("ab") == "a"
+    assert before.taken("cdef") == "cdef", "the rate is not theirs"
+    assert after.taken("b") == ""
+    after.pass_time(0.5)
+    assert before.taken("ghij") == "ghij"
+    assert after.taken("b") == "", "nor is its pace forgotten"
+    after.pass_time(0.75)
+    assert after.taken("b") == "b"
+
+
 # Who waits.
 
 

@@ -51,7 +51,7 @@ end
 
 local function write(pace, field, at, interval_us, burst_us)
   redis.call('HSET', pace, field, text(at))
-  redis.call('PEXPIRE', pace, text(math.ceil((interval_us + burst_us + LONGEST) / 1000)))
+  keep_at_least(pace, math.ceil((interval_us + burst_us + LONGEST) / 1000))
 end
 
 -- µs until a budget may have room; 0: it has.
@@ -68,7 +68,11 @@ local function wait_us(shares, pace, concurrency, interval_us, burst_us)
   return math.max(ahead_us, asks_at - now)
 end
 
+-- What has no rate leaves alone that of another release's, which counts its own loads.
 local function charge(pace, interval_us, burst_us)
+  if interval_us == 0 then
+    return
+  end
   local tat = redis.call('HMGET', pace, 'tat')[1]
   write(pace, 'tat', due_at(tat, interval_us, burst_us) + interval_us, interval_us, burst_us)
 end

@@ -160,6 +160,21 @@ def test_its_params_are_the_others(loader: Any) -> None:
         found.check_params({"n": 1, "previous": 2})
 
 
+def test_all_versions_of_a_query_have_one_budget() -> None:
+    into = Registry()
+
+    def define(version: int, **budget: Any) -> None:
+        query("q", ttl=60, grace=30, version=version, into=into, **budget)(lambda tx: version)
+
+    define(1, rate=2)
+    define(2, rate=2)
+    with pytest.raises(
+        ConfigurationError, match=r"version 3.*is not that of version 1; allowed is one for all versions"
+    ):
+        define(3, rate=2, concurrency=1)
+    assert [one.version for one in into] == [1, 2]
+
+
 def test_a_loader_of_batches_may_have_defaults_and_be_wrapped() -> None:
     def load(tx: Any, calls: list[dict[str, Any]], limit: int = 10) -> list[int]:
         return [limit] * len(calls)

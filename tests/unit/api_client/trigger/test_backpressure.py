@@ -177,6 +177,8 @@ def test_a_heavy_load_has_precedence_as_seldom_as_it_takes_longer_than_usual(pol
     polls.room_after(1_000, seconds=11)
     assert pressure.is_overloaded
     assert pressure.has_precedence(0.0, draw=0.99)  # not known
+    for damaged in (float("nan"), float("inf"), -1.0):
+        assert pressure.has_precedence(damaged, draw=0.99)
     assert pressure.has_precedence(0.1, draw=0.99)  # the first one is usual
     assert not pressure.has_precedence(10.0, draw=0.02)
     assert pressure.has_precedence(10.0, draw=0.01)

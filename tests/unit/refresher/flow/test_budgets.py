@@ -289,3 +289,29 @@ def test_parts_without_a_share_are_sent_alone_and_no_attempt_is_counted() -> Non
         assert outcome.kind is OutcomeKind.RETRY
         assert outcome.again is not None
         assert outcome.again.attempt == 1
+
+
+def test_a_batch_is_divided_no_further_when_half_of_the_time_is_over() -> None:
+    worker = BatchWorker()
+    worker.bad = 1
+    divided = worker.load
+
+    def slow(*args: Any) -> Any:
+        worker.now += worker.settings.budget_seconds / 5
+        return divided(*args)
+
+    cast("Any", worker).load = slow
+    outcomes = worker.refresher.refresh_together(batch_of(4))
+    assert worker.sizes == [4, 2, 1]
+    assert [outcome.kind for outcome in outcomes if isinstance(outcome, Outcome)] == [
+        OutcomeKind.FAILED, OutcomeKind.RETRY, OutcomeKind.RETRY, OutcomeKind.RETRY,
+    ]  # fmt: skip
+
+
+def test_redis_is_waited_for_once_where_it_does_not_answer_at_the_end_of_a_batch() -> None:
+    worker = BatchWorker()
+    worker.bad, worker.full_after = 4, 1
+    worker.replies["retry"] = CacheUnavailable("away")
+    outcomes = worker.refresher.refresh_together(batch_of(4))
+    assert [type(outcome) for outcome in outcomes] == [CacheUnavailable] * 4
+    assert worker.steps().count("retry") == 2, "once for each half"

@@ -1,0 +1,22 @@
+"""What one message of many refreshes may hold."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+
+from api_client.protocol.keys import make_key
+from api_client.protocol.messages import MAX_MESSAGE_BYTES, RefreshItem, RefreshReason, item_for
+from api_client.trigger.batches import HeldBatch
+
+
+@pytest.mark.parametrize("character", ["x", "\u6f22", "\U0001f600"], ids=["ASCII", "CJK", "emoji"])
+def test_a_full_batch_is_no_larger_than_what_a_worker_reads_whatever_its_params_are(character: str) -> None:
+    batch: HeldBatch[RefreshItem] = HeldBatch(since=0.0)
+    while not batch.is_due(0.0):
+        key = make_key("cache", "q", {"number": len(batch.held), "text": character * 1_300}, 1)
+        batch.add(item_for(key, 1_800_000_000_000_000, RefreshReason.STALE), key)
+    body = json.dumps([[msgspec.to_builtins(batch.held)], {}, {}])  # as kombu serialises it
+    assert MAX_MESSAGE_BYTES / 10 < len(body) < MAX_MESSAGE_BYTES
