@@ -224,6 +224,8 @@ class AsyncCacheClient(ClientBase):
         key = self.key(query, params, version=version)
         timeout_seconds = self._timeout_seconds(key.query, timeout)
         waits = parse_flag(key.query, "wait", wait)
+        if refusal := self._publisher.refusal(key.query):
+            raise refusal
         manual = ManualRefresh(key, self.settings, has_waiter=waits)
         reply = await self._aio.run(manual.claim, key.query)
         loop = asyncio.get_running_loop()
@@ -258,7 +260,10 @@ class AsyncCacheClient(ClientBase):
         return await asyncio.to_thread(self._publisher.flush, seconds(timeout))
 
     async def close(self) -> None:
-        """Publish what is left, for at most a second, and end threads and this event loop's connection."""
+        """Publish what is left, for at most a second, and end threads and this event loop's connection.
+
+        Afterwards it still reads what is cached; a miss, and `refresh`, raise CacheUnavailable.
+        """
         self._aio.close()
         await asyncio.to_thread(self._close_parts)
 

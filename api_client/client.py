@@ -287,6 +287,8 @@ class CacheClient(ClientBase):
         key = self.key(query, params, version=version)
         timeout_seconds = self._timeout_seconds(key.query, timeout)
         waits = parse_flag(key.query, "wait", wait)
+        if refusal := self._publisher.refusal(key.query):
+            raise refusal
         manual = ManualRefresh(key, self.settings, has_waiter=waits)
         reply = self._link.run(manual.claim, key.query)
         waker, outcome = Waker(), list[Exception | None]()
@@ -326,7 +328,10 @@ class CacheClient(ClientBase):
         return self._publisher.flush(seconds(timeout))
 
     def close(self) -> None:
-        """Publish what is left, for at most a second, and end threads and connections."""
+        """Publish what is left, for at most a second, and end threads and connections.
+
+        Afterwards it still reads what is cached; a miss, and `refresh`, raise CacheUnavailable.
+        """
         self._close_parts()
 
     def __enter__(self) -> Self:

@@ -7,7 +7,7 @@
     ├── RefreshFailed       the load failed and nothing may be served instead (.kind, .attempts)
     │   └── UnknownQuery    no worker has registered this query and version
     ├── WaitTimeout         no value satisfied the read within the timeout (.waited_seconds, .state)
-    ├── CacheUnavailable    Redis did not answer, or answered that it can't
+    ├── CacheUnavailable    Redis did not answer, or answered that it can't; or the client is closed
     ├── DecodeError         the value does not fit the requested type, or can't be decoded
     ├── TriggerFailed       `refresh()` could not hand the refresh to the broker
     └── ConfigurationError  a setting is wrong (.variable, .allowed)
@@ -116,7 +116,10 @@ class WaitTimeout(CacheError, TimeoutError):
 
 
 class CacheUnavailable(CacheError, ConnectionError):
-    """Redis is unavailable: refused, timed out, out of memory, read-only, or the breaker is open."""
+    """Redis is unavailable: refused, timed out, out of memory, read-only, or the breaker is open.
+
+    Or the client is closed, and there is no value to read.
+    """
 
     def about(self, query: str) -> CacheUnavailable:
         """Return an error of its own for another call that met the same, of ``query``."""

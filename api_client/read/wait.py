@@ -245,7 +245,7 @@ class Wait:
         self.step: Step
         self.call: Call[Any] | None = None
         self.pauses_until: float = 0.0
-        self.result: bytes | CacheError | None = None
+        self.result: bytes | CacheError | None = publisher.refusal(key.query)
         self._bookmarks, self._settings, self._publisher = sorted(freshness.min_bookmarks), settings, publisher
         self._claim_id, self._is_republish = "", False
         self._publication: list[Exception | None] = []  # at most one: its outcome
@@ -258,7 +258,8 @@ class Wait:
             monotonic=monotonic_seconds,
         )
         self._plan = wait_plan(key, freshness, seen_token, options, claimed)
-        self.advance(None)
+        if self.result is None:
+            self.advance(None)
 
     def advance(self, reply: Reply | CacheUnavailable) -> None:
         """Send the step's reply to the plan, and go on to its next step, or to the end.

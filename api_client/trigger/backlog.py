@@ -45,8 +45,11 @@ class TriggerDropped(ConnectionError):
     """A trigger that was not tried: breaker (of the broker, open), backpressure, backlog (of this process), closed."""
 
     def __init__(self, why: str) -> None:
-        super().__init__(f"it was not tried ({why})")
+        super().__init__(why)  # alone, for a copy is made of it
         self.why = why
+
+    def __str__(self) -> str:
+        return f"it was not tried ({self.why})"
 
 
 @dataclass(slots=True)

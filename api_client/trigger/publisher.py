@@ -17,6 +17,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from api_client.errors import CacheUnavailable
 from api_client.observe.tracing import NULL_TRACE, ReaderSpans
 from api_client.threads import OwnThread, Waker
 from api_client.trigger.backlog import Backlog, Trigger
@@ -76,6 +77,12 @@ class Publisher:
             if not was_accepted:
                 self._give_back(trigger)
         return accepted
+
+    def refusal(self, query: str) -> CacheUnavailable | None:
+        """Return the error for a caller that needs a refresh of ``query`` when this is closed; None while it is not."""
+        if not self._is_closing:
+            return None
+        return CacheUnavailable("the client is closed: it reads what is cached, and triggers no refresh", query=query)
 
     def run_in_background(self, chore: Callable[[], None]) -> None:
         """Run ``chore`` on the publisher's thread; it handles its own errors."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from api_client import Entry, EntryState, RefreshFailed, UnknownQuery, aget_cached, get_cached
+from api_client import CacheUnavailable, Entry, EntryState, RefreshFailed, UnknownQuery, aget_cached, get_cached
 from api_client import default as default_client
 from refresher import TransientFailure
 from refresher.flow.outcome import OutcomeKind
@@ -205,6 +205,13 @@ def test_the_default_clients_are_as_before_afterwards() -> None:
     finally:
         default_client.use_as_default(before)
         default_client.use_as_async_default(async_before)
+
+
+def test_after_its_block_a_client_says_that_it_is_closed(way: CommandExecutor) -> None:
+    with InlineCache() as cache:
+        cache.answer("q", 1)
+    with pytest.raises(CacheUnavailable, match="the client is closed"):
+        way.entry(cache, "q")
 
 
 def test_two_caches_do_not_see_each_other() -> None:

@@ -13,10 +13,11 @@ import redis
 from api_client import (
     AsyncCacheClient,
     CacheClient,
+    CacheUnavailable,
     ConfigurationError,
+    Entry,
     ReaderEvents,
     ReaderSettings,
-    TriggerFailed,
     WaitTimeout,
 )
 from api_client.client_base import ClientBase
@@ -106,10 +107,14 @@ def test_a_closed_reader_still_reads_and_triggers_nothing(
     close_client(reader)
     assert reader.get("fresh", {}) == "v"
     assert reader.get("stale", {}) == "old"
-    with pytest.raises(WaitTimeout, match="could not be published"):
-        reader.get("cold", {}, timeout=0.05)
-    with pytest.raises(TriggerFailed, match="closed"):
-        reader.refresh("fresh", {})
+    with pytest.raises(CacheUnavailable, match="the client is closed"):
+        reader.get("cold", {}, timeout=600)
+    assert reader.get("cold", {}, timeout=600, default="none") == "none"
+    hit, missed = reader.get_many([("fresh", {}), ("cold", {})], timeout=600)
+    assert isinstance(hit, Entry)
+    assert "the client is closed" in str(missed)
+    with pytest.raises(CacheUnavailable, match="the client is closed"):
+        reader.refresh("fresh", {}, wait=True, timeout=600)
     assert events["triggered"] == []
     assert control.keys("test:l1:*") == []  # no claim is left behind
     close_client(reader)

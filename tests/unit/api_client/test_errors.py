@@ -19,8 +19,10 @@ from api_client.errors import (
     TriggerFailed,
     UnknownQuery,
     WaitTimeout,
+    twin,
 )
 from api_client.protocol.keys import make_key
+from api_client.trigger.backlog import TriggerDropped
 from api_client.trigger.manual import ManualRefresh
 
 ERRORS = [
@@ -53,6 +55,10 @@ def test_an_unknown_query_says_where_the_names_are() -> None:
     assert str(UnknownQuery("q", 2)).endswith(
         "is the name right? `refresher queries` lists them in a worker's environment"
     )
+
+
+def test_a_trigger_that_was_dropped_says_why_once_also_as_a_copy() -> None:
+    assert str(twin(TriggerDropped("backlog"))) == "it was not tried (backlog)"
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)

@@ -82,6 +82,9 @@ class Published(list[Trigger]):
         self.append(trigger)
         return True
 
+    def refusal(self, _query: str) -> None:
+        return None
+
 
 class Silent:
     """Tells of nothing."""
