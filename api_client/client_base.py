@@ -58,7 +58,7 @@ class ClientBase:
     """
 
     def __init__(self, settings: ReaderSettings | None = None, *, events: ReaderEvents | None = None) -> None:
-        self.settings: ReaderSettings = settings or ReaderSettings.from_env()
+        self.settings: ReaderSettings = ReaderSettings.given_or_from_env(settings)
         self._events = build_events(events, self.settings)
         self._namespace = self.settings.namespace
         self._default_timeout_seconds = self.settings.wait_timeout_ms / 1000

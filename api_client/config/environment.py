@@ -97,6 +97,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise
 
     @classmethod
+    def given_or_from_env(cls, given: Self | None) -> Self:
+        """Return ``given``, or what `from_env` reads where that is None.
+
+        Raises:
+            ConfigurationError: it is something else; or as `from_env`.
+        """
+        if given is None:
+            return cls.from_env()
+        if not isinstance(given, cls):
+            # Not shown: a URL may have a password.
+            allowed = f"allowed is a {cls.__name__}, such as {cls.__name__}(redis_url=…)"
+            raise ConfigurationError("settings", f"<{type(given).__name__}>", allowed)
+        return given
+
+    @classmethod
     def variables(cls) -> set[str]:
         """Return the names of the environment variables that these settings are read from."""
         notes = _annotations(cls).items()

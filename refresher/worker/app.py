@@ -62,7 +62,7 @@ def make_app(settings: WorkerSettings | None = None, *, events: WorkerEvents | N
     Raises:
         ConfigurationError: a setting is wrong, or a module of REFRESHER_QUERIES can't be imported.
     """
-    chosen = settings or WorkerSettings.from_env()
+    chosen = WorkerSettings.given_or_from_env(settings)
     app = RefreshApp.configured("refresher", celery_settings(chosen))
     app.refreshes_only = True
     _add(app, chosen, events)
@@ -92,7 +92,9 @@ def install(app: Celery, settings: WorkerSettings | None = None, *, events: Work
     Raises:
         ConfigurationError: a setting is wrong, or a module of REFRESHER_QUERIES can't be imported.
     """
-    chosen = settings or WorkerSettings.from_env()
+    if not isinstance(app, Celery):
+        raise ConfigurationError("app", f"<{type(app).__name__}>", "allowed is the application's Celery app")
+    chosen = WorkerSettings.given_or_from_env(settings)
     connection_settings(chosen.broker_url)  # what is wrong there is raised now, not at the first retry
     translate_amqps_tls_options(app)
     # What it has no queues of its own for goes to its default queue, which Celery declares only where there are none.

@@ -22,6 +22,7 @@ from api_client import (
 )
 from api_client.client_base import ClientBase
 from refresher.embedded import RedisServer
+from refresher.settings import WorkerSettings
 from tests.integration.reader.conftest import MakeReader, NewKey
 from tests.support.any_reader import AnyReader, client_of, close_client
 from tests.support.event_recorder import EventRecorder
@@ -69,6 +70,15 @@ def test_a_wrong_variable_is_named(kind: str, environment: None, monkeypatch: py
     for make in (CLASSES[kind], CLASSES[kind].from_env):
         with pytest.raises(ConfigurationError, match="CACHE_NAMESPACE"):
             make()
+
+
+@pytest.mark.parametrize("given", ["redis://:c4nary@h/0", {"redis_url": "redis://:c4nary@h/0"}, WorkerSettings()])
+def test_only_settings_of_a_reader_are_taken_for_some(kind: str, given: Any) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"allowed is a ReaderSettings, .* ReaderSettings\(redis_url=…\)"
+    ) as caught:
+        CLASSES[kind](given)
+    assert "c4nary" not in str(caught.value)
 
 
 def test_nothing_is_connected_before_the_first_call(kind: str, settings: dict[str, Any], control: redis.Redis) -> None:

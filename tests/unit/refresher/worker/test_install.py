@@ -56,6 +56,14 @@ def consumed(app: Celery) -> list[str]:
     return list(app.amqp.queues.consume_from)
 
 
+def test_only_an_app_and_settings_of_a_worker_are_taken_for_some(app: Celery) -> None:
+    wrong: Any = 3
+    with pytest.raises(ConfigurationError, match="allowed is the application's Celery app"):
+        install(wrong)
+    with pytest.raises(ConfigurationError, match=r"allowed is a WorkerSettings"):
+        install(app, wrong)
+
+
 def test_the_application_s_settings_stay_as_they_are(app: Celery) -> None:
     names = {*ITS_OWN, *celery_settings(SETTINGS)} - {"task_queues", "worker_consumer"}
     before = {name: app.conf[name] for name in names}
