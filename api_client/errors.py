@@ -90,13 +90,9 @@ class UnknownQuery(RefreshFailed):
 
     def __init__(self, query: str, version: int, attempts: int = 1, retry_after_seconds: float = 0.0) -> None:
         super().__init__(query, "unknown_query", attempts, retry_after_seconds)
+        unknown = f"no worker has registered the query {query!r}, version {version}: is the name right?"
+        self.args: tuple[Any, ...] = (f"{unknown} `refresher queries` lists them in a worker's environment",)
         self.version = version
-
-    def __str__(self) -> str:
-        return (
-            f"no worker has registered the query {self.query!r}, version {self.version}: is the name right? "
-            "`refresher queries` lists them in a worker's environment"
-        )
 
 
 class WaitTimeout(CacheError, TimeoutError):

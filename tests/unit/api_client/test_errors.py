@@ -52,9 +52,9 @@ def test_a_refresh_that_is_not_published_says_why(error: Exception, why: str) ->
 
 
 def test_an_unknown_query_says_where_the_names_are() -> None:
-    assert str(UnknownQuery("q", 2)).endswith(
-        "is the name right? `refresher queries` lists them in a worker's environment"
-    )
+    error = UnknownQuery("q", 2)
+    assert str(error).endswith("is the name right? `refresher queries` lists them in a worker's environment")
+    assert repr(error) == f"UnknownQuery({str(error)!r})"
 
 
 def test_a_trigger_that_was_dropped_says_why_once_also_as_a_copy() -> None:
