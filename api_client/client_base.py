@@ -109,11 +109,13 @@ class ClientBase:
         """Return where to publish; `refresher.testing` has its own."""
         return CeleryBroker(self.settings.broker_url, self.settings.namespace)
 
-    def _read_requirements(self, query: str, options: ReadOptions) -> tuple[Freshness, float]:
+    def _read_requirements(
+        self, query: str, options: ReadOptions, *, of_batch: bool = False
+    ) -> tuple[Freshness, float]:
         """Return what a read requires of an entry, and for how many seconds it waits for one."""
         if not options:
             return ANY, self._default_timeout_seconds
-        return parse_freshness(query, options), self._timeout_seconds(query, options.get("timeout"))
+        return parse_freshness(query, options, of_batch=of_batch), self._timeout_seconds(query, options.get("timeout"))
 
     def _timeout_seconds(self, query: str, timeout: Duration | None) -> float:
         return self._default_timeout_seconds if timeout is None else parse_duration(query, "timeout", timeout)
@@ -246,7 +248,7 @@ class ClientBase:
         return TagInvalidation(entries, waits)
 
     def _batch(self, calls: Iterable[AnyCall], options: ReadOptions) -> Batch:
-        freshness, timeout_seconds = self._read_requirements("get_many", options)
+        freshness, timeout_seconds = self._read_requirements("get_many", options, of_batch=True)
 
         def of_version(version: int) -> Freshness:
             has_numbers_by_version = not isinstance(options.get("min_generation", 0), int)

@@ -31,8 +31,8 @@ _OPTIONS: Final = frozenset(ReadOptions.__annotations__)
 _NOT_OF_FRESHNESS: Final = frozenset({"version", "timeout"})
 
 
-def parse_freshness(query: str, options: ReadOptions) -> Freshness:
-    """Return what a read requires of an entry.
+def parse_freshness(query: str, options: ReadOptions, *, of_batch: bool = False) -> Freshness:
+    """Return what a read requires of an entry, or with ``of_batch`` a whole batch: ``query`` is the call's name then.
 
     Raises:
         InvalidQuery: an option is wrong or unknown; the message names what is allowed.
@@ -40,12 +40,7 @@ def parse_freshness(query: str, options: ReadOptions) -> Freshness:
     if not options:
         return ANY
     if not options.keys() <= _OPTIONS:
-        unknown = options.keys() - _OPTIONS
-        raise InvalidQuery(
-            f"{query!r}: no option {min(unknown)!r}; allowed are {', '.join(ReadOptions.__annotations__)}. "
-            "(Params are one mapping, the second argument)",
-            query=query,
-        )
+        raise _unknown_option(query, min(options.keys() - _OPTIONS), of_batch=of_batch)
     if options.keys() <= _NOT_OF_FRESHNESS:
         return ANY
     max_age, bookmarks = options.get("max_age"), options.get("min_bookmarks")
@@ -56,6 +51,14 @@ def parse_freshness(query: str, options: ReadOptions) -> Freshness:
         min_generation=_generation(query, generation, plain(options.get("version", 1))),
         min_bookmarks=frozenset(() if bookmarks is None else parse_bookmarks(query, bookmarks)),
     )
+
+
+def _unknown_option(query: str, name: str, *, of_batch: bool) -> InvalidQuery:
+    wrong, allowed = f"no option {name!r}; allowed are", ", ".join(ReadOptions.__annotations__)
+    if of_batch:
+        return InvalidQuery(f"{query}(): {wrong} {allowed}. (A type is that of one item: see QueryCall)")
+    more = "type, and of `get` default. (Params are one mapping, the second argument)"
+    return InvalidQuery(f"{query!r}: {wrong} {allowed}, {more}", query=query)
 
 
 def _generation(query: str, given: MinGeneration, version: int) -> int:

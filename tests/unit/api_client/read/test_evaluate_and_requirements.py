@@ -177,6 +177,15 @@ def test_a_wrong_option_is_refused_by_its_name_before_anything_is_sent(options: 
     assert caught.value.query == "friends_of"
 
 
+def test_a_wrong_option_names_those_that_the_call_takes() -> None:
+    options: Any = {"maxage": 5}
+    with pytest.raises(InvalidQuery, match=r"^'q': .* version, max_age, .*, timeout, type, and of `get` default\."):
+        parse_freshness("q", options)
+    with pytest.raises(InvalidQuery, match=r"^get_many\(\): .* version, max_age, .*, timeout\. .* QueryCall") as caught:
+        parse_freshness("get_many", options, of_batch=True)
+    assert caught.value.query is None
+
+
 def test_bookmarks_and_durations_of_a_call_are_taken_as_they_are() -> None:
     assert parse_bookmarks("q", ["FB:kcwQ==", "x" * 1_024]) == ("FB:kcwQ==", "x" * 1_024)
     assert parse_duration("q", "timeout", "250ms") == 0.25
