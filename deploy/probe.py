@@ -23,8 +23,8 @@ from redis.exceptions import RedisError
 from api_client import CacheError
 from api_client.config.broker import plain_queue, queue_for
 from api_client.protocol import messages
+from api_client.trigger.broker import fault_text
 from refresher import WorkerSettings
-from refresher.ops.broker import fault_text
 from refresher.ops.permissions import USERS_GUIDE, is_forbidden
 from refresher.worker.app import celery_settings
 

@@ -22,6 +22,7 @@ from api_client.protocol.lease import Call, ClaimReply, ClaimStatus, RecordState
 from api_client.protocol.messages import RefreshReason
 from api_client.read.evaluate import Freshness, evaluate
 from api_client.trigger.backlog import Trigger
+from api_client.trigger.broker import publication_fault
 from api_client.trigger.publisher import Publisher
 
 RECLAIM_SECONDS: Final = 1.0
@@ -325,7 +326,7 @@ class Wait:
         failure = self._publication[0] if self._publication else None
         if failure is None:
             return timeout
-        state = f"{timeout.state}, but it could not be published: {type(failure).__name__}"
+        state = f"{timeout.state}, but it could not be published: {publication_fault(failure, self._settings)}"
         explained = WaitTimeout(self.key.query, timeout.waited_seconds, state)
         explained.__cause__ = failure
         return explained

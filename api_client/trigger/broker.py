@@ -12,11 +12,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from redis.exceptions import ConnectionError, DataError, ResponseError, TimeoutError
+from redis.exceptions import ConnectionError, DataError, RedisError, ResponseError, TimeoutError
 
 from api_client.config.broker import MESSAGE_EXPIRES_SECONDS, is_rabbitmq, queue_for
+from api_client.config.settings import SharedSettings
+from api_client.errors import CacheUnavailable
 from api_client.protocol import messages
 from api_client.protocol.messages import RefreshItem
+from api_client.transport.redis_py import reason
+from api_client.trigger.backlog import TriggerDropped
 
 if TYPE_CHECKING:
     from api_client.trigger.private_app import PublishingApp
@@ -29,6 +33,22 @@ GIL_YIELD_SECONDS: Final = 0.000_05
 # RabbitMQ's answers: no such exchange, no queue bound to it; the user may not.
 _NO_SUCH_QUEUE: Final = frozenset({404, 312})
 _REFUSED: Final = frozenset({403})
+
+
+def fault_text(error: Exception, url: str = "") -> str:
+    """Describe what cache or broker have raised, as `reason`; kombu wraps what a transport raises."""
+    found = error if isinstance(error, RedisError | OSError) else error.__cause__ or error
+    if isinstance(found, RedisError | OSError):
+        return reason(found, url)
+    return f"{type(found).__name__}: {str(error)[:200]}" if hasattr(found, "reply_code") else type(found).__name__
+
+
+def publication_fault(error: Exception, settings: SharedSettings) -> str:
+    """Describe why a refresh was not published, without secrets."""
+    if isinstance(error, TriggerDropped | CacheUnavailable):
+        return str(error)
+    variable, url = settings.variable_of("broker_url"), settings.broker_url
+    return f"the broker ({variable}) can't be used: {fault_text(error, url)}"
 
 
 def monitoring_options(items: Sequence[RefreshItem], namespace: str) -> dict[str, str]:

@@ -14,6 +14,7 @@ from api_client.protocol.lease import Call, ClaimReply, ClaimStatus
 from api_client.protocol.messages import RefreshReason
 from api_client.protocol.model import RefreshState
 from api_client.trigger.backlog import Trigger
+from api_client.trigger.broker import publication_fault
 
 PUBLISH_BOUND_SECONDS: Final = 3.0
 
@@ -27,7 +28,8 @@ class ManualRefresh:
     """
 
     def __init__(self, key: CacheKey, settings: ReaderSettings, *, has_waiter: bool) -> None:
-        self._key, self._claim_id, self._has_waiter = key, uuid.uuid4().hex, has_waiter
+        self._key, self._settings = key, settings
+        self._claim_id, self._has_waiter = uuid.uuid4().hex, has_waiter
         self.state: RefreshState = RefreshState.NONE
         self.claim: Call[ClaimReply] = lease.claim(
             key,
@@ -56,5 +58,8 @@ class ManualRefresh:
     def failed(self, error: Exception) -> TriggerFailed:
         """Return the error for a refresh that could not be published."""
         query = self._key.query
-        why = str(error) or f"no outcome within {PUBLISH_BOUND_SECONDS:g} s"  # a TimeoutError has no text
+        # The TimeoutError of its own wait has no text.
+        why = (
+            publication_fault(error, self._settings) if str(error) else f"no outcome within {PUBLISH_BOUND_SECONDS:g} s"
+        )
         return TriggerFailed(f"the refresh of {query!r} could not be published: {why}", query=query)

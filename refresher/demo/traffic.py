@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from api_client import CacheClient
-from api_client.trigger.broker import CeleryBroker
+from api_client.trigger.broker import CeleryBroker, fault_text
 from refresher.checker.oracle import Checker
 from refresher.checker.writer import WatchedQuery, Writer, check_repairs
 from refresher.demo.counts import WINDOW_SECONDS, RunState
@@ -18,7 +18,6 @@ from refresher.demo.options import READS_PER_SECOND, DemoOptions
 from refresher.demo.outage import Outage, Stage
 from refresher.demo.readers import CHECKED_QUERY, Key, Readers
 from refresher.demo.summary import Result
-from refresher.ops.broker import fault_text
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -7,12 +7,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final
 
-from redis.exceptions import RedisError
-
 from api_client.config.broker import miss_queue, queues, refresh_queue
 from api_client.config.environment import without_password
 from api_client.config.settings import SharedSettings
-from api_client.transport.redis_py import reason
 from api_client.trigger.broker import CeleryBroker, display_name, queue_length
 
 TIMEOUT_SECONDS: Final = 0.5
@@ -44,12 +41,6 @@ class WorkerSeen:
 def broker_place(settings: SharedSettings) -> str:
     """Return the variable that names the broker, and its URL without a password."""
     return f"{settings.variable_of('broker_url')}={without_password(settings.broker_url)}"
-
-
-def fault_text(error: Exception, url: str = "") -> str:
-    """Describe what cache or broker have raised, as `reason`; kombu wraps what a transport raises."""
-    found = error if isinstance(error, RedisError | OSError) else error.__cause__ or error
-    return reason(found, url) if isinstance(found, RedisError | OSError) else type(found).__name__
 
 
 def queue_lengths(settings: SharedSettings) -> Queues:

@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any, Final
 
 from api_client.explain import duration
-from api_client.trigger.broker import CeleryBroker
-from refresher.ops.broker import broker_place, fault_text
+from api_client.trigger.broker import CeleryBroker, fault_text
+from refresher.ops.broker import broker_place
 from refresher.ops.heartbeat import Heartbeat, Phase
 from refresher.ops.probe import CachedProbe, ProbeTimeout
 from refresher.ops.startup_checks import broker_memory_problem, cache_problem, graph_problem

@@ -15,7 +15,8 @@ from typing import Any, Final, TypeVar
 from api_client.config.environment import without_password
 from api_client.config.settings import SharedSettings
 from api_client.transport.redis_py import connect
-from refresher.ops.broker import Queues, WorkerSeen, broker_place, fault_text, queue_lengths, running_workers
+from api_client.trigger.broker import fault_text
+from refresher.ops.broker import Queues, WorkerSeen, broker_place, queue_lengths, running_workers
 from refresher.ops.dead_keys import DeadKeys, KeyStatus
 from refresher.ops.probe import CachedProbe, ProbeTimeout
 from refresher.ops.scan import DEFAULT_MAX_KEYS, KeysSeen, scan_keys

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Final
 
 from api_client.config.environment import without_password
-from refresher.ops.broker import fault_text
+from api_client.trigger.broker import fault_text
 from refresher.ops.permissions import USERS_GUIDE, is_forbidden
 
 AS_OPERATOR: Final = f"sign in as operator ({USERS_GUIDE})"

@@ -200,6 +200,18 @@ def test_a_refresh_that_cannot_be_published_says_so_and_leaves_no_claim(
     assert reader.get_entry("q", {}).refresh is RefreshState.NONE
 
 
+def test_a_password_that_the_broker_refuses_is_named_by_its_variable_and_not_shown(
+    make_reader: MakeReader, settings: dict[str, Any]
+) -> None:
+    reader = make_reader(broker_url=settings["broker_url"].replace("//", "//nobody:c4nary@"))
+    refused = r"the broker \(CACHE_BROKER_URL\) can't be used: it refuses this user or password"
+    with pytest.raises(WaitTimeout, match=f"could not be published: {refused}") as missed:
+        reader.get("cold", {}, timeout="300ms")
+    with pytest.raises(TriggerFailed, match=f"could not be published: {refused}") as failed:
+        reader.refresh("cold", {})
+    assert "c4nary" not in f"{missed.value}{failed.value}"
+
+
 def test_without_a_broker_a_stale_value_is_served_and_a_miss_names_the_cause(
     make_reader: MakeReader, new_key: NewKey, events: EventRecorder
 ) -> None:
@@ -210,6 +222,6 @@ def test_without_a_broker_a_stale_value_is_served_and_a_miss_names_the_cause(
     assert reader.flush(MAX_WAIT_SECONDS)
     assert key.record() == {}
     assert events["failed"] == [["OperationalError"]]
-    with pytest.raises(WaitTimeout, match="could not be published: OperationalError") as caught:
+    with pytest.raises(WaitTimeout, match=r"published: the broker \(CACHE_BROKER_URL\) can.t be used: Con") as caught:
         reader.get("cold", {}, timeout="300ms")
     assert caught.value.__cause__ is not None
