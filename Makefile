@@ -91,6 +91,8 @@ release: ## Check, build and tag the version of api_client/_version.py. Pushing 
 	  { echo "error: CHANGELOG.md has no date for $(version): write ## [$(version)] - $$(date +%F)" >&2; exit 1; }
 	@! grep -q 'example\.org' pyproject.toml || \
 	  { echo "error: pyproject.toml names no repository yet: replace example.org there" >&2; exit 1; }
+	@! grep -rqs '^Not published yet' README.md docs || \
+	  { echo "error: README.md or docs say 'Not published yet': remove these lines" >&2; exit 1; }
 	$(MAKE) check test dist wheeltest
 	git tag -a "v$(version)" -m "refresher $(version)"
 	@echo "tagged v$(version); next: git push origin v$(version), and upload dist/"

@@ -80,6 +80,15 @@ def test_uncommitted_changes_are_not_released(tree: Path) -> None:
     assert git(tree, "tag") == ""
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorial/quick-start.md"])
+def test_no_page_of_a_release_says_that_it_is_not_published(tree: Path, page: str) -> None:
+    (tree / page).parent.mkdir(parents=True, exist_ok=True)
+    (tree / page).write_text("# A page\n\nNot published yet: in a clone, …\n")
+    commit(tree)
+    assert "error: README.md or docs say 'Not published yet': remove these lines" in release(tree, "true").stderr
+    assert git(tree, "tag") == ""
+
+
 def test_a_release_names_its_repository(tree: Path) -> None:
     (tree / "pyproject.toml").write_text('[project.urls]\nRepository = "https://example.org/refresher"\n')
     commit(tree)
