@@ -326,7 +326,7 @@ def details_of(explained: Explanation) -> list[tuple[str, str]]:
         details.append(("read", _read_line(explained.last)))
     if explained.outcome is not None:
         details.append(("trigger", _outcome_line(explained.outcome)))
-    details.append(("lease", _record_line(explained.record)))
+    details.append(("lease", _record_line(explained.record, explained.token)))
     if explained.queue_length is not None:
         blocking = "" if explained.miss_queue_length is None else f", {explained.miss_queue_length} blocking"
         details.append(("queued", f"{explained.queue_length} background{blocking}"))
@@ -387,7 +387,7 @@ def _entry_line(explained: Explanation) -> str:
         f"token {explained.token}",
     ]
     if explained.generation:
-        parts.append(f"invalidated as {explained.generation}")
+        parts.append(_invalidated_as(explained.generation, explained.token))
     return ", ".join(parts)
 
 
@@ -425,7 +425,11 @@ def _outcome_why(outcome: LastTrigger) -> str:
     return _DROP_REASONS.get(outcome.why, outcome.why)
 
 
-def _record_line(record: RecordView | None) -> str:
+def _invalidated_as(generation: int, entry_token: int) -> str:
+    return f"{'invalidated' if generation > entry_token else 'last invalidated'} as {generation}"
+
+
+def _record_line(record: RecordView | None, entry_token: int) -> str:
     if record is None:
         return "idle"
     parts = [record.state.value]
@@ -440,7 +444,7 @@ def _record_line(record: RecordView | None) -> str:
     if record.token:
         parts.append(f"token {record.token}")
     if record.generation:
-        parts.append(f"invalidated as {record.generation}")
+        parts.append(_invalidated_as(record.generation, entry_token))
     if record.bookmarks:
         parts.append(f"{record.bookmarks} bookmarks to read after")
     return ", ".join(parts)

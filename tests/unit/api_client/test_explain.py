@@ -141,6 +141,13 @@ def test_an_invalidated_entry_is_stale_whatever_is_left() -> None:
     said = explained(entry(20.0, generation=8))
     assert (said.state, said.is_invalidated, said.probability) == (EntryState.STALE, True, 1.0)
     assert reason_of(said).startswith("invalidated: every read triggers")
+    assert dict(details_of(said))["entry"].endswith("token 7, invalidated as 8")
+
+
+def test_an_entry_that_was_loaded_since_was_invalidated_before() -> None:
+    said = dict(details_of(explained(entry(20.0, generation=6), record("idle", generation="6"))))
+    assert said["entry"].endswith("token 7, last invalidated as 6")
+    assert said["lease"] == "idle, last invalidated as 6"
 
 
 @pytest.mark.parametrize(
