@@ -33,7 +33,7 @@ def register(namespace: str, query: str, version: int, *, lives_seconds: float) 
 
 def read_versions(namespace: str, query: str) -> Call[frozenset[int]]:
     """Return the call for the versions that are registered."""
-    return Call("versions", (versions_key(namespace, query),), (), _versions)
+    return Call("versions", (versions_key(namespace, query),), (), versions_of)
 
 
 def register_batched(namespace: str, query: str, version: int, *, lives_seconds: float) -> Call[int]:
@@ -41,10 +41,17 @@ def register_batched(namespace: str, query: str, version: int, *, lives_seconds:
     return _register(namespace, query, f"{_BATCHED}{version}", lives_seconds)
 
 
+def versions_of(members: Sequence[bytes]) -> frozenset[int]:
+    """Return the versions, of all that is registered of a query."""
+    # Anything else that was written there is not a version.
+    found = (int(member) for member in members if member.isdigit() and len(member) <= len(str(MAX_VERSION)))
+    return frozenset(version for version in found if 1 <= version <= MAX_VERSION)
+
+
 def batched_versions(members: Sequence[bytes]) -> frozenset[int]:
     """Return the versions whose loaders take several calls at once, of all that is registered of a query."""
     prefix = _BATCHED.encode()
-    return _versions([member.removeprefix(prefix) for member in members if member.startswith(prefix)])
+    return versions_of([member.removeprefix(prefix) for member in members if member.startswith(prefix)])
 
 
 class KnownVersions:
@@ -147,9 +154,3 @@ def _once(call: Call[Any]) -> tuple[Any, ...]:
 
 def _register(namespace: str, query: str, member: int | str, lives_seconds: float) -> Call[int]:
     return Call("register", (versions_key(namespace, query),), (member, max(1, round(lives_seconds * 1_000))), int)
-
-
-def _versions(reply: Sequence[bytes]) -> frozenset[int]:
-    # Anything else that was written there is not a version.
-    found = (int(member) for member in reply if member.isdigit() and len(member) <= len(str(MAX_VERSION)))
-    return frozenset(version for version in found if 1 <= version <= MAX_VERSION)

@@ -9,13 +9,12 @@ import typer
 
 from api_client.config.settings import ReaderSettings
 from api_client.explain import Explanation, details_of, reason_of
-from api_client.protocol.keys import versions_key
 from api_client.protocol.model import EntryState
 from refresher.cli.arguments import ParamList, QueryName, Version, key_of, opened_cache
 from refresher.cli.output import as_json, details_grid
 from refresher.cli.permissions import permissions_named
 from refresher.ops.broker import Queues, queue_lengths
-from refresher.ops.inspect import explain_keys
+from refresher.ops.inspect import explain_keys, registered_versions
 from refresher.ops.permissions import Permissions
 
 NAME_COLUMNS: Final = 10
@@ -41,13 +40,13 @@ def explain(
     named = permissions_named(settings, Permissions.missing_for_readers, "reader")
     with named, opened_cache(settings.redis_url) as client:
         (explained,) = explain_keys(client, [key])
-        versions = client.zrange(versions_key(settings.namespace, query), 0, -1)
+        versions = registered_versions(client, settings.namespace, query)
     if queues := _queues(settings):
         explained = replace(explained, queue_length=queues.refresh, miss_queue_length=queues.miss)
     if as_json_:
         typer.echo(as_json(asdict(explained)))
     else:
-        is_known = explained.state is not EntryState.MISS or f"{key.version}".encode() in versions
+        is_known = explained.state is not EntryState.MISS or key.version in versions
         _print(explained, settings.variable_of("broker_url"), is_known=is_known)
 
 

@@ -10,9 +10,10 @@ import typer
 from api_client.client import CacheClient
 from api_client.config.settings import ReaderSettings
 from api_client.protocol.model import RefreshState
-from refresher.cli.arguments import ParamList, QueryName, Version, duration_of, key_of
+from refresher.cli.arguments import ParamList, QueryName, Version, duration_of, key_of, opened_cache
 from refresher.cli.output import as_json
 from refresher.cli.permissions import permissions_named
+from refresher.ops.inspect import cached_versions, registered_versions
 from refresher.ops.permissions import Permissions
 
 _WORDS = {
@@ -70,20 +71,29 @@ def invalidate(
         raise typer.BadParameter("allowed is either QUERY with its params, --version and --replicas, or --tag")
     settings = ReaderSettings.from_env()
     missing = Permissions.missing_to_invalidate if query else Permissions.missing_to_invalidate_tags
-    with permissions_named(settings, missing, "invalidator"), CacheClient(settings) as client:
-        if query is None:
+    named = permissions_named(settings, missing, "invalidator")
+    if query is None:
+        with named, CacheClient(settings) as client:
             by_tags = client.invalidate_tags(tag or (), hard=hard, bookmarks=bookmark or ())
-            _show_tags(tag or [], by_tags.entries, hard=hard, as_json_=as_json_)
-            return
-        key = key_of(settings, query, params, version or 1)
+        _show_tags(tag or [], by_tags.entries, hard=hard, as_json_=as_json_)
+        return
+    key = key_of(settings, query, params, version or 1)
+    with named, opened_cache(settings.redis_url) as cache, CacheClient(settings) as client:
+        registered = registered_versions(cache, settings.namespace, query)
+        # Before: afterwards a hard one has left none.
+        cached = cached_versions(cache, key, {key.version} if version else {key.version, *registered})
         done = client.invalidate(
             query, key.params, version=version, hard=hard, bookmarks=bookmark or (), replicas=replicas
         )
+    if not cached and registered.isdisjoint(done.generations):
+        of_one = f"version {version} of {query}" if version else query
+        typer.echo(f"warning: no worker has registered {of_one}: is its name right, and does a worker run?", err=True)
     if as_json_:
-        typer.echo(as_json(asdict(done)))
+        typer.echo(as_json({**asdict(done), "cached": sorted(cached)}))
     else:
         for one, generation in done.generations.items():
-            typer.echo(f"{query} v{one}: {'gone' if hard else 'stale'} from now on, generation {generation}")
+            what = f"{'gone' if hard else 'stale'} from now on" if one in cached else "there was no entry"
+            typer.echo(f"{query} v{one}: {what}, generation {generation}")
         if done.replicated is False:
             typer.echo(f"error: fewer than {replicas} replicas have it", err=True)
     raise typer.Exit(1 if done.replicated is False else 0)

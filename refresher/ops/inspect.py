@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,7 +17,8 @@ from redis.exceptions import NoPermissionError
 from api_client.errors import InvalidQuery
 from api_client.explain import GONE, Explanation, explain_reads, explanation
 from api_client.protocol.entry import FORMAT_VERSION, MAX_HEADER_BYTES, Header, UnreadableEntry, decode_header
-from api_client.protocol.keys import CacheKey
+from api_client.protocol.keys import CacheKey, key_of_version, versions_key
+from api_client.protocol.live_versions import versions_of
 from api_client.transport.redis_py import node_of, nodes_of
 from refresher.flow.dead_letters import DeadLetters
 from refresher.ops.scan import SCAN_COUNT, KeyNames
@@ -93,6 +94,17 @@ def explain_keys(client: redis.Redis, keys: Sequence[CacheKey]) -> list[Explanat
             replies = iter(_unrefused(pipeline.execute(raise_on_error=False)))
         explained |= {key: explanation(key, [next(replies) for _ in explain_reads(key)]) for key in some}
     return [explained[key] for key in keys]
+
+
+def registered_versions(client: redis.Redis, namespace: str, query: str) -> frozenset[int]:
+    """Return the versions of a query that workers have registered; errors of Redis come as redis-py raises them."""
+    members: list[bytes] = client.zrange(versions_key(namespace, query), 0, -1)  # type: ignore[assignment] # no text
+    return versions_of(members)
+
+
+def cached_versions(client: redis.Redis, key: CacheKey, versions: Iterable[int]) -> frozenset[int]:
+    """Return those of ``versions`` in which ``key`` has an entry; errors of Redis come as redis-py raises them."""
+    return frozenset(one for one in versions if client.pttl(key_of_version(key, one).entry) != GONE)
 
 
 def _unrefused(replies: list[Any]) -> list[Any]:

@@ -114,14 +114,29 @@ def test_an_invalidated_value_is_stale_and_a_hard_one_gone(commands: Commands) -
     token = client.get_entry("long_lived", {"key": "invalidated"}).token
     soft = commands.run("invalidate", "long_lived", "key=invalidated", "--json")
     assert soft.returncode == 0
-    assert json.loads(soft.stdout)["generation"] > token
+    assert (said := json.loads(soft.stdout))["generation"] > token
+    assert said["cached"] == [1]
     assert client.get_entry("long_lived", {"key": "invalidated"}).state is EntryState.STALE
     hard = commands.run("invalidate", "long_lived", '{"key": "invalidated"}', "--hard")
-    assert hard.stdout.startswith("long_lived v1: gone from now on, generation ")
+    assert (hard.stdout.startswith("long_lived v1: gone from now on, generation "), hard.stderr) == (True, "")
     assert client.get_entry("long_lived", {"key": "invalidated"}).state is EntryState.MISS
     alone = commands.run("invalidate", "long_lived", "key=invalidated", "--replicas", "1")
     assert alone.returncode == 1
     assert "fewer than 1 replicas have it" in alone.stderr
+
+
+def test_an_invalidation_of_nothing_says_so(commands: Commands) -> None:
+    absent = commands.run("invalidate", "long_lived", "key=absent")
+    assert (absent.returncode, absent.stderr) == (0, "")
+    assert absent.stdout.startswith("long_lived v1: there was no entry, generation ")
+    misspelled = commands.run("invalidate", "long_live", "key=absent")
+    assert misspelled.returncode == 0
+    assert misspelled.stdout.startswith("long_live v1: there was no entry, generation ")
+    assert misspelled.stderr == (
+        "warning: no worker has registered long_live: is its name right, and does a worker run?\n"
+    )
+    later = commands.run("invalidate", "long_lived", "key=absent", "--version", "2")
+    assert "no worker has registered version 2 of long_lived: " in later.stderr
 
 
 def test_queries_are_listed_with_how_each_is_cached(idle: Commands) -> None:
