@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from api_client.errors import ConfigurationError
 from refresher.cli.output import as_json, plain
 from refresher.ops.http import fetch_health, nearby
 from refresher.settings import WorkerSettings
@@ -23,7 +22,8 @@ def health(
     """
     settings = WorkerSettings.from_env()
     if not settings.health_port:
-        raise ConfigurationError("CACHE_HEALTH_PORT", "0", "it must be the worker's")
+        typer.echo("error: CACHE_HEALTH_PORT is not set: set it to the worker's", err=True)
+        raise typer.Exit(1)
     try:
         path = "/ready" if ready else "/live"
         is_good, record = fetch_health(settings.health_address, settings.health_port, path)

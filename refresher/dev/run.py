@@ -83,7 +83,8 @@ def run_dev(options: DevOptions, say: Callable[[str], None]) -> None:
             if not worker.start():
                 raise DevError("the worker ended; what it printed says why")
             # Only now: where the file is, the system is.
-            write_environment(folder, {name: value for name, value in environ.items() if name.startswith(_SETTINGS)})
+            shared = {name: value for name, value in worker.environ.items() if name.startswith(_SETTINGS)}
+            write_environment(folder, shared)
             watched = _folders_of(modules)
             for line in _introduction(options, watched, time.monotonic() - began):
                 say(line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ def friends_of(tx, person_id: int) -> list[str]:
     return tx.run("MATCH (:Person {id: $id})--(f) RETURN f.name ORDER BY f.name", id=person_id).value()
 """
 READ = 'from api_client import get_cached; print(get_cached("friends_of", {"person_id": 42}, timeout="60s"))'
+HEALTH = "import sys; from refresher.cli import main; sys.argv = ['refresher', 'health', '--json']; main()"
 
 
 def edit(dev: Dev, change: Callable[[str], str]) -> None:
@@ -50,6 +52,7 @@ def test_a_value_follows_an_edit_of_its_query_and_ctrl_c_leaves_nothing(started:
     dev.wait_for(READY)
     assert "queries: friends_of" in dev.out
     assert dev.run(READ) == "['Ada', 'Grace']"
+    assert json.loads(dev.run(HEALTH))["ok"]
     urls = [process.environ().get("CACHE_REDIS_URL", "") for process in dev.processes()]
     passwords = {urlsplit(url).password for url in urls} - {None}
     assert len(passwords) == 1

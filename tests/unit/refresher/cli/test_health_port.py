@@ -1,0 +1,13 @@
+"""What ``refresher health`` says where no port is set."""
+
+from __future__ import annotations
+
+from typer.testing import CliRunner
+
+from refresher.cli.commands import app
+
+
+def test_a_port_that_is_not_set_is_named() -> None:
+    done = CliRunner().invoke(app, ["health"], env={"CACHE_HEALTH_PORT": None})
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr == "error: CACHE_HEALTH_PORT is not set: set it to the worker's\n"
