@@ -31,7 +31,7 @@ PID_FILE: Final = "worker.pid"
 _HOST: Final = "127.0.0.1"
 _STOP_SECONDS: Final = 3.0
 _WATCH_MS: Final = 500
-_CACHE: Final = {"maxmemory": "256mb", "maxmemory-policy": "allkeys-lru"}
+_CACHE: Final = {"maxmemory": "256mb", "maxmemory-policy": "volatile-lru"}  # which spares tags
 _SETTINGS: Final = ("CACHE_", "STAMPEDE_", "NEO4J_", "REFRESHER_")
 """Prefixes of variables that readers and commands share with the worker."""
 

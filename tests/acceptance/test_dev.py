@@ -18,12 +18,18 @@ MODULE = """
 from refresher import query
 
 
-@query("friends_of", ttl="5m", grace="1h")
+@query("friends_of", ttl="5m", grace="1h", tags=["people"])
 def friends_of(tx, person_id: int) -> list[str]:
     return tx.run("MATCH (:Person {id: $id})--(f) RETURN f.name ORDER BY f.name", id=person_id).value()
 """
 READ = 'from api_client import get_cached; print(get_cached("friends_of", {"person_id": 42}, timeout="60s"))'
-HEALTH = "import sys; from refresher.cli import main; sys.argv = ['refresher', 'health', '--json']; main()"
+COMMAND = """
+import sys
+from refresher.cli import main
+
+sys.argv, sys.dont_write_bytecode = ["refresher", "{}", "--json"], True
+main()
+"""
 
 
 def edit(dev: Dev, change: Callable[[str], str]) -> None:
@@ -52,7 +58,10 @@ def test_a_value_follows_an_edit_of_its_query_and_ctrl_c_leaves_nothing(started:
     dev.wait_for(READY)
     assert "queries: friends_of" in dev.out
     assert dev.run(READ) == "['Ada', 'Grace']"
-    assert json.loads(dev.run(HEALTH))["ok"]
+    assert json.loads(dev.run(COMMAND.format("health")))["ok"]
+    found = {one["check"]: one for one in json.loads(dev.run(COMMAND.format("doctor")))["findings"]}
+    assert (found["tags"]["level"], found["worker here"]["level"]) == ("ok", "ok"), found
+    assert "1 seen" in found["tags"]["said"]
     urls = [process.environ().get("CACHE_REDIS_URL", "") for process in dev.processes()]
     passwords = {urlsplit(url).password for url in urls} - {None}
     assert len(passwords) == 1
