@@ -89,21 +89,25 @@ def params_of(arguments: list[str]) -> dict[str, Any]:
     """Read params: ``name=value`` each, the value JSON where it is, else text; or JSON objects whole.
 
     Raises:
-        typer.BadParameter: an argument is neither.
+        typer.BadParameter: an argument is neither, or repeats a name.
     """
     params: dict[str, Any] = {}
     for argument in arguments:
-        if argument.lstrip().startswith("{"):
-            params.update(_object(argument))
-            continue
-        name, equals, value = argument.partition("=")
-        if not equals:
-            raise typer.BadParameter(f"{argument!r}: allowed is NAME=VALUE, or a JSON object")
-        try:
-            params[name] = json.loads(value)
-        except (ValueError, RecursionError):
-            params[name] = value
+        given = _object(argument) if argument.lstrip().startswith("{") else _pair(argument)
+        if repeated := params.keys() & given.keys():
+            raise typer.BadParameter(f"{min(repeated)!r} is given twice: allowed is one value")
+        params |= given
     return params
+
+
+def _pair(argument: str) -> dict[str, Any]:
+    name, equals, value = argument.partition("=")
+    if not equals:
+        raise typer.BadParameter(f"{argument!r}: allowed is NAME=VALUE, or a JSON object")
+    try:
+        return {name: json.loads(value)}
+    except (ValueError, RecursionError):
+        return {name: value}
 
 
 def _object(argument: str) -> dict[str, Any]:

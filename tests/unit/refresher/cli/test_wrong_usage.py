@@ -31,6 +31,8 @@ DEEP = "[" * 90_000
         (["explain", "friends_of", "person"], "", "NAME=VALUE"),
         (["explain", "friends_of", "{x"], "", "not JSON: "),
         (["explain", "friends_of", "1x=2"], "", "invalid parameter name '1x'"),
+        (["explain", "friends_of", "person_id=42", "person_id=43"], "", "'person_id' is given twice"),
+        (["explain", "friends_of", '{"person_id": 42}', "person_id=42"], "", "'person_id' is given twice"),
         (["explain", "f", "--version", "0"], "", "--version"),
         (["explain"], "", "QUERY"),
         (["demo", "--seconds", "0"], "", "'--seconds'"),
