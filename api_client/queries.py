@@ -438,9 +438,13 @@ def cached_query(
         name, version, max_age, timeout: as for `CachedQuery`.
 
     Raises:
-        InvalidQuery: as for `CachedQuery`; or the signature has no return type, a name in it that can't be resolved,
-            or a parameter that is no named one (``*args``, ``**kwargs``, positional-only).
+        InvalidQuery: as for `CachedQuery`; or it is used without parentheses; or the signature has no return type, a
+            name in it that can't be resolved, or a parameter that is no named one (``*args``, ``**kwargs``,
+            positional-only).
     """
+    if callable(name):  # @cached_query: the function would be lost, and its first call would fail
+        shown = getattr(name, "__name__", "friends_of")
+        raise InvalidQuery(f"cached_query takes the query's name: write @cached_query({shown!r})")
 
     def declare(function: Callable[P, T]) -> CachedQuery[P, T]:
         signature = _Signature.of(name, function)

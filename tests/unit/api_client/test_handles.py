@@ -87,6 +87,7 @@ def any_params(**params: int) -> int:
         (lambda: CachedQuery("f", returns=Friend | Row), "more than one dict-like type"),
         (lambda: CachedQuery("f", returns=int, max_age="soon"), "max_age of 'f': 'soon' is not a duration"),
         (lambda: CachedQuery("f", returns=int, timeout=-1), "timeout of 'f'"),
+        (lambda: cached_query(no_return_type), r"write @cached_query\('no_return_type'\)"),  # type: ignore[arg-type]
         (lambda: cached_query("f")(no_return_type), "'f': its signature has no return type"),
         (lambda: cached_query("f")(not_resolvable), "'NoSuchName' is not defined"),
         (lambda: cached_query("f")(many_params), r"\*person_ids: 'int' is not a named parameter"),
