@@ -28,6 +28,7 @@ app: Final = typer.Typer(
     epilog="Exit codes: 0 done, 1 something is wrong, 2 wrong usage. Servers are those of the environment "
     "(CACHE_REDIS_URL, CACHE_BROKER_URL, NEO4J_URI); demo and dev start their own.",
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )

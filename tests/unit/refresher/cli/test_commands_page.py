@@ -66,6 +66,12 @@ def test_each_command_that_asks_something_can_answer_in_json(path: tuple[str, ..
     assert ("--json" in options) is (path[0] not in ASK_NOTHING)
 
 
+@pytest.mark.parametrize("path", [(), ("dead",), ("dead", "list"), ("explain",)], ids=str)
+def test_h_is_short_for_help(path: tuple[str, ...]) -> None:
+    short, long = (CliRunner().invoke(app, [*path, option]) for option in ("-h", "--help"))
+    assert (short.exit_code, short.output) == (0, long.output)
+
+
 @pytest.mark.parametrize("group", [(), ("dead",)], ids=["refresher", "dead"])
 def test_the_list_of_commands_is_not_cut(group: tuple[str, ...]) -> None:
     assert "..." not in CliRunner().invoke(app, [*group, "--help"]).output.partition("Commands:")[2]
