@@ -45,7 +45,12 @@ def demo(
     no_chaos: Annotated[bool, typer.Option("--no-chaos", help="Don't kill the worker in the middle.")] = False,
     graph: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Your own graph: an edge list as CSV, two columns; may be gzipped."),
+        typer.Option(
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            help="Your own graph: an edge list as CSV, two columns; may be gzipped.",
+        ),
     ] = None,
     neo4j_uri: _Neo4jUri = None,
     redis_url: _RedisUrl = None,

@@ -10,6 +10,7 @@ import typer
 from api_client.client import CacheClient
 from api_client.config.settings import ReaderSettings
 from api_client.protocol.model import RefreshState
+from api_client.protocol.tags import check_tags
 from refresher.cli.arguments import ParamList, QueryName, Version, duration_of, key_of, opened_cache
 from refresher.cli.output import as_json
 from refresher.cli.permissions import permissions_named
@@ -69,6 +70,10 @@ def invalidate(
     """
     if (query is None) == (not tag) or (tag and (params or version or replicas)):
         raise typer.BadParameter("allowed is either QUERY with its params, --version and --replicas, or --tag")
+    try:
+        check_tags(tag or ())
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--tag") from None
     settings = ReaderSettings.from_env()
     missing = Permissions.missing_to_invalidate if query else Permissions.missing_to_invalidate_tags
     named = permissions_named(settings, missing, "invalidator")

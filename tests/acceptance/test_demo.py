@@ -207,7 +207,6 @@ def test_ones_own_servers_are_left_as_they_were(
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["--graph", "missing.tsv"], "missing.tsv: can't be read: No such file"),
         (["--graph", sys.executable], "can't be read: "),
         (["--neo4j-uri", "http://x"], "NEO4J_URI='http://x' is not valid: allowed is bolt://"),
         (["--neo4j-uri", "bolt://127.0.0.1:1"], "the graph can't be used: "),

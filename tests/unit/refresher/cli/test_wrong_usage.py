@@ -35,6 +35,8 @@ DEEP = "[" * 90_000
         (["explain", "friends_of", '{"person_id": 42}', "person_id=42"], "", "'person_id' is given twice"),
         (["explain", "f", "--version", "0"], "", "--version"),
         (["explain"], "", "QUERY"),
+        (["invalidate", "--tag", ""], "", "--tag: a tag of 0 bytes"),
+        (["demo", "--graph", "missing.tsv"], "", "'missing.tsv' does not exist"),
         (["demo", "--seconds", "0"], "", "'--seconds'"),
         (["demo", "--readers", "0"], "", "'--readers'"),
         (["demo", "--bogus"], "", "--bogus"),
