@@ -29,6 +29,8 @@ from refresher.settings import WorkerSettings
 
 MAX_BOOKMARKS_KEPT: Final = 16
 MAX_BOOKMARKS_BYTES: Final = 49_152
+MAX_BOOKMARKS_KEPT_SECONDS: Final = 1_200.0
+"""By a tag (twice BOOKMARKS_KEPT of prelude.lua)."""
 
 
 class OwnLease(TypedDict):
@@ -128,11 +130,15 @@ def bookmarks_of(run: Run, settings: WorkerSettings) -> tuple[str, ...]:
     """Return what the load reads after: the bookmarks of invalidations and its claim, and the entry's newest ones.
 
     The commit takes the former out of the record with it. Without the latter, the next load could get from a follower
-    that still lags what is older than the entry. They are kept as long as a record keeps its own, so that one which the
-    graph does not know any more heals by itself.
+    that still lags what is older than the entry. They are kept as long as the record, or its tags, keep theirs, so that
+    one which the graph does not know any more heals by itself. Of an entry with tags some are those of the tags: a load
+    that was not given them would be invalidated by them again, and loaded twice each time.
     """
     before, given = run.before, run.lease.bookmarks
-    if before is None or run.lease.now_us - before.fetched_at_us > settings.record_retention_seconds * 1e6:
+    if before is None:
+        return newest(given, MAX_BOOKMARKS_BYTES)
+    kept_seconds = max(settings.record_retention_seconds, MAX_BOOKMARKS_KEPT_SECONDS if before.encoded_tags else 0.0)
+    if run.lease.now_us - before.fetched_at_us > kept_seconds * 1e6:
         return newest(given, MAX_BOOKMARKS_BYTES)
     return newest(
         tuple(mark for mark in before.bookmarks if mark not in given)[-MAX_BOOKMARKS_KEPT:] + given, MAX_BOOKMARKS_BYTES

@@ -120,6 +120,17 @@ def test_bookmarks_reach_the_next_loads(cache: InlineCache) -> None:
     assert cache.client.get_entry("friends_of", {"person_id": 2}).bookmarks == ("FB:1",)
 
 
+def test_an_invalidation_with_bookmarks_makes_no_later_refresh_load_twice(cache: InlineCache) -> None:
+    loads: list[int] = []
+    cache.answer("q", lambda: loads.append(1), ttl="5m", grace="1h", tags=["tag"])
+    cache.client.get("q")
+    invalidate_tags(["tag"], bookmarks=["FB:1"])
+    for _ in range(4):
+        cache.client.get("q")
+        cache.advance("6m")
+    assert len(loads) == 1 + 4
+
+
 def test_bad_tags_of_a_load_keep_the_stale_value(cache: InlineCache) -> None:
     cache.answer("labelled", lambda: "old", ttl="5m", grace="1h", tags=["x"])
     assert get_cached("labelled") == "old"
