@@ -83,13 +83,15 @@ def invalidate(
         _show_tags(tag or [], by_tags.entries, hard=hard, as_json_=as_json_)
         return
     key = key_of(settings, query, params, version or 1)
-    with named, opened_cache(settings.redis_url) as cache, CacheClient(settings) as client:
-        registered = registered_versions(cache, settings.namespace, query)
-        # Before: afterwards a hard one has left none.
-        cached = cached_versions(cache, key, {key.version} if version else {key.version, *registered})
-        done = client.invalidate(
-            query, key.params, version=version, hard=hard, bookmarks=bookmark or (), replicas=replicas
-        )
+    with named:
+        with opened_cache(settings.redis_url) as cache:
+            registered = registered_versions(cache, settings.namespace, query)
+            # Before: afterwards a hard one has left none.
+            cached = cached_versions(cache, key, {key.version} if version else {key.version, *registered})
+        with CacheClient(settings) as client:
+            done = client.invalidate(
+                query, key.params, version=version, hard=hard, bookmarks=bookmark or (), replicas=replicas
+            )
     if not cached and registered.isdisjoint(done.generations):
         of_one = f"version {version} of {query}" if version else query
         typer.echo(f"warning: no worker has registered {of_one}: is its name right, and does a worker run?", err=True)
