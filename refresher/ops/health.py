@@ -16,6 +16,7 @@ from typing import Any, Final
 from api_client.explain import duration
 from api_client.trigger.broker import CeleryBroker, fault_text
 from refresher.ops.broker import broker_place
+from refresher.ops.forks import fork_gate
 from refresher.ops.heartbeat import Heartbeat, Phase
 from refresher.ops.probe import CachedProbe, ProbeTimeout
 from refresher.ops.startup_checks import broker_memory_problem, cache_problem, graph_problem
@@ -61,7 +62,9 @@ class Health:
             "broker": partial(_broker_problem, settings, self._broker),
             "graph": partial(graph_problem, settings),
         }
-        self._probes = {name: CachedProbe(probe, ttl_seconds=TTL_SECONDS) for name, probe in probes.items()}
+        self._probes = {
+            name: CachedProbe(fork_gate.guards(probe), ttl_seconds=TTL_SECONDS) for name, probe in probes.items()
+        }
 
     def live(self) -> Verdict:
         """Check whether the main process works; one that is not live may be restarted."""

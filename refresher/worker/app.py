@@ -23,6 +23,7 @@ from refresher.flow.dead_letters import DeadLetter, DeadLetters
 from refresher.flow.events import CompositeWorkerEvents, WorkerEvents
 from refresher.flower import set_up_flower
 from refresher.ops.budgets import ALL, loads_in_progress
+from refresher.ops.forks import fork_gate
 from refresher.ops.health import Health
 from refresher.ops.health_server import HealthServer
 from refresher.ops.heartbeat import Heartbeat, HeartbeatStep
@@ -117,11 +118,15 @@ def _add(app: Celery, settings: WorkerSettings, events: WorkerEvents | None) -> 
     app.refresher_shutdown = shutdown = ShutdownFlag()
     # The main process queries with connections of its own, which its children must not use.
     health = Health(settings, app.refresher_loop_heartbeat)
-    letters = functools.partial(_letters, settings)
 
     def gauges() -> WorkerGauges:
-        shares, pending_tags = functools.partial(_shares, settings), functools.partial(_pending_tags, settings)
-        return WorkerGauges(broker().waiting, letters, shares, pending_tags, registry)
+        return WorkerGauges(
+            fork_gate.guards(broker().waiting),
+            fork_gate.guards(functools.partial(_letters, settings)),
+            fork_gate.guards(functools.partial(_shares, settings)),
+            fork_gate.guards(functools.partial(_pending_tags, settings)),
+            registry,
+        )
 
     metrics = MetricsServer(settings, GaugeCollector(health.ready, gauges()))
     telemetry = Telemetry(settings, gauges)

@@ -12,7 +12,7 @@ from refresher.settings import WorkerSettings
 from refresher.telemetry.prometheus import MetricsServer
 from refresher.worker.celery_fixes import warn_of_unchecked_versions
 from refresher.worker.celery_fixes.app import redact_debug_loggers, remove_decompressors
-from refresher.worker.celery_fixes.lost_runs import read_all_of_dead_processes
+from refresher.worker.celery_fixes.pool_pipes import read_all_in_time
 from refresher.worker.periodic import Periodic
 from refresher.worker.runtime import PerProcess
 from refresher.worker.slots import NodeSlots
@@ -39,8 +39,9 @@ class LifecycleStep(_Step):
         worker.app.refresher_lifecycle.begin(worker)
 
     def start(self, worker: Any) -> None:
-        """Change the pool, which has been made, and run the checks. The worker's health is served meanwhile."""
-        read_all_of_dead_processes(worker.pool)
+        """Mend the pool, whose processes are forked, and run the checks. The worker's health is served meanwhile."""
+        read_all_in_time(worker.pool)
+        worker.app.refresher_lifecycle.serve_health()
         worker.app.refresher_lifecycle.log_problems(worker)
 
 
@@ -79,9 +80,12 @@ class Lifecycle:
         redact_debug_loggers()
         if getattr(self._app, "refreshes_only", False):
             remove_decompressors()
-        self._health.start()
         self._metrics.start()
         warn_of_unchecked_versions()
+
+    def serve_health(self) -> None:
+        """Answer probes, once there is a pool: their threads would be in the way of its forks."""
+        self._health.start()
 
     def log_problems(self, worker: Any) -> None:
         """Log what is wrong around the worker."""

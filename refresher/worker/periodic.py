@@ -11,6 +11,7 @@ from typing import Final
 from redis.exceptions import RedisError
 
 from api_client.errors import CacheUnavailable
+from refresher.ops.forks import fork_gate
 from refresher.worker.redis_link import RetryingLink
 
 log: Final = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ class Periodic:
         has_failed = False
         while not self._stopped.is_set():
             try:
-                with closing(RetryingLink(self._redis_url)) as link:
+                with fork_gate.at_work(), closing(RetryingLink(self._redis_url)) as link:
                     self._act(link)
                 has_failed = False
             except (CacheUnavailable, RedisError) as error:

@@ -34,6 +34,7 @@ from refresher.flow.ports import RefreshDeps
 from refresher.flow.refresh import Refresher
 from refresher.graph import values
 from refresher.graph.failures import classify_error
+from refresher.ops.forks import fork_gate
 from refresher.queries import Loaded, Registry, query
 from refresher.settings import WorkerSettings
 from refresher.worker.celery_fixes.lost_runs import MAX_ATTEMPTS, RefreshRequest
@@ -249,6 +250,7 @@ def test_a_message_of_several_ends_each_run_of_it_though_the_broker_fails(
 
     def fails_once(name: str, *, args: tuple[Any], **_: Any) -> None:
         sent.append(args[0])
+        assert fork_gate.is_at_work
         if len(sent) == 1:
             raise OperationalError("no broker")
 
@@ -264,3 +266,10 @@ def test_of_two_processes_that_die_at_once_the_pool_reports_both(tmp_path: Path)
     with GuardedProcess.start(argv, log_file=tmp_path / "log", cwd=Path(__file__).parents[2]) as process:
         assert process.wait(MAX_WAIT_SECONDS) == 0, process.tail_of_log()
     assert json.loads(process.tail_of_log(1)) == {"given again": 0, "ends": ["WorkerLostError"] * 2}
+
+
+def test_a_pool_that_is_flushed_knows_of_the_task_that_a_process_has_got(tmp_path: Path) -> None:
+    argv = [sys.executable, "-m", "tests.support.flushed_pool"]
+    with GuardedProcess.start(argv, log_file=tmp_path / "log", cwd=Path(__file__).parents[2]) as process:
+        assert process.wait(MAX_WAIT_SECONDS) == 0, process.tail_of_log()
+    assert json.loads(process.tail_of_log(1)) == ["done"]

@@ -11,13 +11,12 @@ import json
 import os
 import signal
 import sys
-from types import SimpleNamespace
 from typing import Any
 
 from celery.concurrency.asynpool import AsynPool
 from kombu.asynchronous import Hub, set_event_loop
 
-from refresher.worker.celery_fixes.lost_runs import read_all_of_dead_processes
+from refresher.worker.celery_fixes.pool_pipes import read_all_of_dead_processes
 
 
 def _hang(told: int) -> None:
@@ -36,7 +35,7 @@ def main() -> None:
     hub = Hub()
     set_event_loop(hub)
     pool: Any = AsynPool(processes=2, threads=False)
-    read_all_of_dead_processes(SimpleNamespace(_pool=pool))
+    read_all_of_dead_processes(pool)
     pool.register_with_event_loop(hub)
     loop = hub.create_loop()
     while len(pool._all_inqueues) < 2:  # until both are up

@@ -20,6 +20,7 @@ from api_client.errors import CacheError
 from api_client.protocol import messages
 from api_client.protocol.messages import MalformedMessage, RefreshItem
 from refresher.errors import LoadFailed
+from refresher.ops.forks import fork_gate
 
 if TYPE_CHECKING:
     from refresher.worker.runtime import Runtime
@@ -79,7 +80,7 @@ class RefreshRequest(_Request):
         """End and resend what the lost process had taken; any error is logged."""
         # A runtime of its own: no process that is forked meanwhile gets its connections.
         try:
-            with closing(self.task.refresher_runtimes.make()) as runtime:
+            with fork_gate.at_work(), closing(self.task.refresher_runtimes.make()) as runtime:
                 self._end(runtime, failure)
         except (CacheError, MalformedMessage, OSError) as error:
             log.warning("could not end a lost refresh, its lease runs out: %s", type(error).__name__)
@@ -105,24 +106,3 @@ class RefreshRequest(_Request):
                 self.task.app, self.delivery_info["routing_key"], runtime.settings, [outcome.again],
                 countdown=outcome.pause_seconds,
             )  # fmt: skip
-
-
-def read_all_of_dead_processes(pool: Any) -> None:
-    """Have a prefork pool read all that a dead process has sent before it drops the pipe; other pools need nothing.
-
-    Of a process that dies while the pool deals with the death of another one, it would not have read yet which task it
-    had accepted: that would be given to the next process, and nobody would learn that it has ended one.
-
-    Args:
-        pool: the worker's, started.
-    """
-    processes = getattr(pool, "_pool", None)
-    drop = getattr(processes, "on_partial_read", None)
-    if processes is None or drop is None:
-        return
-
-    def read_and_drop(job: Any, process: Any) -> None:
-        processes.process_flush_queues(process)
-        drop(job, process)
-
-    processes.on_partial_read = read_and_drop

@@ -22,6 +22,7 @@ from refresher import WorkerSettings, install
 from refresher.embedded import free_port
 from refresher.ops.startup_checks import pool_problem, queue_problem
 from refresher.worker.app import CONSUMER, celery_settings
+from refresher.worker.lifecycle import LifecycleStep
 from refresher.worker.tasks import resend
 
 SETTINGS = WorkerSettings(broker_url="redis://other:6379/5", workers=7)
@@ -209,5 +210,7 @@ def test_a_program_that_embeds_a_worker_begins_it_as_celery_s_command_does(
     install(app, msgspec.structs.replace(SETTINGS, health_port=free_port()))
     with caplog.at_level("INFO", "refresher"):
         worker = app.WorkController(app=app, pool_cls="solo", concurrency=1)
+        [step] = [one for one in worker.steps if isinstance(one, LifecycleStep)]
+        step.start(worker)
     signals.worker_shutdown.send(sender=worker)
     assert "/ready and /live" in caplog.text
