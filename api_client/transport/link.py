@@ -190,6 +190,11 @@ class CacheLink:
         replies = drive(script_plan(calls), lambda commands: self._write(commands, query))
         return self.routes.results(calls, replies, query)
 
+    def run_each_once(self, calls: Sequence[Call[T]]) -> list[T | CacheUnavailable]:
+        """Run steps as `run_each`, and without patience: what a node does not answer holds up no other node's."""
+        replies = drive(script_plan(calls), lambda commands: self._exchange(commands, None))
+        return self.routes.results(calls, replies, None)
+
     def run_and_wait(self, call: Call[T], query: str, *, replicas: int, timeout_seconds: float) -> tuple[T, int]:
         """Run one step and wait for replicas: its reply, and how many have it."""
         commands = by_text_and_wait(call, replicas=replicas, timeout_seconds=timeout_seconds)
@@ -221,12 +226,14 @@ class CacheLink:
         self._nodes.close()
 
     def _write(self, commands: Sequence[Command], query: str | None) -> list[Any]:
-        def exchange() -> list[Any]:
-            if self._only_node is not None:
-                self._only_node.before_writing()
-            return drive(self.routes.replies(commands, query), self._do)
+        if self._patience is None:
+            return self._exchange(commands, query)
+        return self._patience(lambda: self._exchange(commands, query))
 
-        return exchange() if self._patience is None else self._patience(exchange)
+    def _exchange(self, commands: Sequence[Command], query: str | None) -> list[Any]:
+        if self._only_node is not None:
+            self._only_node.before_writing()
+        return drive(self.routes.replies(commands, query), self._do)
 
     def _do(self, step: Step) -> Any:
         match step:

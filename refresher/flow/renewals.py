@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
+from api_client.errors import CacheUnavailable
 from api_client.protocol import lease
 from api_client.protocol.budget import SHARE_SECONDS, Share
 from api_client.protocol.clock import monotonic_seconds
@@ -19,9 +20,11 @@ from api_client.protocol.lease import Call
 log: Final = logging.getLogger(__name__)
 
 MIN_PERIOD_SECONDS: Final = 0.02
+RETRY_SECONDS: Final = 0.5
+"""The longest pause before a renewal that has failed is tried again."""
 
-RunAll: TypeAlias = Callable[[Sequence[Call[float]]], list[float]]
-"""Runs renewals together; the first failure is raised."""
+RunEach: TypeAlias = Callable[[Sequence[Call[float]]], Sequence[float | CacheUnavailable]]
+"""Runs renewals together; one that fails ends alone. It waits for no node to be back."""
 
 
 class Renewable(Protocol):
@@ -78,14 +81,14 @@ class HeldShare:
 class Renewals:
     """One thread per process, started with the first that is held."""
 
-    def __init__(self, run_all: RunAll, *, monotonic: Callable[[], float] = monotonic_seconds) -> None:
-        self._run_all, self._monotonic = run_all, monotonic
+    def __init__(self, run_each: RunEach, *, monotonic: Callable[[], float] = monotonic_seconds) -> None:
+        self._run_each, self._monotonic = run_each, monotonic
         self._held: set[Renewable] = set()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         # When the thread wakes by itself. While it does not wait it will look at all that is held anyway.
         self._wakes_at = -math.inf
-        self._closing = False
+        self._closing = self._fails = False
 
     @contextmanager
     def holding(self, held: Sequence[Renewable]) -> Iterator[None]:
@@ -139,10 +142,23 @@ class Renewals:
         return min((held.renew_at - now for held in self._held if not held.lost), default=None)
 
     def _renew(self, due: list[Renewable]) -> None:
+        replies: Sequence[float | Exception]
         try:
-            left = self._run_all([held.renewal() for held in due])
+            replies = self._run_each([held.renewal() for held in due])
         except Exception as error:  # noqa: BLE001 - without this thread every long load would lose its lease
-            log.warning("could not renew leases (%s: %s); retrying", type(error).__name__, error)
-            return
-        for held, left_seconds in zip(due, left, strict=True):
-            held.lost = left_seconds <= 0
+            replies = [error] * len(due)
+        for held, reply in zip(due, replies, strict=True):
+            if isinstance(reply, Exception):
+                held.renew_at = min(held.renew_at, self._monotonic() + RETRY_SECONDS)
+            else:
+                held.lost = reply <= 0
+        self._log(replies)
+
+    def _log(self, replies: Sequence[float | Exception]) -> None:
+        failures = [reply for reply in replies if isinstance(reply, Exception)]
+        if failures and not self._fails:
+            log.warning(
+                "could not renew %d of %d leases (%s: %s); retrying",
+                len(failures), len(replies), type(failures[0]).__name__, failures[0],
+            )  # fmt: skip
+        self._fails = bool(failures)

@@ -55,7 +55,7 @@ class Runtime:
         self.slots: QuerySlots = QuerySlots(slots or NodeSlots(), queries, events)
         self.queries: Registry = queries
         self._cache = RetryingLink(settings.redis_url)
-        self._renewals = Renewals(self._cache.store.run_all)
+        self._renewals = Renewals(self._cache.store.run_each_once)
         self.graph: Graph = Graph(settings, spans=self.spans)
         self.dead_letters: DeadLetters = DeadLetters(self._cache.client, settings.namespace)
         self.refresher: Refresher = Refresher(settings, self._deps(broker, events))

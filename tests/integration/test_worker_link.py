@@ -100,6 +100,12 @@ def test_a_step_fails_after_ten_seconds_without_redis(link: RetryingLink, proxy:
     assert PATIENCE_SECONDS <= sum(pauses.seconds) <= PATIENCE_SECONDS + MAX_PAUSE_SECONDS
 
 
+def test_renewals_wait_for_nothing(link: RetryingLink, proxy: FaultProxy, pauses: Pauses) -> None:
+    proxy.refuses()
+    assert [type(reply) for reply in link.store.run_each_once([acquire(1), acquire(2)])] == [CacheUnavailable] * 2
+    assert pauses.seconds == []
+
+
 def test_a_step_that_met_a_silence_is_tried_again(link: RetryingLink, proxy: FaultProxy, pauses: Pauses) -> None:
     link.store.run(acquire())
     proxy.hangs()

@@ -122,6 +122,21 @@ def test_steps_of_many_keys_are_run_on_all_nodes_at_once(cluster: Cluster, new_k
         assert {key.state() for key in keys} == {"queued"}
 
 
+def test_a_worker_renews_what_other_nodes_have_while_one_is_lost(own_cluster: Cluster, stack: ExitStack) -> None:
+    new_key = play_on(own_cluster, stack)
+    lost = own_cluster.nodes[0]
+    keys = [new_key(n).key for n in KEYS]
+    claims = [claim_call(key, f"claim-{n}", seen=None, force=False, bookmarks=()) for n, key in enumerate(keys)]
+    link = stack.enter_context(closing(RetryingLink(own_cluster.url())))
+    link.store.run_all(claims)
+    lost.kill()
+    replies = link.store.run_each_once(claims)
+    failed = [isinstance(reply, CacheUnavailable) for reply in replies]
+    assert failed == [own_cluster.node_of(key.record) is lost for key in keys]
+    assert True in failed
+    assert False in failed
+
+
 def test_a_slot_that_has_moved_is_found_and_remembered(reader: AnyReader, cluster: Cluster, new_key: NewKey) -> None:
     key = new_key(1)
     key.store_value("moved")

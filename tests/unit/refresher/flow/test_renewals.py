@@ -8,6 +8,7 @@ from typing import cast
 
 import pytest
 
+from api_client.errors import CacheUnavailable
 from api_client.protocol.keys import make_key
 from api_client.protocol.lease import Call
 from refresher.flow.renewals import HeldLease, Renewals
@@ -17,16 +18,25 @@ KEY = make_key("cache", "q", {"n": 1}, 1)
 
 
 class ScriptedStore:
-    """Answers renewals. ``asked``: the nonces of each call; ``lost``: those whose lease another has."""
+    """Answers renewals.
+
+    ``asked``: the nonces of each call; ``lost``: those whose lease another has; ``away``: those whose node is.
+    """
 
     def __init__(self) -> None:
         self.asked: list[set[bytes]] = []
         self.lost: set[bytes] = set()
+        self.away: set[bytes] = set()
 
-    def run_all(self, calls: Sequence[Call[float]]) -> list[float]:
+    def run_each(self, calls: Sequence[Call[float]]) -> list[float | CacheUnavailable]:
         nonces = [cast("bytes", call.args[1]) for call in calls]
         self.asked.append(set(nonces))
-        return [0.0 if nonce in self.lost else 30.0 for nonce in nonces]
+        return [self._reply(nonce) for nonce in nonces]
+
+    def _reply(self, nonce: bytes) -> float | CacheUnavailable:
+        if nonce in self.away:
+            return CacheUnavailable("no answer")
+        return 0.0 if nonce in self.lost else 30.0
 
     def goes_on(self) -> list[set[bytes]]:
         """Wait for three more calls, and return them."""
@@ -42,7 +52,7 @@ def store() -> ScriptedStore:
 
 @pytest.fixture
 def renewals(store: ScriptedStore) -> Iterator[Renewals]:
-    made = Renewals(store.run_all)
+    made = Renewals(store.run_each)
     yield made
     made.close()
 
@@ -85,7 +95,7 @@ def test_a_lease_is_not_renewed_before_a_third_of_its_time(store: ScriptedStore,
 
 
 def test_one_thread_renews_all_and_closing_ends_it_at_once(store: ScriptedStore) -> None:
-    renewals, before = Renewals(store.run_all), set(threading.enumerate())
+    renewals, before = Renewals(store.run_each), set(threading.enumerate())
     with renewals.holding([not_due(b"one")]), renewals.holding([not_due(b"two")]):
         (thread,) = set(threading.enumerate()) - before
         renewals.close()
@@ -94,5 +104,18 @@ def test_one_thread_renews_all_and_closing_ends_it_at_once(store: ScriptedStore)
 
 
 def test_what_has_held_nothing_has_nothing_to_close(store: ScriptedStore) -> None:
-    Renewals(store.run_all).close()
+    Renewals(store.run_each).close()
     assert store.asked == []
+
+
+def test_a_node_that_is_away_costs_only_its_own_lease_and_is_asked_again_soon(
+    store: ScriptedStore, renewals: Renewals, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.away.add(b"away")
+    store.lost.add(b"lost")
+    away = HeldLease(KEY, 1, b"away", granted_seconds=0.0, lease_seconds=600.0)
+    with renewals.holding([away, lost := due(b"lost")]):
+        eventually(lambda: lost.lost, "the other one's reply is used")
+        eventually(lambda: [b"away" in asked for asked in store.asked].count(True) >= 3, "it is asked again")
+        assert not away.lost
+    assert caplog.text.count("could not renew") == 1, "once for all failures in a row"
