@@ -68,8 +68,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             value = getattr(self, field)
             try:
                 msgspec.convert(value, annotation)
-            except msgspec.ValidationError as error:
-                raise _wrong(annotation, field, value) from error
+            except msgspec.ValidationError:
+                raise _wrong(annotation, field, value) from None
             fault_of = extra_of(annotation).get("fault_of")
             if fault_of is not None and (allowed := fault_of(value)):
                 raise ConfigurationError(
@@ -93,7 +93,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         except ConfigurationError as error:
             for field, name in names.items():
                 if name and variable(notes[field], field) == error.variable != name:
-                    raise ConfigurationError(name, error.shown, error.allowed) from error.__cause__
+                    raise ConfigurationError(name, error.shown, error.allowed) from None
             raise
 
     @classmethod
@@ -178,8 +178,8 @@ def _converted(annotation: Any, field: str, text: str) -> Any:
             return _boolean(text.strip().lower())
         # Space around a password may be part of it.
         return msgspec.convert(text if extra_of(annotation).get("secret") else text.strip(), annotation, strict=False)
-    except ValueError as error:  # msgspec.ValidationError is one
-        raise _wrong(annotation, field, text) from error
+    except ValueError:  # msgspec.ValidationError is one, and shows a pattern
+        raise _wrong(annotation, field, text) from None
 
 
 def _boolean(text: str) -> bool:
