@@ -284,6 +284,7 @@ def test_tags_that_this_user_may_not_see_are_a_warning(own_redis: RedisServer, c
         ({"rate": 1.0}, {}, 20, 0, 1, Level.OK, "q: 1/s, 1 in progress"),
         ({"rate": 1.0}, {}, 5, 5, 0, Level.OK, "q: 1/s, 0 in progress"),  # they wait for workers
         ({"rate": 1.0}, {}, 20, 5, 0, Level.WARNING, "its keys need up to 2 loads a second, and 1 are allowed"),
+        ({"rate": 1.0, "negative_ttl": 5}, {}, 8, 5, 0, Level.WARNING, "its keys need up to 1.6 loads a second"),
         ({"rate": 1.0, "batch": 10}, {}, 20, 5, 0, Level.OK, "q: 1/s, 0 in progress"),
         ({}, {"refresh_rate": 1.5}, 20, 5, 0, Level.WARNING, "all queries: 1 queued, the oldest for 5"),
         ({"concurrency": 2}, {}, 1, 5, 1, Level.OK, "q: 2 at once, 1 in progress"),

@@ -12,7 +12,7 @@ from refresher.ops.budgets import ALL
 from refresher.ops.doctor.deployment import Deployment
 from refresher.ops.doctor.findings import AS_OPERATOR, Finding, ok, warning
 from refresher.ops.scan import QueryKeys
-from refresher.queries import registry
+from refresher.queries import Query, registry
 
 LONG_WAIT_SECONDS: Final = 1.0
 """Refreshes of a burst wait for less."""
@@ -57,14 +57,20 @@ class _Budgeted:
         return ""
 
 
+def _shortest_ttl_seconds(query: Query) -> float:
+    """Return the TTL of values or of empty ones: a scan, which reads no value, counts both together."""
+    empty_seconds = query.negative_ttl_seconds
+    return query.ttl_seconds if empty_seconds is None else min(query.ttl_seconds, empty_seconds)
+
+
 def _budgeted(deployment: Deployment) -> Iterator[_Budgeted]:
     seen, of_all = deployment.keys, deployment.worker.budget
     in_progress = seen.budgets or {}
     queries = {query.name: query for query in registry}  # of several versions the last: their keys are counted together
     needs = {
-        name: row.keys / query.ttl_seconds / (query.batch or 1)
+        name: row.keys / shortest_seconds / (query.batch or 1)
         for name, query in queries.items()
-        if (row := seen.queries.get(name)) is not None and query.ttl_seconds
+        if (row := seen.queries.get(name)) is not None and (shortest_seconds := _shortest_ttl_seconds(query))
     }
     rows = seen.queries.values()
     yield _Budgeted(
