@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -51,10 +52,12 @@ def set_up_flower() -> None:
 @functools.cache
 def _set_up_once() -> None:
     import flower.options  # noqa: F401 - it defines what is set here
+    from flower import command
     from flower.app import Flower
     from tornado.options import options
 
     Flower.pool_executor_cls = _DaemonExecutor
+    command.sigterm_handler = _end_by_loop
 
     for name, value in DEFAULTS.items():
         setattr(options, name, value)
@@ -62,6 +65,17 @@ def _set_up_once() -> None:
     # At the level debug Flower logs its own settings, and the cookie's secret with them.
     getLogger("flower.command").setLevel(INFO)
     options.add_parse_callback(_AccessCheck(options))
+
+
+def _end_by_loop(_signal: int, _frame: object) -> None:
+    """Handle SIGTERM: end Flower by a callback of its loop.
+
+    Flower raises SystemExit wherever the signal comes. Python drops that in the middle of a finalizer, of a connection
+    that was closed for example, and Flower would go on.
+    """
+    from tornado.ioloop import IOLoop
+
+    IOLoop.current().add_callback_from_signal(sys.exit)
 
 
 class _DaemonExecutor(ThreadPoolExecutor):

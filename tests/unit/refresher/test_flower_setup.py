@@ -173,3 +173,29 @@ def test_what_is_never_answered_holds_up_neither_the_rest_nor_the_end() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
     assert (ended.stdout, ended.stderr) == ("at its end\n", "")
+
+
+ENDED_IN_A_FINALIZER = """
+import os, signal
+from flower import command
+from refresher.flower import _set_up_once
+from tornado.ioloop import IOLoop
+
+class Connection:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+_set_up_once()
+signal.signal(signal.SIGTERM, command.sigterm_handler)
+loop = IOLoop.current()
+loop.add_callback(Connection)
+loop.call_later(30, os._exit, 1)
+loop.start()
+"""
+
+
+def test_it_ends_by_a_signal_that_comes_in_the_middle_of_a_finalizer() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", ENDED_IN_A_FINALIZER], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert (ended.stdout, ended.stderr) == ("", "")
