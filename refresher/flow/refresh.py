@@ -36,7 +36,7 @@ from refresher.flow.entries import entry_of, parts_of
 from refresher.flow.follow_up import hand_back, request_follow_up
 from refresher.flow.outcome import Outcome, OutcomeKind
 from refresher.flow.ports import RefreshDeps
-from refresher.flow.registration import register
+from refresher.flow.registration import register, with_tag_bookmarks
 from refresher.flow.renewals import HeldLease
 from refresher.flow.revalidation import previous_of
 from refresher.flow.run import (
@@ -140,16 +140,22 @@ class Refresher:
         tag_clock = replies.pop() if has_tags else 0
         if isinstance(tag_clock, CacheUnavailable):
             tag_clock = 0  # then every invalidation that its tags remember counts as later than the load
+        acquired: dict[int, Run] = {}
         for (place, key), reply in zip(keys.items(), replies, strict=True):
             if isinstance(reply, CacheUnavailable):
                 begun[place] = reply
             elif reply.status is AcquireStatus.ACQUIRED:
                 attempt = max(items[place].attempt, reply.attempts + 1)
                 item = msgspec.structs.replace(items[place], attempt=attempt)
-                begun[place] = Run(item, key, query, nonces[place], reply, deps.monotonic(), deps.monotonic, tag_clock)
+                acquired[place] = Run(
+                    item, key, query, nonces[place], reply, deps.monotonic(), deps.monotonic, tag_clock
+                )
             else:
                 is_fresh = reply.status is AcquireStatus.ALREADY_FRESH
                 begun[place] = self._skipped(key, "already_fresh" if is_fresh else reply.state.value)
+        runs = list(acquired.values())
+        for place, run in zip(acquired, with_tag_bookmarks(deps.lease_steps, settings, runs), strict=True):
+            begun[place] = run
         return begun
 
     def _load_under_leases(self, runs: Sequence[Run], share: LoadShare) -> dict[bytes, Ended]:

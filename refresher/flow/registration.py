@@ -6,15 +6,17 @@ Where the load may have missed an invalidation of a tag, the run's own key is in
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any, Final
 
 from api_client.errors import CacheUnavailable
 from api_client.protocol import lease, live_versions, tags
+from api_client.protocol.entry import UnreadableEntry
 from api_client.protocol.lease import MAX_BOOKMARKS_BYTES, Call
 from api_client.protocol.tags import TagReply
 from api_client.transport.scripts import LeaseStepRunner
-from refresher.flow.run import LoadedEntry, Run, bookmarks_of, newest
+from refresher.flow.run import MAX_BOOKMARKS_KEPT, LoadedEntry, Run, bookmarks_of, newest, recent_bookmarks
 from refresher.flow.terms import HANDOFF_SECONDS
 from refresher.settings import WorkerSettings
 
@@ -57,11 +59,46 @@ def register(
     return failed
 
 
+def with_tag_bookmarks(steps: LeaseStepRunner, settings: WorkerSettings, runs: Sequence[Run]) -> list[Run]:
+    """Return runs that know the bookmarks which the tags of their entries remember, where these have not kept all.
+
+    In one round trip; in none if there is nothing. Where Redis does not answer, a load may have to be made again.
+    """
+    calls = [
+        (run, tags.register(run.key, tag, lives_seconds=_late_seconds(settings)))
+        for run in runs
+        if len(recent_bookmarks(run, settings)) >= MAX_BOOKMARKS_KEPT
+        for tag in _tags_before(run)
+    ]
+    replies = steps.run_each([call for _, call in calls]) if calls else []
+    found: dict[bytes, list[TagReply]] = {}
+    for (run, _), reply in zip(calls, replies, strict=True):
+        if isinstance(reply, TagReply):
+            found.setdefault(run.nonce, []).append(reply)
+    return [replace(run, tag_bookmarks=_bookmarks_of(found.get(run.nonce, ()))) for run in runs]
+
+
+def _tags_before(run: Run) -> tuple[str, ...]:
+    try:
+        return run.before.tags if run.before else ()
+    except UnreadableEntry:
+        return ()
+
+
+def _bookmarks_of(replies: Sequence[TagReply]) -> tuple[str, ...]:
+    every = dict.fromkeys(chain.from_iterable(reply.bookmarks for reply in replies))
+    return newest(tuple(every), MAX_BOOKMARKS_BYTES)
+
+
+def _late_seconds(settings: WorkerSettings) -> float:
+    """Return for how long after its begin a run may commit, and what it commits be found."""
+    return settings.lease_limit_seconds + settings.record_retention_seconds + MARGIN_SECONDS
+
+
 def _register_calls(run: Run, entry: LoadedEntry, settings: WorkerSettings) -> Iterator[Call[Any]]:
     # The one query of all of them: it was found when it was loaded.
     assert run.query is not None  # noqa: S101 - for the type checker
-    late_seconds = settings.lease_limit_seconds + settings.record_retention_seconds + MARGIN_SECONDS
-    lives_seconds = entry.hard_ttl_seconds + late_seconds
+    lives_seconds = entry.hard_ttl_seconds + _late_seconds(settings)
     if entry.hard_ttl_seconds > run.query.ttl_seconds + run.query.grace_seconds + HANDOFF_SECONDS:
         query = run.query
         yield live_versions.register(settings.namespace, query.name, query.version, lives_seconds=lives_seconds)
@@ -71,9 +108,7 @@ def _register_calls(run: Run, entry: LoadedEntry, settings: WorkerSettings) -> I
 
 def _invalidate_call(run: Run, replies: Sequence[TagReply], settings: WorkerSettings) -> Call[int] | None:
     """Return the call that invalidates the run's own key; None where its load has missed nothing."""
-    bookmarks = newest(
-        tuple(dict.fromkeys(chain.from_iterable(reply.bookmarks for reply in replies))), MAX_BOOKMARKS_BYTES
-    )
+    bookmarks = _bookmarks_of(replies)
     missed = (
         max(reply.last for reply in replies) > run.tag_clock
         or not set(bookmarks) <= set(bookmarks_of(run, settings))

@@ -27,7 +27,8 @@ from refresher.flow.terms import Terms
 from refresher.queries import Query
 from refresher.settings import WorkerSettings
 
-MAX_BOOKMARKS_KEPT: Final = 16
+MAX_BOOKMARKS_KEPT: Final = 64
+"""In an entry, of which every hit reads them."""
 MAX_BOOKMARKS_BYTES: Final = 49_152
 MAX_BOOKMARKS_KEPT_SECONDS: Final = 1_200.0
 """By a tag (twice BOOKMARKS_KEPT of prelude.lua)."""
@@ -46,7 +47,8 @@ class Run:
     """A run. ``query`` is None where this worker has not registered it.
 
     ``acquired_at`` is the time by ``monotonic`` when acquire's reply came: Redis' time is computed from it.
-    ``tag_clock`` is the tag clock's number before the load; 0 where it is not known.
+    ``tag_clock`` is the tag clock's number before the load; 0 where it is not known. ``tag_bookmarks`` are those that
+    the tags of the entry before remember, where any have reached it.
     """
 
     item: RefreshItem
@@ -57,6 +59,7 @@ class Run:
     acquired_at: float
     monotonic: Callable[[], float]
     tag_clock: int = 0
+    tag_bookmarks: tuple[str, ...] = ()
     before: Header | None = field(init=False)
     """The header of the entry that acquire found, for its δ state."""
 
@@ -127,22 +130,32 @@ def _readable(header: bytes, digest: bytes) -> Header | None:
 
 
 def bookmarks_of(run: Run, settings: WorkerSettings) -> tuple[str, ...]:
-    """Return what the load reads after: the bookmarks of invalidations and its claim, and the entry's newest ones.
+    """Return what the load reads after: the bookmarks of invalidations and its claim, and before them the entry's.
 
     The commit takes the former out of the record with it. Without the latter, the next load could get from a follower
-    that still lags what is older than the entry. They are kept as long as the record, or its tags, keep theirs, so that
-    one which the graph does not know any more heals by itself. Of an entry with tags some are those of the tags: a load
-    that was not given them would be invalidated by them again, and loaded twice each time.
+    that still lags what is older than the entry. First are those of its tags, of which the entry may not have kept all:
+    a load that was not given one of them would be invalidated by it again, and loaded twice.
     """
-    before, given = run.before, run.lease.bookmarks
+    own = dict.fromkeys(_own_bookmarks(run, settings))
+    return newest((*(mark for mark in run.tag_bookmarks if mark not in own), *own), MAX_BOOKMARKS_BYTES)
+
+
+def _own_bookmarks(run: Run, settings: WorkerSettings) -> tuple[str, ...]:
+    given = run.lease.bookmarks
+    return (*(mark for mark in recent_bookmarks(run, settings) if mark not in given), *given)
+
+
+def recent_bookmarks(run: Run, settings: WorkerSettings) -> tuple[str, ...]:
+    """Return the bookmarks of the entry before, as long as the record, or its tags, keep theirs.
+
+    So one which the graph does not know any more heals by itself.
+    """
+    before = run.before
     if before is None:
-        return newest(given, MAX_BOOKMARKS_BYTES)
+        return ()
     kept_seconds = max(settings.record_retention_seconds, MAX_BOOKMARKS_KEPT_SECONDS if before.encoded_tags else 0.0)
-    if run.lease.now_us - before.fetched_at_us > kept_seconds * 1e6:
-        return newest(given, MAX_BOOKMARKS_BYTES)
-    return newest(
-        tuple(mark for mark in before.bookmarks if mark not in given)[-MAX_BOOKMARKS_KEPT:] + given, MAX_BOOKMARKS_BYTES
-    )
+    is_recent = run.lease.now_us - before.fetched_at_us <= kept_seconds * 1e6
+    return before.bookmarks if is_recent else ()
 
 
 def newest(bookmarks: tuple[str, ...], max_bytes: int) -> tuple[str, ...]:
@@ -196,7 +209,7 @@ def header_of(
         sigma=query.sigma,
         draw_digits=settings.draw_digits,
         flags=Flag.HANDOFF if terms.ttl_seconds == 0 else Flag(0),
-        bookmarks=bookmarks_of(run, settings),
+        bookmarks=newest(_own_bookmarks(run, settings)[-MAX_BOOKMARKS_KEPT:], MAX_BOOKMARKS_BYTES),
         delta_samples=kept,
         encoded_tags=encode_tags(terms.tags),
         encoded_revalidation=encode_revalidation(terms.revalidation),
