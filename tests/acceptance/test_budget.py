@@ -11,10 +11,11 @@ import pytest
 from api_client import CacheClient, EntryState
 from api_client.protocol.budget import SHARE_SECONDS
 from api_client.protocol.keys import budget_keys
+from refresher.embedded.process import GuardedProcess
 from tests.acceptance.conftest import System
 from tests.support.budgeted_queries import AT_ONCE, BATCH, BEGUN, ENDED, HELD, MOST, RATE
 from tests.support.timing import Measured
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 PROCESSES = 3
 KEYS = 24
@@ -29,9 +30,8 @@ def fleet(system_without_graph: System) -> System:
     return system_without_graph
 
 
-def start(fleet: System, **changes: str) -> None:
-    for _ in range(2):
-        fleet.start_worker(**changes)
+def start(fleet: System, **changes: str) -> list[GuardedProcess]:
+    return [fleet.start_worker(**changes) for _ in range(2)]
 
 
 def read(client: CacheClient, query: str, count: int = KEYS) -> None:
@@ -55,12 +55,14 @@ def most(fleet: System, kind: str) -> int:
 def test_no_more_loads_are_in_progress_than_the_budget_has_over_both_nodes(
     fleet: System, query: str, bound: int
 ) -> None:
-    start(fleet, CACHE_REFRESH_CONCURRENCY="3")
+    nodes = start(fleet, CACHE_REFRESH_CONCURRENCY="3")
     read(fleet.client(), query)
     assert len(begun(fleet, query)) == KEYS, "each value was loaded once"
     assert most(fleet, query) == bound, "and all of the budget was used"
     processes = {line.split()[2] for line in fleet.control.lrange(f"{BEGUN}:{query}", 0, -1)}
     assert len(processes) > bound
+    # Readers have their values, and what they published twice may still be skipped, each with a share.
+    assert [node.terminate(MAX_WAIT_SECONDS) for node in nodes] == [0, 0]
     left = [key for key in fleet.cache.scan_iter() if b":shares" in key and fleet.cache.zcard(key)]
     assert left == []
 
