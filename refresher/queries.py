@@ -6,8 +6,10 @@ import functools
 import importlib
 import inspect
 import sys
+import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
 from api_client.config.durations import Duration, seconds
@@ -283,11 +285,21 @@ def import_queries(modules: Iterable[str]) -> None:
             raise
         except BaseException as error:
             # The module's own code has run, and may have called sys.exit: one line, whatever it raised.
+            why = f"{type(error).__name__}: {str(error)[:300]}{_place(error, module)}"
             raise ConfigurationError(
-                "REFRESHER_QUERIES",
-                repr(module),
-                f"importing it failed with {type(error).__name__}: {str(error)[:300]}; allowed are importable modules",
+                "REFRESHER_QUERIES", repr(module), f"importing it failed with {why}; allowed are importable modules"
             ) from error
+
+
+def _place(error: BaseException, module: str) -> str:
+    """Return in which line of the module's package an error arose, as text; empty where none of its lines has run."""
+    package = module.partition(".")[0]
+    place = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        is_theirs = frame.f_globals is not globals()
+        if is_theirs and str(frame.f_globals.get("__name__")).partition(".")[0] == package:
+            place = f" ({Path(frame.f_code.co_filename).name}, line {line})"
+    return place
 
 
 class _Arguments:
