@@ -39,9 +39,11 @@ def configure(settings: ReaderSettings | None = None, *, events: ReaderEvents | 
         events: metrics hooks; default: only those that the settings enable.
 
     Raises:
-        ConfigurationError: a default client has been made already.
+        ConfigurationError: ``settings`` is something else, or a default client has been made already.
     """
     global _settings, _events
+    if settings is not None:
+        ReaderSettings.given_or_from_env(settings)
     with _lock:
         if _client is not None or _async_client is not None:
             allowed = "allowed is before the first read by get_cached, aget_cached or a handle"

@@ -63,3 +63,8 @@ def test_after_the_first_read_it_is_too_late(settings: dict[str, Any], new_key: 
     assert (get_cached("q") if kind == "sync" else asyncio.run(aget_cached("q"))) == "v"
     with pytest.raises(ConfigurationError, match=r"^configure\(\)=after the first read is not valid: allowed"):
         configure(ReaderSettings(**settings))
+
+
+def test_what_is_no_settings_is_refused_at_once() -> None:
+    with pytest.raises(ConfigurationError, match=r"^settings=<str> is not valid: allowed is a ReaderSettings"):
+        configure("redis://127.0.0.1:6379/0")  # type: ignore[arg-type]
