@@ -11,7 +11,7 @@ from api_client.config.settings import ReaderSettings
 from api_client.explain import Explanation, details_of, reason_of
 from api_client.protocol.model import EntryState
 from refresher.cli.arguments import ParamList, QueryName, Version, key_of, opened_cache
-from refresher.cli.output import as_json, details_grid
+from refresher.cli.output import as_json, details_grid, wide_console
 from refresher.cli.permissions import permissions_named
 from refresher.ops.broker import Queues, queue_lengths
 from refresher.ops.inspect import explain_keys, registered_versions
@@ -59,10 +59,9 @@ def _queues(settings: ReaderSettings) -> Queues | None:
 
 
 def _print(explained: Explanation, broker_variable: str, *, is_known: bool) -> None:
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console(highlight=False)
+    console = wide_console()
     console.print(
         Text.assemble(
             (f"{explained.query} v{explained.version}", "bold"), ": ",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -70,11 +71,12 @@ def details_grid(rows: Iterable[tuple[str, str | Text]], width: int | None = Non
 
 
 def wide_console() -> Console:
-    """Return the console for tables: as wide as the terminal, or 200 columns without one."""
+    """Return the console for tables: as wide as the terminal or ``COLUMNS``, or 200 columns without both."""
     from rich.console import Console
 
     console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=_WIDTH_IN_A_FILE)
+    is_known = console.is_terminal or "COLUMNS" in os.environ
+    return console if is_known else Console(highlight=False, width=_WIDTH_IN_A_FILE)
 
 
 def counted(count: int, noun: str) -> str:

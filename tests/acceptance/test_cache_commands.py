@@ -25,7 +25,7 @@ def run(env: dict[str, str], *arguments: str, stdin: str = "") -> subprocess.Com
     return subprocess.run(
         [sys.executable, "-m", "refresher.cli", *arguments],
         # A command is started, not served: its patience is that of a person.
-        env={**env, "CACHE_REDIS_TIMEOUT": "5s", "COLUMNS": "120"},
+        env={**env, "CACHE_REDIS_TIMEOUT": "5s"},
         input=stdin, capture_output=True, text=True, timeout=MAX_WAIT_SECONDS, check=False,
     )  # fmt: skip
 

@@ -48,7 +48,7 @@ class Cache:
         return subprocess.run(
             [sys.executable, "-m", "refresher.cli", "explain", *arguments],
             env={
-                **os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100", "CACHE_REDIS_URL": self.server.url(0),
+                **os.environ, "PYTHONPATH": str(ROOT), "CACHE_REDIS_URL": self.server.url(0),
                 "CACHE_BROKER_URL": self.server.url(1), **changes,
             },
             capture_output=True, text=True, timeout=MAX_WAIT_SECONDS, check=False,
@@ -87,6 +87,14 @@ def test_it_fits_a_narrow_terminal(cache: Cache) -> None:
     done = cache.explain("friends_of", *cache.params, COLUMNS="60")
     assert max(map(len, done.stdout.splitlines())) <= 60
     assert "not refreshed: 15 min left;" in done.stdout
+
+
+def test_in_a_file_or_pipe_a_row_is_one_line(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    cache.plant(-30.0)
+    rows = cache.explain("friends_of", *cache.params).stdout.splitlines()
+    assert [row for row in rows if row.startswith(" ")] == []
+    assert max(map(len, map(str.rstrip, rows))) > 80
 
 
 def test_it_speaks_json(cache: Cache) -> None:
