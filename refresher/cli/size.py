@@ -35,6 +35,10 @@ def size(
     ttl_seconds, load_seconds = duration_of(ttl, "--ttl"), duration_of(load, "--load")
     if ttl_seconds <= 0:
         raise typer.BadParameter(f"{ttl!r}: allowed is more than 0", param_hint="--ttl")
+    if load_seconds >= ttl_seconds:
+        raise typer.BadParameter(
+            f"{load!r}: allowed is less than --ttl, or no value is ever fresh", param_hint="--load"
+        )
     found = sizing_of(
         keys=round(keys), ttl_seconds=ttl_seconds, load_seconds=load_seconds, batch=batch, value_bytes=value_bytes
     )

@@ -5,7 +5,10 @@ A worker starts all the same: what is missing may be there in a moment.
 
 from __future__ import annotations
 
+import difflib
 import logging
+import os
+from collections.abc import Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -14,6 +17,7 @@ from redis.exceptions import NoPermissionError, RedisError
 
 from api_client.config.broker import queues
 from api_client.config.environment import without_password
+from api_client.config.settings import ReaderSettings
 from api_client.errors import ConfigurationError
 from api_client.protocol.keys import make_key
 from api_client.transport.redis_py import connect, reason
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 TIMEOUT_SECONDS = 2.0
+_LIKE_A_SETTING: Final = 0.9  # the ratio of difflib: one letter in ten is wrong, or two are exchanged
 READY_KEY: Final = "refresher.ready"
 GREEN_POOLS: Final = ("gevent", "eventlet")
 
@@ -42,9 +47,20 @@ def log_problems(settings: WorkerSettings, app: Celery | None = None, pool: type
     if pool is not None:
         checks.append(pool_problem(pool))
     problems = [problem for problem in checks if problem]
+    problems += [
+        f"{name} is not a setting, and has no effect: did you mean {meant}?" for name, meant in misspelled_settings()
+    ]
     for problem in problems:
         log.error("%s", problem)
     return problems
+
+
+def misspelled_settings() -> Iterator[tuple[str, str]]:
+    """Find the environment's variables that are nearly the name of a setting, each with that name."""
+    known = ReaderSettings.variables() | WorkerSettings.variables()
+    for name in sorted(os.environ.keys() - known):
+        if near := difflib.get_close_matches(name, known, n=1, cutoff=_LIKE_A_SETTING):
+            yield name, near[0]
 
 
 def pool_problem(pool: type) -> str | None:

@@ -27,7 +27,9 @@ from refresher.ops.doctor import budgets as doctor_budgets
 from refresher.ops.doctor import keys as doctor_keys
 from refresher.ops.doctor.findings import Level
 from refresher.ops.doctor.registry import CHECKS
+from refresher.ops.startup_checks import log_problems
 from refresher.queries import Registry
+from refresher.settings import WorkerSettings
 from refresher.worker.redis_link import RetryingLink
 from tests.support.any_reader import KINDS
 from tests.support.canned_http_server import TellingServer
@@ -231,6 +233,9 @@ def test_a_misspelled_setting_is_named_with_the_one_that_was_meant(monkeypatch: 
         monkeypatch.setenv(name, "1s")
     monkeypatch.setenv("CACHE_REDIS_TIMOUT", "1s")
     found = run_check("settings")
+    assert "CACHE_REDIS_TIMOUT is not a setting, and has no effect: did you mean CACHE_REDIS_TIMEOUT?" in log_problems(
+        WorkerSettings(redis_url="redis://127.0.0.1:1/0", neo4j_uri="bolt://127.0.0.1:1")
+    )
     assert (found.level, found.message, found.remedy) == (
         Level.WARNING, "CACHE_REDIS_TIMOUT is not a setting, and has no effect", "did you mean CACHE_REDIS_TIMEOUT?",
     )  # fmt: skip

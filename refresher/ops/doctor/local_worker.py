@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-import difflib
 import http.client
-import os
 import re
 from collections.abc import Iterator
 from typing import Final
 
-from api_client.config.settings import ReaderSettings
 from api_client.errors import ConfigurationError
 from refresher.ops.doctor.deployment import Deployment
 from refresher.ops.doctor.findings import Finding, ok, problem, warning
 from refresher.ops.http import fetch_health, get
-from refresher.ops.startup_checks import graph_problem
+from refresher.ops.startup_checks import graph_problem, misspelled_settings
 from refresher.queries import import_queries, registry
-from refresher.settings import WorkerSettings
 
 _WORKER_METRIC: Final = b"\nrefresher_ready{"
 _DROPPED: Final = re.compile(rb'^refresher_messages_dropped_total\{reason="(\w+)"\} ([0-9.e+]+)$', re.MULTILINE)
-_LIKE_A_SETTING: Final = 0.9  # the ratio of difflib: one letter in ten is wrong, or two are exchanged
 _LOOK: Final = "look at the worker and its log: not running, stopped, or another process has the port"
 
 
 def settings(_: Deployment) -> Iterator[Finding]:
     """Look for variables that are nearly the name of a setting; nothing without one."""
-    known = ReaderSettings.variables() | WorkerSettings.variables()
-    for name in sorted(os.environ.keys() - known):
-        if near := difflib.get_close_matches(name, known, n=1, cutoff=_LIKE_A_SETTING):
-            yield warning(f"{name} is not a setting, and has no effect", f"did you mean {near[0]}?")
+    for name, meant in misspelled_settings():
+        yield warning(f"{name} is not a setting, and has no effect", f"did you mean {meant}?")
 
 
 def health(deployment: Deployment) -> Iterator[Finding]:

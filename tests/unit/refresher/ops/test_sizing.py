@@ -59,7 +59,8 @@ def test_as_json_it_has_the_same_figures() -> None:
     [
         ("--keys", "0", "greater than or equal to 1"), ("--keys", "inf", "less than or equal to"),
         ("--keys", "many", "valid number"), ("--ttl", "0", "allowed is more than 0"),
-        ("--load", "-1", "is not a duration"), ("--batch", "1000", "less than or equal to 100"),
+        ("--load", "-1", "is not a duration"), ("--load", "10m", "allowed is less than --ttl"),
+        ("--batch", "1000", "less than or equal to 100"),
     ],
 )  # fmt: skip
 def test_a_wrong_value_is_named_with_what_is_allowed(option: str, value: str, allowed: str) -> None:
