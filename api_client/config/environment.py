@@ -10,12 +10,12 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, Final, Self, TypeAlias, get_type_hints
-from urllib.parse import urlsplit
 
 import msgspec
 
 from api_client.config.durations import ALLOWED as DURATION_ALLOWED
 from api_client.config.durations import MAX_SECONDS, seconds
+from api_client.config.url_checks import split_url
 from api_client.errors import ConfigurationError
 
 _DURATION: Final = {"duration": True}
@@ -212,7 +212,7 @@ def without_password(url: str) -> str:
     of all options but a few, and the whole URL where its parts are ambiguous.
     """
     try:
-        parts = urlsplit(url)
+        parts = split_url(url)
         if "@" in parts.path + parts.query + parts.fragment:
             # A password with a slash in it, or several URLs in one: the place of the secrets is ambiguous.
             return "***"

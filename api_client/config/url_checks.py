@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Mapping
 from typing import Final, TypeAlias
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 MAX_PORT: Final = 65_535
 
@@ -37,6 +37,7 @@ _IN_WORDS: Final = {
 _BAD_ESCAPE: Final = re.compile("%(?![0-9A-Fa-f]{2})")
 _NOT_IN_URLS: Final = re.compile(r"[\x00-\x20\x7f]")
 _ADDRESS: Final = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^:\[\],;]+)(?::([0-9]{1,5}))?")
+_END_OF_AUTHORITY: Final = re.compile("[/?#]")
 _DATABASE: Final = re.compile("/?|/[0-9]{1,6}/?")
 _ANY_PATH: Final = re.compile(".*")
 _REDIS: Final[Options] = {"db": "[0-9]{1,6}", "username": ".+", "password": ".+", "client_name": "[!-~]+"}
@@ -78,7 +79,7 @@ def broker_url_fault(url: str) -> str | None:
 
 def _fault(url: str, options: Options, *, several_hosts: bool = False, path: re.Pattern[str] = _DATABASE) -> str | None:
     try:
-        parts = urlsplit(url)
+        parts = split_url(url)
     except ValueError:
         return f"an address that can be read: {ADDRESS}, IPv6 in brackets, {ENCODED}"
     if _NOT_IN_URLS.search(url) or "#" in url or "@" in parts.path or not _is_encoded(url):
@@ -92,6 +93,24 @@ def _fault(url: str, options: Options, *, several_hosts: bool = False, path: re.
     elif not path.fullmatch(parts.path):
         return "the number of a database after the host, as in redis://host:6379/0"
     return _options_fault(parts.query, options)
+
+
+def split_url(url: str) -> SplitResult:
+    """Split a URL as `urlsplit` does, also one with several hosts, separated by commas.
+
+    Pythons since 3.11.12, 3.12.9 and 3.13.2 refuse those of which one is an IPv6 address in brackets.
+
+    Raises:
+        ValueError: a host is malformed.
+    """
+    scheme, _, rest = url.partition("://")
+    authority = _END_OF_AUTHORITY.split(rest, maxsplit=1)[0]
+    user, at, hosts = authority.rpartition("@")
+    if "," not in hosts:
+        return urlsplit(url)
+    after = rest[len(authority) :]
+    first, *_ = [urlsplit(f"{scheme}://{user}{at}{host}{after}") for host in hosts.split(",")]
+    return first._replace(netloc=authority)
 
 
 def is_number_of_a_port(text: str) -> bool:
