@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tarfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.distribution import faults_of_metadata, faults_of_sdist, faults_of_wheel, version_of
-from tests.support.installations import ROOT, built, copied, files_of
+from tests.support.installations import ROOT, built, copied, files_of, unpack
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +43,7 @@ def test_the_same_tree_makes_the_same_bytes(tree: Path, dist: Mapping[str, Path]
 
 
 def test_the_sdist_makes_the_same_wheel(dist: Mapping[str, Path], tmp_path: Path) -> None:
-    with tarfile.open(dist["sdist"]) as archive:
-        archive.extractall(tmp_path, filter="data")
+    unpack(dist["sdist"], tmp_path)
     unpacked = tmp_path / dist["sdist"].name.removesuffix(".tar.gz")
     assert built(unpacked, tmp_path / "dist", "wheel").read_bytes() == dist["wheel"].read_bytes()
 

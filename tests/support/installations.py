@@ -45,6 +45,12 @@ def copied(tree: Path, names: Sequence[str], target: Path) -> Path:
     return target
 
 
+def unpack(archive: Path, folder: Path) -> None:
+    """Unpack a tarball. Not by tarfile: Pythons before 3.11.4 do not know the filter that later ones ask for."""
+    folder.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["tar", "-xf", archive, "-C", folder], check=True)  # noqa: S607
+
+
 def built(tree: Path, target: Path, kind: str) -> Path:
     """Build the ``wheel`` or the ``sdist`` of a tree."""
     subprocess.run(

@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import re
 import subprocess
-import tarfile
 from collections.abc import Mapping
-from io import BytesIO
 from pathlib import Path
 from typing import Final
 
-from tests.support.installations import ROOT, WHAT_BUILDS, Installation, built, copied, installed
+from tests.support.installations import ROOT, WHAT_BUILDS, Installation, built, copied, installed, unpack
 
 NOW: Final = "now"
 """This tree."""
@@ -115,9 +113,9 @@ def install_release(name: str, folder: Path) -> Installation:
         copied(ROOT, WHAT_BUILDS, tree)
         _change(tree, name)
     else:
-        archive = subprocess.run(["git", "archive", name], cwd=ROOT, capture_output=True, check=True)  # noqa: S607
-        with tarfile.open(fileobj=BytesIO(archive.stdout)) as files:
-            files.extractall(tree, filter="data")
+        archive = folder / "tree.tar"
+        subprocess.run(["git", "archive", "--output", archive, name], cwd=ROOT, check=True)  # noqa: S607
+        unpack(archive, tree)
     return installed(built(tree, folder / "dist", "wheel"), folder / "venv")
 
 
