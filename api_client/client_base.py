@@ -6,7 +6,6 @@ import os
 import weakref
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import islice
 from typing import Any, Self
 
 from api_client.config.durations import Duration
@@ -24,7 +23,7 @@ from api_client.protocol.model import Invalidation, TagInvalidation
 from api_client.protocol.params import Params
 from api_client.protocol.tags import Rounds as TagRounds
 from api_client.protocol.tags import TagWalk, check_tags
-from api_client.read.batch import MAX_BATCH, AnyCall, Batch, parse_call
+from api_client.read.batch import MAX_BATCH, AnyCall, Batch, numbered, parse_call
 from api_client.read.core import ReadCore
 from api_client.read.evaluate import ANY, Freshness
 from api_client.read.requirements import (
@@ -164,9 +163,7 @@ class ClientBase:
         is_hard, marks = parse_flag(about, "hard", hard), parse_bookmarks(about, bookmarks)
         results: list[Invalidation | CacheError | None] = []
         begun: dict[int, tuple[CacheKey, VersionedInvalidation]] = {}
-        for place, call in enumerate(islice(calls, MAX_BATCH + 1)):
-            if place == MAX_BATCH:
-                raise InvalidQuery(f"more than {MAX_BATCH} items in a batch, which is the most allowed")
+        for place, call in numbered(calls, about):
             results.append(None)
             try:
                 query, params, version, _ = parse_call(call, 1)

@@ -61,7 +61,7 @@ class Batch:
         timeout_seconds: of the waits.
 
     Raises:
-        InvalidQuery: more than 10,000 items.
+        InvalidQuery: more than 10,000 items, or nothing that has items.
     """
 
     def __init__(
@@ -76,9 +76,7 @@ class Batch:
         self._core, self._timeout_seconds = core, timeout_seconds
         self._results: list[ReadResult | CacheError | None] = []
         self._keys: dict[str, _Key] = {}
-        for place, call in enumerate(calls):
-            if place >= MAX_BATCH:
-                raise InvalidQuery(f"more than {MAX_BATCH} items in a batch, which is the most allowed")
+        for place, call in numbered(calls, "get_many"):
             self._results.append(None)
             try:
                 query, params, its_version, type_ = parse_call(call, version)
@@ -186,6 +184,20 @@ class Batch:
         result = self._results[place]
         if isinstance(result, ReadResult):
             self._results[place] = replace(result, refresh=RefreshState.DROPPED)
+
+
+def numbered(calls: Iterable[AnyCall], about: str) -> Iterator[tuple[int, AnyCall]]:
+    """Yield the items of a batch with their places.
+
+    Raises:
+        InvalidQuery: there are more than 10,000, or ``calls`` is nothing that has items.
+    """
+    if not isinstance(calls, Iterable):
+        raise InvalidQuery(f"{about}({calls!r:.100}): allowed are pairs of query and params, in a list for example")
+    for place, call in enumerate(calls):
+        if place == MAX_BATCH:
+            raise InvalidQuery(f"more than {MAX_BATCH} items in a batch, which is the most allowed")
+        yield place, call
 
 
 def parse_call(call: object, version: int) -> QueryCall:

@@ -77,8 +77,8 @@ def test_without_redis_each_has_an_error_of_its_own(make_reader: MakeReader) -> 
 
 @pytest.mark.parametrize(
     ("calls", "options"),
-    [(CALLS, {"hard": "no"}), (CALLS, {"bookmarks": "FB:1"}), ([CALLS[0]] * 10_001, {})],
-    ids=["hard", "bookmarks", "too many"],
+    [(CALLS, {"hard": "no"}), (CALLS, {"bookmarks": "FB:1"}), ([CALLS[0]] * 10_001, {}), (7, {})],
+    ids=["hard", "bookmarks", "too many", "no items"],
 )
 def test_a_wrong_option_is_an_error_before_anything_is_sent(
     make_reader: MakeReader, calls: Any, options: dict[str, Any]
