@@ -151,7 +151,8 @@ def graph_problem(settings: WorkerSettings) -> str | None:
             f"NEO4J_DATABASE={settings.neo4j_database or '(default)'}"
         )
         follows = "refreshes are retried until it can" if error.is_transient else "refreshes fail"
-        return f"the graph at {where} can't be used ({error.kind}): {error}; {follows}"
+        hint = "" if settings.neo4j_password or error.kind != "auth" else "; NEO4J_PASSWORD is not set"
+        return f"the graph at {where} can't be used ({error.kind}): {error}{hint}; {follows}"
     return None
 
 

@@ -73,6 +73,12 @@ def test_a_wrong_database_user_or_password_is_a_problem(server: Server, wrong: d
     assert settings.neo4j_password not in problem + done.output
 
 
+def test_a_password_that_was_forgotten_is_named(server: Server) -> None:
+    problem = graph_problem(WorkerSettings.from_env(environment(server, NEO4J_PASSWORD="")))
+    assert problem is not None
+    assert "; NEO4J_PASSWORD is not set; " in problem
+
+
 def test_a_graph_that_falls_silent_during_the_query_fails_the_probe(
     arcadedb: ArcadeDbServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
