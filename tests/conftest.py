@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,9 @@ __all__ = [
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+
+# xdist sets it, to what its workers' terminal would have; commands would lay out what they print by it.
+os.environ.pop("COLUMNS", None)
 
 # On a busy machine servers take their time: RabbitMQ, which starts in 5 s on a quiet one, took 100 s beside others.
 for _server in (RedisServer, ArcadeDbServer, RabbitMqServer):

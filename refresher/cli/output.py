@@ -75,7 +75,7 @@ def wide_console() -> Console:
     from rich.console import Console
 
     console = Console(highlight=False)
-    is_known = console.is_terminal or "COLUMNS" in os.environ
+    is_known = console.is_terminal or os.environ.get("COLUMNS", "").isdecimal()
     return console if is_known else Console(highlight=False, width=_WIDTH_IN_A_FILE)
 
 

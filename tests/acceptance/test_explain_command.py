@@ -89,8 +89,7 @@ def test_it_fits_a_narrow_terminal(cache: Cache) -> None:
     assert "not refreshed: 15 min left;" in done.stdout
 
 
-def test_in_a_file_or_pipe_a_row_is_one_line(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("COLUMNS", raising=False)
+def test_in_a_file_or_pipe_a_row_is_one_line(cache: Cache) -> None:
     cache.plant(-30.0)
     rows = cache.explain("friends_of", *cache.params).stdout.splitlines()
     assert [row for row in rows if row.startswith(" ")] == []
