@@ -97,6 +97,7 @@ class AcquireReply:
     """``entry_header`` are the first bytes of the entry as it was; ``b""`` where there was none.
 
     ``attempts`` is how many attempts of this refresh have failed so far, including runs that were taken over.
+    ``has_overtaken``: the last of them was one, and it has not been counted by any process.
     """
 
     status: AcquireStatus
@@ -109,6 +110,7 @@ class AcquireReply:
     bookmarks: tuple[str, ...]
     entry_header: bytes
     attempts: int = 0
+    has_overtaken: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,9 +358,9 @@ def _fail_reply(reply: Any) -> FailReply | None:
 
 
 def _acquire_reply(reply: Any) -> AcquireReply:
-    status, state, left_us, token, now_us, claimed_at_us, generation, bookmarks, header, attempts = reply
+    status, state, left_us, token, now_us, claimed_at_us, generation, bookmarks, header, attempts, overtaken = reply
     return AcquireReply(
         AcquireStatus(status), RecordState(state.decode()), max(0.0, int(left_us) / 1e6), int(token), int(now_us),
         int(claimed_at_us), int(generation), tuple(dict.fromkeys(filter(None, bookmarks.decode().split("\n")))), header,
-        int(attempts),
+        int(attempts), overtaken == 1,
     )  # fmt: skip

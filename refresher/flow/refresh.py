@@ -166,6 +166,8 @@ class Refresher:
                 ended[run.nonce] = self._ended(self._abandon, run, run.lease.attempts, _taken_over())
             elif run.lease.attempts and len(runs) > 1:
                 ended[run.nonce] = self._ended(self._send_alone, run, _taken_over())
+            elif run.lease.has_overtaken:
+                self._report_takeover(run)
         loaded = [run for run in runs if run.nonce not in ended]
         if loaded:
             with self._holding(loaded):
@@ -381,6 +383,12 @@ class Refresher:
         attempt = run.item.attempt
         self._deps.events.retried(run.key.query, kind=failure.kind, attempt=attempt, pause_seconds=pause_seconds)
         log.info("attempt %d of %s failed (%s); retrying in %.2f s", attempt, run.name, failure.shown, pause_seconds)
+
+    def _report_takeover(self, run: Run) -> None:
+        """Count the attempt of a process that can't: it has ended, or stands still and its write will be rejected."""
+        lost, attempt = _taken_over(), max(run.lease.attempts, 1)
+        self._deps.events.retried(run.key.query, kind=lost.kind, attempt=attempt, pause_seconds=0.0)
+        log.warning("attempt %d of %s failed (%s); retrying now", attempt, run.name, lost.shown)
 
     def _retry_later(self, run: Run, attempts: int, failure: LoadFailed, wanted_seconds: float) -> Outcome:
         ticket, pause_seconds = uuid.uuid4().hex, policy.whole_seconds(wanted_seconds)

@@ -86,6 +86,19 @@ def test_a_run_that_was_killed_goes_on_no_more_and_the_port_is_the_main_processs
     eventually(lambda: scraped(port).get(("xfetch_active_locks", "long_lived"), 0) == 0, "it is not counted")
 
 
+def test_the_run_of_a_killed_worker_is_counted_by_the_one_that_takes_it_over(system: System) -> None:
+    lost = system.start_worker("-P", "solo", STAMPEDE_LOCK_TIMEOUT_MS="1s")
+    client, held = system.client(), {"key": "a", "hold": "gate"}
+    client.refresh("long_lived", held)
+    eventually(lambda: system.loads("a") == 1, "it runs")
+    lost.kill()
+    system.open_gate("gate", 2)
+    port = free_port()
+    system.start_worker("-P", "solo", CACHE_METRICS_PORT=str(port))
+    eventually(lambda: client.get("long_lived", held, default=None), "it is loaded after all")
+    assert scraped(port)["xfetch_refresh_retried_total", "taken_over", "long_lived"] == 1
+
+
 def test_a_worker_whose_port_is_taken_says_so_and_refreshes(system: System) -> None:
     port = free_port()
     system.start_worker(CACHE_METRICS_PORT=str(port))

@@ -35,6 +35,38 @@ def test_each_run_whose_lease_ran_out_is_a_failed_attempt(world: World, *, claim
         world.pass_time(LONG_SECONDS)
 
 
+@pytest.mark.parametrize("claims", [0, 1, 3], ids=["delivered again", "claimed", "claimed again and again"])
+def test_a_run_whose_lease_ran_out_is_told_of_once(world: World, claims: int) -> None:
+    assert not world.acquire(nonce(0)).has_overtaken
+    world.pass_time(LONG_SECONDS)
+    for number in range(claims):
+        world.claim(f"claim-{number}")
+        world.pass_time(LONG_SECONDS)
+    overtaking = world.acquire(nonce(1))
+    assert overtaking.has_overtaken
+    assert not world.acquire(nonce(1)).has_overtaken, "the same, repeated"
+    world.retry(overtaking.token, nonce(1))
+    assert not world.acquire(nonce(2), ticket="ticket-1").has_overtaken
+
+
+@pytest.mark.parametrize("end", ["retry", "hand_back", "fail", "commit"])
+def test_a_run_that_has_ended_itself_is_not_told_of(world: World, end: str) -> None:
+    getattr(world, end)(world.acquire(nonce(0)).token, nonce(0))
+    world.pass_time(LONG_SECONDS)
+    world.claim()
+    assert not world.acquire(nonce(1), number=2**52).has_overtaken
+
+
+def test_what_is_held_or_fresh_tells_of_no_run(world: World) -> None:
+    world.claim()
+    token = world.acquire(nonce(0)).token
+    assert not world.acquire(nonce(1)).has_overtaken
+    world.pass_time(LONG_SECONDS)
+    world.plant(token + 1)
+    reply = world.acquire(nonce(1))
+    assert (reply.status, reply.has_overtaken) == (AcquireStatus.ALREADY_FRESH, False)
+
+
 def test_a_claim_that_nobody_serves_counts_no_run_twice(world: World) -> None:
     taken_over(world, 1)
     for number in range(3):

@@ -59,6 +59,23 @@ def test_a_retry_whose_lease_is_gone_does_not_count() -> None:
     assert [entry for entry in worker.diary if entry[0] in {"retried", "rejected"}][1:] == [("rejected", "superseded")]
 
 
+@pytest.mark.parametrize(("attempts", "counted"), [(2, 2), (0, 1)], ids=["third", "invalidated since"])
+def test_the_attempt_of_an_overtaken_run_is_counted_by_the_one_that_overtakes(attempts: int, counted: int) -> None:
+    worker = Counted()
+    worker.replies["acquire"] = replace(ACQUIRED, attempts=attempts, has_overtaken=True)
+    worker.refresher.refresh(ITEM)
+    assert worker.steps()[:3] == ["acquire", "retried", "acquired"]
+    assert ("retried", "taken_over", counted, 0.0) in worker.diary
+
+
+def test_an_overtaken_run_after_which_nothing_is_loaded_is_counted_as_failed_alone() -> None:
+    worker = Counted(retry_max=0)
+    worker.replies["acquire"] = replace(ACQUIRED, attempts=1, has_overtaken=True)
+    worker.refresher.refresh(ITEM)
+    told = [entry for entry in worker.diary if entry[0] in {"retried", "failed"}]
+    assert told == [("failed", "taken_over", 1)]
+
+
 def test_a_claim_from_after_the_acquire_makes_no_negative_delta() -> None:
     worker = Counted()
     worker.load_seconds = 0.0
