@@ -362,5 +362,5 @@ def _acquire_reply(reply: Any) -> AcquireReply:
     return AcquireReply(
         AcquireStatus(status), RecordState(state.decode()), max(0.0, int(left_us) / 1e6), int(token), int(now_us),
         int(claimed_at_us), int(generation), tuple(dict.fromkeys(filter(None, bookmarks.decode().split("\n")))), header,
-        int(attempts), overtaken == 1,
+        int(attempts), bool(overtaken),
     )  # fmt: skip

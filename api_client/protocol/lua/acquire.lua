@@ -16,7 +16,7 @@
 --          bookmarks: lines, some of them empty or there twice
 --          entry_header: the entry without its payload, for its δ state; '' where there is none
 --          attempts: how many of this refresh have failed; a run whose lease ran out is one
---          has_overtaken: 1 where such a run was the last one, and nobody has counted it; 0 where the reply is sent again
+--          has_overtaken: such a run was the last one, and nobody has counted it; false where the reply is sent again
 -- keeps    I1: the token is larger than any drawn before, and overwrites that of the lease's last owner
 local now = clock_us()
 local entry, record = read_entry(KEYS[1]), read_record(KEYS[2])
@@ -29,13 +29,13 @@ end
 
 if record.state == 'running' and record.nonce == nonce then
   return { 1, 'running', text(left_us(record, now)), text(record.token), text(now), text(record.claimed_at),
-    text(record.generation), bookmarks_to_read_after(record, now), header, text(record.attempts), 0 }
+    text(record.generation), bookmarks_to_read_after(record, now), header, text(record.attempts), false }
 end
 
 local free = not record.state or is_over(record, now) or record.state == 'queued' or record.state == 'invalidated'
   or (record.state == 'retrying' and ticket ~= '' and record.ticket == ticket)
 if not free then
-  return { 3, record.state, text(left_us(record, now)), '0', text(now), '0', '0', '', '', '0', 0 }
+  return { 3, record.state, text(left_us(record, now)), '0', text(now), '0', '0', '', '', '0', false }
 end
 
 -- A claim that waits in the record counts like the message's own: a message that comes late may serve it.
@@ -45,12 +45,12 @@ if record.state == 'queued' then
   wanted = math.max(wanted, record.claim_number)
 end
 if entry and entry.token > math.max(wanted, entry.generation) then
-  return { 2, record.state or 'idle', '0', text(entry.token), text(now), '0', '0', '', '', '0', 0 }
+  return { 2, record.state or 'idle', '0', text(entry.token), text(now), '0', '0', '', '', '0', false }
 end
 
 local token = draw(now, record, entry)
 -- Every end of a run takes its token out of the record; a claim over a lapsed lease leaves it, for a late commit.
-local has_overtaken = record.token > 0 and 1 or 0
+local has_overtaken = record.token > 0
 local lease_us, limit_us = tonumber(ARGV[4]), tonumber(ARGV[5])
 local claimed_at = now
 if (record.state == 'queued' or record.state == 'retrying') and record.claimed_at > 0 then
