@@ -144,7 +144,7 @@ def test_what_was_put_back_is_served_and_counts_no_attempt(fleet: System) -> Non
         eventually(lambda: "retry (no_budget) few" in worker.log_file.read_text(), "it is put back")
         for key in ("a", "b"):
             fleet.open_gate(key)
-        assert waiting.result(60) == "c"
+        assert waiting.result(MAX_WAIT_SECONDS) == "c"
     assert "attempts=" not in worker.log_file.read_text()
     assert list(fleet.control.lrange(f"{ENDED}:few", 0, -1)).count("c") == 1
 

@@ -18,7 +18,7 @@ from tests.acceptance.conftest import System
 from tests.acceptance.test_main_job import Counted, stale_entry
 from tests.support.any_reader import KINDS
 from tests.support.timing import Measured
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 QUEUE_TTL_SECONDS = 60
 LEASE = {"STAMPEDE_LOCK_TIMEOUT_MS": "600", "STAMPEDE_JITTER_MAX_MS": "0"}
@@ -51,7 +51,7 @@ def test_a_dead_broker_costs_readers_nothing_and_leaves_no_claim(system: System,
     client = system.reader(kind, events, CACHE_BROKER_URL=f"redis://127.0.0.1:{free_port()}/0")
     entry = client.get_entry("short_lived", {"key": "a"})
     assert (entry.state, entry.refresh) == (EntryState.STALE, RefreshState.TRIGGERED)
-    assert client.flush(5)
+    assert client.flush(MAX_WAIT_SECONDS)
     assert events.failed == ["OperationalError"]
     assert system.record(client.key("short_lived", {"key": "a"})) == {}  # the next one may claim at once
     with pytest.raises(WaitTimeout, match=r"'long_lived' .* could not be published: the broker \(CACHE"):

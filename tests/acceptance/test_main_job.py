@@ -12,10 +12,10 @@ import pytest
 from api_client import CacheClient, EntryState, ReaderEvents, RefreshFailed, RefreshReason, RefreshState, UnknownQuery
 from api_client.config.broker import miss_queue, refresh_queue
 from tests.acceptance.conftest import System
-from tests.support.any_reader import KINDS, AnyReader, client_of
+from tests.support.any_reader import KINDS, AnyReader, callers_waiting, client_of
 from tests.support.graph_session import session_with_hub
 from tests.support.internals import link_of
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 pytestmark = pytest.mark.smoke
 
@@ -99,14 +99,14 @@ def test_a_hundred_readers_of_a_stale_entry_cause_one_recompute_and_none_waits(
     barrier = threading.Barrier(100)
 
     def read() -> EntryState:
-        barrier.wait(30)
+        barrier.wait(MAX_WAIT_SECONDS)
         return client.get_entry("short_lived", params).state
 
     with ThreadPoolExecutor(100) as pool:
         states = list(pool.map(lambda _: read(), range(100)))
     # All hundred have their answer while the one load has not been let go on.
     assert set(states) == {EntryState.STALE}
-    assert client.flush(10)
+    assert client.flush(MAX_WAIT_SECONDS)
     assert events.triggered == [RefreshReason.MISS, RefreshReason.STALE]
     system.open_gate(key)
     eventually(lambda: client.get_entry("short_lived", params).value["load"] == 2, "a new value")
@@ -119,9 +119,10 @@ def test_readers_who_miss_share_one_wait_and_one_load(system_with_worker: System
     client, key = system.reader(kind, events), unused()
     with ThreadPoolExecutor(20) as pool:
         waiting = [pool.submit(client.get, "long_lived", {"key": key, "hold": key}) for _ in range(20)]
+        eventually(lambda: callers_waiting(client) == [20], "all of them wait")
         eventually(lambda: system.loads(key) == 1, "the load has begun")
         system.open_gate(key)
-        assert [done.result(20)["load"] for done in waiting] == [1] * 20
+        assert [done.result(MAX_WAIT_SECONDS)["load"] for done in waiting] == [1] * 20
     assert system.loads(key) == 1
     assert events.followers == 19
 
@@ -231,7 +232,7 @@ def test_misses_go_before_early_refreshes(system: System) -> None:
         miss = pool.submit(client.get, "long_lived", {"key": "miss"})
         eventually(lambda: system.waiting(miss_queue) == 1, "the miss is queued")
         system.open_gate("gate")
-        assert miss.result(20)["load"] == 1
+        assert miss.result(MAX_WAIT_SECONDS)["load"] == 1
     order = eventually(
         lambda: len(found := system.control.lrange("order", 0, -1)) == 7 and found, "all have been loaded"
     )

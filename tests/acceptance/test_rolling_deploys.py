@@ -18,7 +18,7 @@ from tests.acceptance.conftest import NO_GRAPH, System
 from tests.support import long_running_traffic, scripted_queries
 from tests.support.installations import Installation
 from tests.support.releases import MADE_UP, NOW, install_release, last_tag
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -78,7 +78,7 @@ class Fleet:
     def end(self, process: GuardedProcess) -> None:
         """End one as a deployment does, and let the others go on."""
         os.kill(process.pid, signal.SIGTERM)
-        assert process.wait(60) == 0, process.tail_of_log()
+        assert process.wait(MAX_WAIT_SECONDS) == 0, process.tail_of_log()
 
     def dropped(self) -> list[str]:
         """What workers of earlier releases and of this one log of messages that they reject."""

@@ -19,7 +19,7 @@ from tests.servers.rabbitmq_server import RabbitMqServer
 from tests.support.otlp_collector import Collector, collecting
 from tests.support.span_recorder import RecordedSpan, SpanRecorder, lines_of, path_to, tree_of
 from tests.support.traced_queries import BUDGET_SECONDS, IN_CODE
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 CANARY = "c4nary"
 QUERIES = "tests.support.traced_queries,tests.support.scripted_queries"
@@ -249,7 +249,7 @@ def test_what_a_prefork_workers_main_process_counts_is_in_prometheus_and_the_log
     assert sum(value for (name, *_), value in found.items() if name == "refresher_messages_dropped_total") == 1
 
     worker.terminate()
-    worker.wait(60)
+    worker.wait(MAX_WAIT_SECONDS)
     assert collector.total("xfetch_refresh_completed_total") == 1, "the process of the pool has sent what it had"
     assert {one.name for one in collector.points}.isdisjoint(
         {"refresher_messages_dropped_total", "xfetch_refresh_retried_total"}

@@ -13,7 +13,7 @@ from refresher.embedded import GuardedProcess
 from tests.acceptance.conftest import System
 from tests.support.any_reader import KINDS
 from tests.support.two_versions import NAME, VERSION
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 REGISTRY = versions_key("cache", NAME)
 
@@ -39,7 +39,7 @@ def test_a_writer_of_either_version_invalidates_both_and_so_does_the_command(sys
         worker = start_worker(system, version)
         assert [read(system, version, kind) for kind in KINDS] == [f"old v{version}"] * len(KINDS)
         worker.terminate()
-        worker.wait(60)
+        worker.wait(MAX_WAIT_SECONDS)
 
     write(system, "new")
     done = {kind: system.reader(kind).invalidate(NAME, {"key": kind}) for kind in KINDS}
@@ -50,7 +50,7 @@ def test_a_writer_of_either_version_invalidates_both_and_so_does_the_command(sys
             assert invalidation.generations.keys() == {1, 2}
             assert read(system, version, kind, min_generation=invalidation) == f"new v{version}"
         worker.terminate()
-        worker.wait(60)
+        worker.wait(MAX_WAIT_SECONDS)
 
     for arguments, versions in (([], [1, 2]), (["--version", "2"], [2])):
         said = CliRunner().invoke(app, ["invalidate", NAME, "key=sync", *arguments], env=system.env)

@@ -14,6 +14,7 @@ from tests.support.lease_world import (
     World,
     a_header,
 )
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 OTHER = b"nonce--2"
 
@@ -130,12 +131,12 @@ def test_a_commit_never_overwrites_an_entry_with_a_newer_token(world: World) -> 
 def test_a_commit_leaves_one_key_and_notifies_waiters(world: World) -> None:
     told = world.client.pubsub(ignore_subscribe_messages=True)
     told.subscribe(world.key.channel)
-    told.get_message(timeout=5)
+    told.get_message(timeout=MAX_WAIT_SECONDS)
     world.claim()
     assert world.commit(world.acquire().token) is CommitStatus.ACCEPTED
     assert world.client.exists(world.key.record) == 0
     assert world.client.pttl(world.key.entry) == pytest.approx(200_000_000, abs=60_000)
-    assert told.get_message(timeout=5)["data"] == b"committed"
+    assert told.get_message(timeout=MAX_WAIT_SECONDS)["data"] == b"committed"
     told.close()
 
 
@@ -144,9 +145,9 @@ def test_a_failure_and_an_invalidation_notify_waiters(world: World, step: str, w
     token = world.acquire().token
     told = world.client.pubsub(ignore_subscribe_messages=True)
     told.subscribe(world.key.channel)
-    told.get_message(timeout=5)
+    told.get_message(timeout=MAX_WAIT_SECONDS)
     _ = world.fail(token) if step == "fail" else world.invalidate()
-    assert told.get_message(timeout=5)["data"] == word
+    assert told.get_message(timeout=MAX_WAIT_SECONDS)["data"] == word
     told.close()
 
 

@@ -16,7 +16,7 @@ from api_client.protocol.lease import AcquireStatus
 from api_client.transport.scripts import LeaseStore
 from tests.support.any_reader import KINDS, AnyReader
 from tests.support.lease_world import PAYLOAD, World, a_header, commit_call
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -106,7 +106,7 @@ def test_an_unreadable_entry_is_a_miss_that_the_next_commit_overwrites(
     with ThreadPoolExecutor(1) as pool:
         read = pool.submit(reader.get_entry, "query", worked_key.key.params, timeout=20)
         token = load_as_a_worker_would(worked_key)
-        entry = read.result(20)
+        entry = read.result(MAX_WAIT_SECONDS)
     assert (entry.value, entry.state, entry.token) == ("value", EntryState.MISS, token)
     assert events.unreadable == [reason]
     assert reader.get_entry("query", worked_key.key.params).state is EntryState.FRESH
@@ -118,7 +118,7 @@ def test_a_key_of_another_type_is_a_miss_too(reader: AnyReader, events: Counted,
     with ThreadPoolExecutor(1) as pool:
         read = pool.submit(reader.get, "query", worked_key.key.params, timeout=20)
         load_as_a_worker_would(worked_key)
-        assert read.result(20) == "value"
+        assert read.result(MAX_WAIT_SECONDS) == "value"
     assert events.misses == 1
 
 

@@ -38,7 +38,7 @@ with CacheClient(settings) as client, ThreadPoolExecutor(8) as pool:
     sys.stdin.readline()
     began = time.monotonic()
     done = list(pool.map(lambda _: client.get_entry("q").refresh.value, range(int(sys.argv[3]))))
-    client.flush(120)
+    client.flush(MAX_WAIT_SECONDS)
     print(json.dumps({"seconds": time.monotonic() - began, "triggered": done.count("triggered")}))
 """
 

@@ -37,7 +37,7 @@ class Origin:
         seen = self.value
         if self.loads == 1:
             self.has_read.set()
-            assert self.may_end.wait(60)
+            assert self.may_end.wait(MAX_WAIT_SECONDS)
         return seen
 
     async def aload(self) -> str:

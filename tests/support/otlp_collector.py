@@ -15,6 +15,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tests.support.span_recorder import RecordedSpan
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 
 @dataclass(frozen=True)
@@ -144,4 +145,4 @@ def collecting() -> Iterator[Collector]:
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(20)
+        thread.join(MAX_WAIT_SECONDS)

@@ -17,7 +17,7 @@ import psutil
 
 from refresher.embedded import GuardedProcess, free_port
 from tests.support.processes import is_gone
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "docs" / "examples"
@@ -92,7 +92,7 @@ class WebServer:
         """Ask it to end, as a supervisor would; its exit code, None when it did not end."""
         self.http.close()
         os.kill(self.process.pid, by)
-        return self.process.wait(60)
+        return self.process.wait(MAX_WAIT_SECONDS)
 
     def trouble(self) -> list[str]:
         """The lines of its log that tell of something wrong."""

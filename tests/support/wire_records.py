@@ -19,6 +19,7 @@ from api_client.trigger.broker import CeleryBroker
 from refresher.embedded import RedisServer
 from tests.support.lease_world import ClockedWorld
 from tests.support.redis_clock import ClockedRedis
+from tests.support.waiting import MAX_WAIT_SECONDS
 from tests.support.wire_formats import HEADER, ITEMS, KEY, NAMESPACE, NOW_US, VALUE
 
 NONCE: Final = b"nonce--1"
@@ -137,7 +138,7 @@ def _record(clocked: ClockedRedis, reach: Callable[[ClockedWorld], object]) -> d
 
 
 def _heard(listener: Any) -> Iterator[str]:
-    while (told := listener.get_message(ignore_subscribe_messages=True, timeout=10)) is None or (
+    while (told := listener.get_message(ignore_subscribe_messages=True, timeout=MAX_WAIT_SECONDS)) is None or (
         told["data"] != b"that was all"
     ):
         if told is not None:

@@ -20,7 +20,7 @@ from tests.support.any_reader import KINDS, AnyReader, answer_of
 from tests.support.event_recorder import EventRecorder
 from tests.support.fault_proxy import FaultProxy
 from tests.support.pairs import each_with_each
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 QUERY = "long_lived"
 READER_SILENCE_SECONDS = 1.0  # a process asks for one key no more often
@@ -139,7 +139,7 @@ def with_open_connections(reader: AnyReader, world: World) -> AnyReader:
     eventually(lambda: reader.get(QUERY, params)["load"] == 2, "it is refreshed")
     reader.invalidate(QUERY, params)
     eventually(lambda: reader.get(QUERY, params)["load"] == 3, "and again, off the reader's path")
-    assert reader.flush(10)
+    assert reader.flush(MAX_WAIT_SECONDS)
     return reader
 
 

@@ -24,7 +24,7 @@ from tests.support.event_recorder import EventRecorder
 from tests.support.fault_proxy import FaultProxy
 from tests.support.leaks import Leftovers
 from tests.support.timing import promptly
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 WAIT_SECONDS = 0.7
 PUBLISH_SECONDS = 3.0  # how long refresh() waits for its publication
@@ -104,7 +104,7 @@ def test_what_each_call_returns_while_the_broker_fails(
     refreshed.took.at_most(PUBLISH_SECONDS)
     check_waits_time_out(reader, world, world.unknown(), WAIT_SECONDS)
 
-    assert reader.flush(10)
+    assert reader.flush(MAX_WAIT_SECONDS)
     assert world.record_of(manual) == {}  # no claim is left, so the next one may claim at once
     assert events.count("failed") >= 3
     assert events.count("unavailable") == 0

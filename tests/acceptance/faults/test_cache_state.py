@@ -26,7 +26,7 @@ from tests.support.event_recorder import EventRecorder
 from tests.support.fault_proxy import FaultProxy
 from tests.support.pairs import each_with_each
 from tests.support.timing import promptly
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 BREAKER_PAUSE_SECONDS = 1.0  # of the one before Redis, after a few probes that failed
 
@@ -62,7 +62,7 @@ def test_a_full_redis_serves_what_it_has_and_takes_no_claim(
         assert reader.get_entry(QUERY, fresh).state is EntryState.FRESH
         hit = reader.get_entry(QUERY, stale)
         assert (hit.state, hit.refresh) == (EntryState.STALE, RefreshState.TRIGGERED)
-        assert reader.flush(10)
+        assert reader.flush(MAX_WAIT_SECONDS)
         assert events.count("failed") == 1
         assert isinstance(answer_of(reader.get, QUERY, world.unknown()).error, CacheUnavailable)
         assert reader.get(QUERY, world.unknown(), default="fallback") == "fallback"

@@ -10,7 +10,7 @@ from api_client import EntryState, RefreshState, WaitTimeout
 from tests.acceptance.faults.conftest import QUERY, MakeReader, World, check_waits_time_out
 from tests.support.any_reader import answer_of
 from tests.support.event_recorder import EventRecorder
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 WAIT_SECONDS = 0.7
 
@@ -29,7 +29,7 @@ def test_without_workers_hits_go_on_misses_wait_and_the_queue_keeps_what_was_ask
     assert reader.get_entry(QUERY, fresh).state is EntryState.FRESH
     hit = reader.get_entry(QUERY, stale)
     assert (hit.state, hit.refresh) == (EntryState.STALE, RefreshState.TRIGGERED)
-    assert reader.flush(10)
+    assert reader.flush(MAX_WAIT_SECONDS)
     again = reader.get_entry(QUERY, stale)
     assert (again.state, again.refresh) == (EntryState.STALE, RefreshState.SUPPRESSED)
     check_waits_time_out(reader, world, cold, WAIT_SECONDS)
@@ -59,7 +59,7 @@ def test_a_full_queue_drops_early_refreshes_and_nothing_else(
 
     hit = reader.get_entry(QUERY, early)
     assert (hit.state, hit.refresh) == (EntryState.FRESH, RefreshState.TRIGGERED)
-    assert reader.flush(10)
+    assert reader.flush(MAX_WAIT_SECONDS)
     assert events.count("dropped: backpressure") == 1
     assert reader.get_entry(QUERY, stale).state is EntryState.STALE
     assert reader.refresh(QUERY, world.unknown()) is RefreshState.TRIGGERED

@@ -8,7 +8,7 @@ import pytest
 from api_client import RefreshFailed
 from tests.acceptance.graph.conftest import POOLS, Watched
 from tests.support.bad_loaders import HUGE_BYTES
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 SHORT_BUDGET = {"CACHE_XFETCH_TIMEOUT": "200ms"}  # the soft limit is 5 s later, the hard one 15 s
 QUERY = "misbehaves"
@@ -58,7 +58,7 @@ def test_a_load_that_never_returns_is_ended_and_tried_again(watched: Watched, po
     eventually(lambda: watched.count_of(f"retried: {kind}"), "it is counted")
     watched.let("a", None)
     if pool == "threads":
-        assert worker.wait(30) == 1
+        assert worker.wait(MAX_WAIT_SECONDS) == 1
         worker = watched.start(*POOLS[pool], "-c", "2", **SHORT_BUDGET)
     watched.goes_on(worker, QUERY, "a", token)
 

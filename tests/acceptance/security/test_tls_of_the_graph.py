@@ -25,6 +25,7 @@ from refresher.settings import WorkerSettings
 from tests.servers.maven import neo4j_jars
 from tests.servers.neo4j_server import Neo4jServer, find_java
 from tests.support.authority import HOST, Authority, Certificate
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 queries = Registry()
 
@@ -100,7 +101,7 @@ def tls_listener(certificate: Certificate) -> Iterator[int]:
     yield listener.getsockname()[1]
     listener.shutdown(socket.SHUT_RDWR)
     listener.close()
-    thread.join(10)
+    thread.join(MAX_WAIT_SECONDS)
 
 
 def load(settings: WorkerSettings) -> object:

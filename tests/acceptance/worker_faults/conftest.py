@@ -25,7 +25,7 @@ from tests.support.recording_proxy import RecordingProxy
 from tests.support.recording_worker import RECORDED_EVENTS
 from tests.support.timing import promptly
 from tests.support.versioned_queries import VERSIONED
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 LEASE_SECONDS: Final = 2.5  # renewed each third of it, also on a slow machine
 QUEUE_TTL_SECONDS: Final = 8.0
@@ -191,7 +191,7 @@ class World:
             return not waiting
 
         promptly(all_fresh, f"all of {len(waiting)} keys are fresh again", within_seconds)
-        assert self.client.flush(10)
+        assert self.client.flush(MAX_WAIT_SECONDS)
         self._comes_to_rest()
         verdict = check_history(self.history)
         assert verdict.faults == []
@@ -241,7 +241,7 @@ def kill(pid: int) -> None:
     """SIGKILL, and be back when it has ended."""
     process = psutil.Process(pid)
     os.kill(pid, signal.SIGKILL)
-    process.wait(10)
+    process.wait(MAX_WAIT_SECONDS)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from tests.acceptance.worker_faults.conftest import (
     World,
 )
 from tests.acceptance.worker_faults.traffic import Traffic
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 MAX_RETRY_SECONDS = 3.0  # three pauses of a second at most: the settings have a backoff of 1
 
@@ -30,7 +30,7 @@ def test_a_warm_shutdown_under_load_finishes_what_runs(world: World) -> None:
         eventually(lambda: "Warm shutdown" in worker.tail_of_log(100), "it has begun to end")
         traffic.goes_on_for(5)
         world.let_go(key)
-        assert worker.wait(30) == 0
+        assert worker.wait(MAX_WAIT_SECONDS) == 0
         world.worker()
         traffic.goes_on_for(5)
     world.verify(within_seconds=WITHIN_LEASE_SECONDS)
@@ -46,7 +46,7 @@ def test_a_cold_shutdown_under_load_hands_over_what_runs(world: World) -> None:
         # A load that began so lately that Celery's main process has not heard of it yet would be waited for.
         eventually(lambda: key_is_shown_as_begun(world, key), "the main process knows that it has begun")
         os.kill(worker.pid, signal.SIGQUIT)
-        assert worker.wait(30) is not None
+        assert worker.wait(MAX_WAIT_SECONDS) is not None
         traffic.goes_on_for(5)
         world.let_go(key)
         world.worker()

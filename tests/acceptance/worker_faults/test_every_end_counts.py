@@ -14,7 +14,7 @@ from refresher.embedded import GuardedProcess
 from refresher.flow.dead_letters import DeadLetter, DeadLetters
 from tests.acceptance.conftest import System
 from tests.support.ending_loaders import ENDS_PROCESS, LOCK_FOLDER, OVERLAPS, QUERY, RAISES
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 SETTINGS = {
     "REFRESHER_QUERIES": "tests.support.ending_loaders",
@@ -140,7 +140,7 @@ def test_a_pool_process_that_is_told_to_end_is_counted_and_one_of_a_worker_that_
     os.kill(scene.worker.pid, signal.SIGTERM)
     eventually(lambda: "Warm shutdown" in scene.worker.tail_of_log(1_000), "the worker has begun to end")
     os.kill(scene.process_of("b"), signal.SIGTERM)  # as a service manager does, which tells all processes
-    assert scene.worker.wait(60) == 0
+    assert scene.worker.wait(MAX_WAIT_SECONDS) == 0
     assert loaders.record(scene.client.key(QUERY, {"key": "b"}))["state"] == "queued"
     loaders.control.delete("ends:b")
     scene.supervise()

@@ -16,6 +16,7 @@ import pytest
 from refresher import flower as flower_setup
 from refresher.flower import DEFAULTS, _DaemonExecutor, format_task, insecure_configuration, set_up_flower
 from refresher.worker.tasks import RefreshAbandoned, RetryLater
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 flower_options = pytest.importorskip("flower.options")
 
@@ -80,7 +81,7 @@ def test_what_makes_it_secure_is_looked_at_when_its_options_have_been_read() -> 
     for arguments, words in (["--address=0.0.0.0"], "error: Flower would listen on 0.0.0.0"), ([], "it would begin"):
         ended = subprocess.run(
             [sys.executable, "-c", script, "--conf=none", *arguments],
-            capture_output=True, text=True, timeout=60, check=False,
+            capture_output=True, text=True, timeout=MAX_WAIT_SECONDS, check=False,
         )  # fmt: skip
         assert words in ended.stdout + ended.stderr
         assert (ended.returncode == 0) == (not arguments)
@@ -156,22 +157,24 @@ def test_only_the_command_flower_is_set_up(monkeypatch: pytest.MonkeyPatch, comm
 
 def test_what_flower_asks_is_answered_or_fails_as_on_any_executor() -> None:
     with _DaemonExecutor() as executor:
-        assert executor.submit(divmod, 7, 2).result(60) == (3, 1)
+        assert executor.submit(divmod, 7, 2).result(MAX_WAIT_SECONDS) == (3, 1)
         with pytest.raises(ZeroDivisionError):
-            executor.submit(divmod, 7, 0).result(60)
+            executor.submit(divmod, 7, 0).result(MAX_WAIT_SECONDS)
 
 
 def test_what_is_never_answered_holds_up_neither_the_rest_nor_the_end() -> None:
     forever, executor = threading.Event(), _DaemonExecutor(max_workers=1)
     asked = executor.submit(forever.wait)
-    assert executor.submit(divmod, 7, 2).result(60) == (3, 1)
+    assert executor.submit(divmod, 7, 2).result(MAX_WAIT_SECONDS) == (3, 1)
     assert not asked.done()
     forever.set()
     script = (
         "import threading; from flower.app import Flower; from refresher.flower import _set_up_once;"
         "_set_up_once(); Flower.pool_executor_cls().submit(threading.Event().wait); print('at its end')"
     )
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=MAX_WAIT_SECONDS, check=True
+    )
     assert (ended.stdout, ended.stderr) == ("at its end\n", "")
 
 
@@ -196,6 +199,7 @@ loop.start()
 
 def test_it_ends_by_a_signal_that_comes_in_the_middle_of_a_finalizer() -> None:
     ended = subprocess.run(
-        [sys.executable, "-c", ENDED_IN_A_FINALIZER], capture_output=True, text=True, timeout=60, check=True
-    )
+        [sys.executable, "-c", ENDED_IN_A_FINALIZER],
+        capture_output=True, text=True, timeout=MAX_WAIT_SECONDS, check=True,
+    )  # fmt: skip
     assert (ended.stdout, ended.stderr) == ("", "")

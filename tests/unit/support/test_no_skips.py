@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.waiting import MAX_WAIT_SECONDS
+
 ROOT = Path(__file__).parents[3]
 HEAD = "import pytest\ndef test_that_runs(): pass\n"
 NOT_RUN = (
@@ -22,7 +24,7 @@ def run_pytest(folder: Path, *args: str) -> tuple[int, str]:
             sys.executable, "-m", "pytest", "-p", "tests.support.no_skips", "-p", "no:cacheprovider",
             "-c", "/dev/null", "--rootdir", str(folder), str(folder), *args,
         ],
-        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+        cwd=ROOT, capture_output=True, text=True, timeout=MAX_WAIT_SECONDS, check=False,
     )  # fmt: skip
     return done.returncode, done.stdout + done.stderr
 

@@ -16,6 +16,7 @@ from api_client.protocol.keys import make_key
 from api_client.protocol.payload import decode as decode_payload
 from api_client.protocol.payload import encode as encode_payload
 from tests.support.clock import Time
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 KEY, OTHER = "cache:e1:{q:1:aa}", "cache:e1:{q:1:bb}"
 ONE_ENTRY_BYTES = ENTRY_OVERHEAD_BYTES + 100
@@ -358,7 +359,7 @@ def test_threads_that_fill_drop_and_evict_leave_the_books_in_order() -> None:
 
     def work(number: int) -> None:
         try:
-            together.wait(20)
+            together.wait(MAX_WAIT_SECONDS)
             for turn in range(3_000):
                 key = f"k{(turn * 7 + number) % 40}"
                 if number == 0:
@@ -376,7 +377,7 @@ def test_threads_that_fill_drop_and_evict_leave_the_books_in_order() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(MAX_WAIT_SECONDS)
     assert failures == []
     assert tier.held_bytes == sum(kept.held_bytes for kept in tier.entries.values()) <= 15 * ONE_ENTRY_BYTES
     assert len(tier.entries) <= 20

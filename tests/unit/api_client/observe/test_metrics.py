@@ -17,6 +17,7 @@ from api_client.observe.metrics import MeteredEvents
 from api_client.observe.prometheus import PrometheusEvents
 from api_client.observe.setup import build_events
 from tests.support.event_recorder import EventRecorder
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 ROOT = Path(__file__).parents[4]
 
@@ -123,7 +124,7 @@ if child:
         assert reader.stdout.readline() == b"done\n"
         assert value(registry, "cache_hit_total") == 4
         assert value(registry, "cache_age_at_access_seconds_sum") == 10.0
-        reader.communicate(timeout=20)
+        reader.communicate(timeout=MAX_WAIT_SECONDS)
 
 
 def test_two_in_one_registry_are_refused(registry: CollectorRegistry, events: PrometheusEvents) -> None:

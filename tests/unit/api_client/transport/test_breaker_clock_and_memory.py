@@ -18,7 +18,7 @@ from api_client.transport.breaker import Breaker
 from api_client.trigger.suppression import TriggerSuppressor
 from tests.support.clock import Time
 from tests.support.internals import flights_of
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 
 @pytest.fixture
@@ -195,7 +195,7 @@ class Lead:
 
     def __call__(self, timeout_seconds: float, read_begins: Callable[[], None]) -> bytes:
         self.timeouts.append(timeout_seconds)
-        assert self.go.acquire(timeout=10)
+        assert self.go.acquire(timeout=MAX_WAIT_SECONDS)
         read_begins()
         outcome = self.outcomes.pop(0)
         if isinstance(outcome, Exception):
@@ -252,7 +252,7 @@ def test_a_follower_waits_no_longer_than_its_own_timeout(flights: SingleFlight) 
         with pytest.raises(TimeoutError):
             flights.share("k", 0.01, lead)
         lead.go.release()
-        assert leader.result(10) == (b"value", False)
+        assert leader.result(MAX_WAIT_SECONDS) == (b"value", False)
 
 
 def test_keys_do_not_wait_for_each_other(flights: SingleFlight) -> None:
@@ -270,7 +270,7 @@ def test_a_follower_takes_no_bytes_whose_read_had_begun_before_it_came(flights: 
     def old(_: float, read_begins: Callable[[], None]) -> bytes:
         read_begins()
         reading.set()
-        assert end.wait(10)
+        assert end.wait(MAX_WAIT_SECONDS)
         return b"old"
 
     def new(_: float, read_begins: Callable[[], None]) -> bytes:
@@ -279,9 +279,9 @@ def test_a_follower_takes_no_bytes_whose_read_had_begun_before_it_came(flights: 
 
     with ThreadPoolExecutor(2) as pool:
         leader = pool.submit(flights.share, "k", 10.0, old)
-        assert reading.wait(10)
+        assert reading.wait(MAX_WAIT_SECONDS)
         late = pool.submit(flights.share, "k", 10.0, new)
         eventually(lambda: waiters(flights), "the late one follows")
         end.set()
-        assert leader.result(10) == (b"old", False)
-        assert late.result(10) == (b"new", False)
+        assert leader.result(MAX_WAIT_SECONDS) == (b"old", False)
+        assert late.result(MAX_WAIT_SECONDS) == (b"new", False)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from tests.support.waiting import MAX_WAIT_SECONDS
+
 SCRIPT = """
 import sys
 import threading
@@ -43,5 +45,7 @@ print(len(made))
 
 
 def test_both_publish() -> None:
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=MAX_WAIT_SECONDS, check=False
+    )
     assert (done.stdout, done.stderr) == ("1\n", "")

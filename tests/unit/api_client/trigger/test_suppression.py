@@ -14,6 +14,7 @@ from api_client.trigger.backlog import Backlog, Trigger
 from api_client.trigger.suppression import TriggerSuppressor
 from tests.support.clock import Time
 from tests.support.internals import lock_of
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def test_of_many_threads_one_triggers(suppressor: TriggerSuppressor) -> None:
     start = threading.Barrier(16)
 
     def read(_: int) -> list[bool]:
-        start.wait(10)
+        start.wait(MAX_WAIT_SECONDS)
         return [suppressor.try_mark("k", 7, 1.0) for _ in range(200)]
 
     with ThreadPoolExecutor(16) as pool:
@@ -36,7 +37,7 @@ def test_of_many_threads_one_triggers(suppressor: TriggerSuppressor) -> None:
 def test_a_suppressed_key_costs_no_lock(suppressor: TriggerSuppressor) -> None:
     suppressor.try_mark("k", 7, 1.0)
     with lock_of(suppressor), ThreadPoolExecutor(1) as pool:
-        assert pool.submit(suppressor.try_mark, "k", 7, 1.0).result(10) is False
+        assert pool.submit(suppressor.try_mark, "k", 7, 1.0).result(MAX_WAIT_SECONDS) is False
 
 
 def test_a_late_read_of_an_old_entry_neither_triggers_nor_replaces_the_mark_of_the_new_one(

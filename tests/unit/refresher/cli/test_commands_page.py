@@ -17,6 +17,7 @@ import typer
 from typer.testing import CliRunner
 
 from refresher.cli.commands import app
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 PAGE = Path(__file__).parents[4] / "docs" / "reference" / "commands.md"
 ASK_NOTHING = {"demo", "dev"}  # they make what they show
@@ -49,7 +50,7 @@ def test_a_shell_completes_commands_and_options() -> None:
     completing = {"_REFRESHER_COMPLETE": "complete_bash", "COMP_WORDS": "refresher status --wa", "COMP_CWORD": "2"}
     done = subprocess.run(
         [sys.executable, "-m", "refresher.cli"],
-        env={**os.environ, **completing}, capture_output=True, text=True, timeout=120, check=False,
+        env={**os.environ, **completing}, capture_output=True, text=True, timeout=MAX_WAIT_SECONDS, check=False,
     )  # fmt: skip
     assert done.stdout.split() == ["--watch"], done.stderr
 

@@ -14,6 +14,7 @@ import pytest
 
 from refresher.errors import LoadFailed
 from refresher.graph.thread_limits import ThreadLimits
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 word = contextvars.ContextVar("word", default="none")
 
@@ -59,7 +60,7 @@ def test_short_loads_share_a_thread_which_ends_with_the_graph() -> None:
     first, second = (limits.run(threading.current_thread, 30, 60, pytest.fail) for _ in range(2))
     assert first is second is not threading.current_thread()
     limits.close()
-    first.join(30)
+    first.join(MAX_WAIT_SECONDS)
     assert not first.is_alive()
 
 
@@ -90,7 +91,7 @@ def test_what_a_load_returns_after_it_was_given_up_nobody_gets(never: threading.
     with pytest.raises(LoadFailed):
         limits.run(late, 0.01, 0.02, lambda: None)
     never.set()
-    assert ended.wait(30)
+    assert ended.wait(MAX_WAIT_SECONDS)
     assert [limits.run(lambda number=number: number, 30, 60, pytest.fail) for number in range(100)] == list(range(100))
     limits.close()
 
@@ -108,12 +109,12 @@ def test_a_thousand_loads_of_four_threads_take_four_threads() -> None:
 
     with ThreadPoolExecutor(4) as pool:
         for done in [pool.submit(pool_thread) for _ in range(4)]:
-            done.result(60)
+            done.result(MAX_WAIT_SECONDS)
     assert 1 <= len(used) <= 4
     assert {(thread.name, thread.daemon) for thread in used} == {("load", True)}
     limits.close()
     for thread in used:
-        thread.join(30)
+        thread.join(MAX_WAIT_SECONDS)
     assert not any(thread.is_alive() for thread in used)
 
 

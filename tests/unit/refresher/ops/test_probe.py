@@ -8,6 +8,7 @@ import pytest
 
 from refresher.ops.probe import CachedProbe, ProbeTimeout
 from tests.support.clock import Time
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 
 class Gate:
@@ -18,7 +19,7 @@ class Gate:
 
     def probe(self) -> int:
         self.asked += 1
-        assert self.opened.wait(60)
+        assert self.opened.wait(MAX_WAIT_SECONDS)
         return self.asked
 
 
@@ -30,16 +31,16 @@ def test_one_that_hangs_is_asked_once_and_answers_late_all_the_same() -> None:
             probe.result(0.01)
     assert gate.asked == 1
     gate.opened.set()
-    assert probe.result(60) == 1
+    assert probe.result(MAX_WAIT_SECONDS) == 1
 
 
 def test_an_answer_stands_for_as_long_as_it_is_kept() -> None:
     clock, gate = Time(), Gate()
     gate.opened.set()
     probe = CachedProbe(gate.probe, ttl_seconds=5, monotonic=clock)
-    assert [probe.result(60), probe.result(60)] == [1, 1]
+    assert [probe.result(MAX_WAIT_SECONDS), probe.result(MAX_WAIT_SECONDS)] == [1, 1]
     clock.now += 6
-    assert probe.result(60) == 2
+    assert probe.result(MAX_WAIT_SECONDS) == 2
 
 
 def test_an_error_is_raised_and_kept_like_an_answer() -> None:
@@ -52,5 +53,5 @@ def test_an_error_is_raised_and_kept_like_an_answer() -> None:
     probe = CachedProbe(fail, ttl_seconds=1_000)
     for _ in range(2):
         with pytest.raises(ValueError, match="no"):
-            probe.result(60)
+            probe.result(MAX_WAIT_SECONDS)
     assert tries == [1]

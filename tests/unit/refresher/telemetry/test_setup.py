@@ -23,6 +23,7 @@ from refresher.telemetry import setup
 from refresher.telemetry.metrics import WorkerGauges
 from refresher.telemetry.setup import Telemetry
 from tests.support.forks import run_forked
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 Connect: TypeAlias = Callable[[Telemetry, Celery], None]
 
@@ -136,7 +137,7 @@ def test_what_is_left_is_sent_at_the_end_and_a_hanging_collector_delays_no_exit(
 
     def flush(timeout_millis: int) -> None:
         flushing.set()
-        release.wait(20)
+        release.wait(MAX_WAIT_SECONDS)
 
     provider = cast("Any", SimpleNamespace(force_flush=flush, get_tracer=lambda *_, **__: trace.NoOpTracer()))
     monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
@@ -144,6 +145,6 @@ def test_what_is_left_is_sent_at_the_end_and_a_hanging_collector_delays_no_exit(
     made = telemetry()
     made.start()
     made.close()
-    assert flushing.wait(20)
+    assert flushing.wait(MAX_WAIT_SECONDS)
     assert not release.is_set()
     release.set()
