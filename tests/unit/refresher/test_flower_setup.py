@@ -29,6 +29,10 @@ def said(**changes: Any) -> Any:
     return SimpleNamespace(**{**own, **DEFAULTS, **changes})
 
 
+def test_by_default_it_shows_this_machine_and_changes_nothing() -> None:
+    assert (DEFAULTS["address"], DEFAULTS["read_only"]) == ("127.0.0.1", True)
+
+
 OAUTH = {"auth_provider": "flower.views.auth.GithubLoginHandler", "auth": "someone@example.org"}
 EVERYWHERE = {"address": "0.0.0.0"}  # noqa: S104 - nothing listens
 
