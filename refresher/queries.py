@@ -255,6 +255,8 @@ def query(
 
     def register(loader: L) -> L:
         check.loader(loader, is_batch=batch is not None, conditional=conditional)
+        if callable(tags):
+            check.tags_function(tags, {} if batch is not None else _required_params(loader))
         (registry if into is None else into).add(make(loader=loader))
         return loader
 
@@ -371,6 +373,16 @@ class _Arguments:
         except ValueError as error:
             raise ConfigurationError(f"tags of @query({self.query!r})", repr(value)[:80], str(error)) from error
 
+    def tags_function(self, function: TagsFunction, params: Mapping[str, object]) -> None:
+        try:
+            valid = inspect.signature(function).bind_partial(None, **params) is not None
+        except TypeError:
+            valid = False
+        except ValueError:  # a builtin does not say what it takes
+            return
+        call = ", ".join(("value", *(f"{name}=…" for name in params)))
+        self.require("tags", function, valid, f"a function that may be called as f({call})")
+
     def delta_window(self, delta: str) -> int:
         if delta in {"smoothed", "last"}:
             return 0 if delta == "smoothed" else 1
@@ -414,6 +426,14 @@ def _takes_calls(loader: object, named: Mapping[str, Any]) -> bool:
         return callable(loader) and "calls" in list(inspect.signature(loader).bind(None, None, **named).arguments)[1:]
     except (TypeError, ValueError):
         return False
+
+
+def _required_params(loader: Loader) -> dict[str, None]:
+    """Return the params without which a loader that was checked can't be called, by their names."""
+    takes = list(inspect.signature(loader).parameters.values())[1:]  # the first is the transaction
+    by_name = {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
+    names = (one.name for one in takes if one.kind in by_name and one.default is one.empty)
+    return dict.fromkeys(name for name in names if name != PREVIOUS)
 
 
 def _origin(loader: Loader) -> str:

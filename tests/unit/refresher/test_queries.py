@@ -175,6 +175,40 @@ def test_all_versions_of_a_query_have_one_budget() -> None:
     assert [one.version for one in into] == [1, 2]
 
 
+@pytest.mark.parametrize(
+    "tags",
+    [lambda **params: [], lambda person_id: [], lambda value, *, person: [], lambda value: []],
+    ids=["nothing", "no value", "another name", "no param"],
+)
+def test_a_function_of_tags_takes_the_value_and_the_params_of_the_loader(tags: Any) -> None:
+    into = Registry()
+    register = query("friends_of", ttl=60, grace=30, tags=tags, into=into)
+    with pytest.raises(ConfigurationError) as caught:
+        register(lambda tx, person_id, limit=10: [])
+    assert caught.value.variable == "tags of @query('friends_of')"
+    assert str(caught.value).endswith("allowed is a function that may be called as f(value, person_id=…)")
+    assert len(into) == 0
+
+
+@pytest.mark.parametrize(
+    ("tags", "loader", "options"),
+    [
+        (lambda value, person_id: [], lambda tx, person_id, limit=10: [], {}),
+        (lambda value, person_id, limit: [], lambda tx, person_id, limit=10: [], {}),
+        (lambda value, **params: [], lambda tx, *, person_id: [], {}),
+        (lambda value, person_id: [], lambda tx, **params: [], {}),
+        (lambda value, person_id: [], lambda tx, person_id, previous: [], {"conditional": True}),
+        (lambda value, person_id: [], lambda tx, calls: [], {"batch": 10}),
+        (str, lambda tx, person_id: [], {}),
+    ],
+    ids=["the same", "with a default", "any by name", "any of the loader", "previous", "a batch", "a builtin"],
+)
+def test_a_function_of_tags_may_take_more_or_say_nothing(tags: Any, loader: Any, options: dict[str, Any]) -> None:
+    into = Registry()
+    query("friends_of", ttl=60, grace=30, tags=tags, into=into, **options)(loader)
+    assert len(into) == 1
+
+
 def test_a_loader_of_batches_may_have_defaults_and_be_wrapped() -> None:
     def load(tx: Any, calls: list[dict[str, Any]], limit: int = 10) -> list[int]:
         return [limit] * len(calls)
