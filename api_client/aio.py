@@ -31,7 +31,7 @@ from api_client.read.requirements import ReadOptions, parse_flag
 from api_client.transport.aio_link import AsyncCacheLink
 from api_client.transport.scripts import adrive, none_failed
 from api_client.trigger.manual import PUBLISH_BOUND_SECONDS, ManualRefresh
-from api_client.writes import AsyncSession, AsyncTx
+from api_client.writes import AsyncSession, AsyncTx, begin_transaction
 
 if TYPE_CHECKING:
     # Known to type checkers without being installed; nothing of it is needed at run time.
@@ -187,7 +187,7 @@ class AsyncCacheClient(ClientBase):
         If it is cancelled after the commit, that is raised when all are invalidated.
         """
         self._checked_write(tags, keys, hard=hard)
-        tx = await session.begin_transaction()
+        tx: AsyncTx = await begin_transaction(session, is_async=True)
         try:
             yield tx
             names, calls = self._checked_write(tags, keys, hard=hard)

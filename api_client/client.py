@@ -29,7 +29,7 @@ from api_client.read.sync import ReadPath, SyncWaitRunner
 from api_client.threads import Waker
 from api_client.transport.scripts import drive, none_failed
 from api_client.trigger.manual import PUBLISH_BOUND_SECONDS, ManualRefresh
-from api_client.writes import Session, Tx
+from api_client.writes import Session, Tx, begin_transaction
 
 if TYPE_CHECKING:
     # Known to type checkers without being installed; nothing of it is needed at run time.
@@ -239,12 +239,12 @@ class CacheClient(ClientBase):
             keys: as the calls of `invalidate_many`, no iterator; likewise.
 
         Raises:
-            InvalidQuery: an argument is wrong; nothing was written.
+            InvalidQuery: an argument is wrong, or the session is an async one; nothing was written.
             CacheUnavailable: the write is done, and it is not known whether all invalidations are.
             Exception: what the block, or the driver, raised.
         """
         self._checked_write(tags, keys, hard=hard)
-        tx = session.begin_transaction()
+        tx: Tx = begin_transaction(session, is_async=False)
         try:
             yield tx
             names, calls = self._checked_write(tags, keys, hard=hard)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from inspect import isawaitable
 from typing import Any, Protocol, TypeVar
+
+from api_client.errors import InvalidQuery
 
 
 class Transaction(Protocol):
@@ -38,3 +41,19 @@ class AsyncSession(Protocol[AsyncTx_co]):
 
     def begin_transaction(self) -> Awaitable[AsyncTx_co]: ...  # noqa: D102
     def last_bookmarks(self) -> Awaitable[Any]: ...  # noqa: D102
+
+
+def begin_transaction(session: object, *, is_async: bool) -> Any:
+    """Begin a transaction of a session; of an async one, return what is to be awaited for it.
+
+    Raises:
+        InvalidQuery: it is no session, or is for the other client; no transaction is left.
+    """
+    begin = getattr(session, "begin_transaction", None)
+    begun = begin() if callable(begin) else None
+    if begun is None or isawaitable(begun) is not is_async:
+        if begun is not None:
+            begun.close()  # the transaction, or the coroutine that would have begun one
+        allowed = "an AsyncSession, of the neo4j driver" if is_async else "a Session, of the neo4j driver"
+        raise InvalidQuery(f"the session is of type {type(session).__name__}: allowed is {allowed}")
+    return begun

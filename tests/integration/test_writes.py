@@ -167,6 +167,27 @@ def test_wrong_arguments_are_found_before_anything_is_written(
     assert graph.log == []
 
 
+@both
+@pytest.mark.parametrize("kind", ["none", "of the other client"])
+def test_a_session_that_this_client_cannot_use_is_refused(
+    cache: InlineCache, graph: Graph, awaited: bool, kind: str
+) -> None:
+    other: Any = None if kind == "none" else graph if awaited else AsyncGraph(graph)
+
+    async def writes_async() -> None:
+        async with cache.async_client.writes(other, tags=["value"]):
+            pytest.fail("the block has run")
+
+    def writes() -> None:
+        with cache.client.writes(other, tags=["value"]):
+            pytest.fail("the block has run")
+
+    wanted = "an AsyncSession" if awaited else "a Session"
+    with pytest.raises(InvalidQuery, match=f"of type {type(other).__name__}: allowed is {wanted}, of the neo4j driver"):
+        asyncio.run(writes_async()) if awaited else writes()
+    assert graph.log in ([], ["begin", "close"]), "a transaction was left open"
+
+
 def test_what_the_block_adds_is_invalidated_too(cache: InlineCache, graph: Graph) -> None:
     states(cache)
     tags: list[str] = []
