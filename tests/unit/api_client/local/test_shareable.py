@@ -59,7 +59,7 @@ NEVER_FLAT = object()
 @pytest.mark.parametrize(
     "type_",
     [
-        Frozen, FrozenData, Pair, Colour, Literal["a", 1], dt.datetime, Frozen | None, tuple[Frozen, ...],
+        Frozen, FrozenData, Pair, Colour, Literal["a", "b"], dt.datetime, Frozen | None, tuple[Frozen, ...],
         tuple[int, str], tuple[()], frozenset[int], Annotated[int, msgspec.Meta(ge=1)], tuple[tuple[Pair, ...], ...],
     ],
 )  # fmt: skip

@@ -193,7 +193,7 @@ def _fails_late(value: object, n: int) -> Any:
         (lambda value, n: [n], "a tag of type int"),
         (lambda value, n: ["x" * 201], "a tag of 201 bytes"),
         (lambda value, n: [str(one) for one in range(65)], "more than 64 tags"),
-        (lambda value: ["x"], "TypeError"),
+        (lambda value, n, more: ["x"], "TypeError"),
         (_fails, "KeyError: 1"),
         (_fails_late, "RuntimeError: late"),
     ],
