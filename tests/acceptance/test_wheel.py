@@ -57,7 +57,9 @@ def oldest_allowed() -> list[str]:
     extras = project["optional-dependencies"]
     given = [*project["dependencies"], *extras["worker"], *extras["flower"], *extras["metrics"]]
     bounds = ((one.name, part) for one in map(Requirement, given) for part in one.specifier)
-    return [f"{name}=={part.version}" for name, part in bounds if part.operator == ">="]
+    # The worker's own come later than the reader's, and may be narrower.
+    oldest = {name: part.version for name, part in bounds if part.operator == ">="}
+    return [f"{name}=={version}" for name, version in oldest.items()]
 
 
 def with_other_packages(made: Installation, *wanted: str) -> None:

@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 log: Final = logging.getLogger(__name__)
 
 CHECKED: Final = tuple(
-    map(Requirement, ("celery>=5.6,<5.8", "kombu>=5.6,<5.8", "billiard>=4.3.2,<4.4", "amqp>=5.3,<5.5"))
+    map(Requirement, ("celery>=5.7,<5.8", "kombu>=5.7,<5.8", "billiard>=4.3.2,<4.4", "amqp>=5.3,<5.5"))
 )
 """The versions with which the fixes have been checked."""
 

@@ -66,7 +66,7 @@ def test_a_worker_says_which_versions_are_unchecked(
     monkeypatch.setattr(celery_fixes, "version", lambda name: "6.0.0rc1" if name == "celery" else str(LOWEST[name]))
     warn_of_unchecked_versions()
     (line,) = caplog.messages
-    assert line == "the fixes of Celery and kombu have not been checked with celery 6.0.0rc1, but with <5.8,>=5.6"
+    assert line == "the fixes of Celery and kombu have not been checked with celery 6.0.0rc1, but with <5.8,>=5.7"
 
 
 LOWEST = {checked.name: min(spec.version for spec in checked.specifier) for checked in CHECKED}
