@@ -34,6 +34,8 @@ class OpcodeInterrupt:
     def traced(self) -> Iterator[None]:
         """Count in here, in what is called from here on."""
         before = sys.gettrace()
+        # Python 3.12 looks here for whether to report instructions at all.
+        sys._getframe().f_trace_opcodes = True  # noqa: SLF001
         sys.settrace(self._call)
         try:
             yield
@@ -43,6 +45,8 @@ class OpcodeInterrupt:
     def _call(self, frame: FrameType, event: str, _: Any) -> Any:
         if self.has_raised or frame.f_code.co_filename not in self._files:
             return None
+        # Python 3.13 reports the instructions of a frame only if it is traced when that is asked for.
+        frame.f_trace = self._in_frame
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         return self._in_frame
 

@@ -19,7 +19,7 @@ from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 THREADS = 300
 TASKS = 500
-LINES = 80
+LINES = 100
 """More than one caller's log entry has: its own frames, and those of the cause."""
 
 
