@@ -79,7 +79,7 @@ def test_the_application_s_tasks_keep_their_options_and_their_queue(app: Celery)
 
     assert consumed(app) == ["own"]  # looked at before, so it is kept by Celery
     install(app, SETTINGS)
-    assert (task.acks_late, task.ignore_result, task.serializer) == (False, False, "pickle")
+    assert (task.acks_late, task.ignore_result, task.time_limit, task.serializer) == (False, False, 7200, "pickle")
     route = app.amqp.router.route({}, "own.task")
     assert route["queue"].name == "own"
     assert consumed(app) == ["own", *OURS]
