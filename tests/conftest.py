@@ -1,4 +1,4 @@
-"""Servers that tests share: started when a test first asks for one, on free ports, gone with the run."""
+"""Servers that tests share: started when a test first requests one, on free ports, removed at the end of the run."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ __all__ = [
     "pytest_xdist_make_scheduler",
 ]
 
-# A shell without job control lets what it starts in the background ignore Ctrl-C, and so would all that tests start.
+# Background jobs of a shell without job control ignore Ctrl-C, and so would all processes that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# xdist sets it, to what its workers' terminal would have; commands would lay out what they print by it.
+# xdist sets it to the width of its workers' terminal; commands would lay out their output by it.
 os.environ.pop("COLUMNS", None)
 
 # On a busy machine servers take their time: RabbitMQ, which starts in 5 s on a quiet one, took 100 s beside others.
@@ -73,7 +73,7 @@ def redis_server() -> Iterator[RedisServer]:
 
 @pytest.fixture(scope="session", params=["system", "oldest"])
 def redis_binary(request: pytest.FixtureRequest) -> Path:
-    """The program of the system's Redis, and that of the oldest supported one, 6.2: for tests that start their own."""
+    """The programs of the system's Redis and of the oldest supported one, 6.2: for tests that start their own."""
     return find_redis_server() if request.param == "system" else oldest_redis()
 
 
@@ -88,7 +88,7 @@ def clean_redis(redis_server: RedisServer) -> RedisServer:
 
 @pytest.fixture(scope="session")
 def clocked_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClockedRedis]:
-    """One Redis for the session whose clock stands still until a test moves it, and stays where that left it."""
+    """One Redis for the session whose clock stands still until a test moves it; it is not reset between tests."""
     with start_clocked_redis(tmp_path_factory.mktemp("clock")) as clocked:
         yield clocked
 
@@ -109,5 +109,5 @@ def neo4j_server() -> Iterator[Neo4jServer]:
 
 @pytest.fixture
 def no_hold_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No hold ends by time, on however busy a machine."""
+    """Let no hold of a batch end by time, however busy the machine."""
     monkeypatch.setattr("api_client.trigger.batches.HOLD_SECONDS", MAX_WAIT_SECONDS)

@@ -30,7 +30,7 @@ from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 ROOT = Path(__file__).parents[2]
 NO_GRAPH: Final = SimpleNamespace(bolt_uri="bolt://127.0.0.1:1", user="neo4j", password="", database="")
-"""For a system whose loads ask the graph nothing, and do not notice that there is none."""
+"""For a system whose loads never query the graph."""
 
 
 SHOWN_LINES: Final = 100
@@ -58,7 +58,7 @@ class System:
             "REFRESHER_QUERIES": "tests.support.scripted_queries",
             "CACHE_XFETCH_WORKERS": "2",
             "CACHE_XFETCH_MIN_TTL": "0",
-            # A busy machine shall meet neither.
+            # Long, so that a busy machine exceeds neither.
             "CACHE_REDIS_TIMEOUT": "5s",
             "STAMPEDE_WAIT_TIMEOUT_MS": f"{1_000 * MAX_WAIT_SECONDS:.0f}",
         }
@@ -96,7 +96,7 @@ class System:
         return worker
 
     def make_every_draw_positive(self, client: CacheClient, query: str, params: dict[str, Any]) -> None:
-        """Change a fresh entry so that it expires in ten minutes, and any read of it decides for an early refresh."""
+        """Change a fresh entry so that it expires in ten minutes, and any read of it triggers an early refresh."""
         key = client.key(query, params)
         raw = self.cache.get(key.entry) or b""
         header = decode_header(raw, key.digest)
@@ -117,7 +117,7 @@ class System:
         self.control.rpush(f"gate:{hold}", *["open"] * times)
 
     def waiting(self, queue: Callable[[str, str], str]) -> int:
-        """How many messages wait in a queue of the broker that the workers have; `queue` names it."""
+        """Return the length of a queue of the workers' broker; `queue` builds its name."""
         url = self.env["CACHE_BROKER_URL"]
         with Connection(url) as connection:
             return queue_length(connection, queue(self.env.get("CACHE_NAMESPACE", "cache"), url))
@@ -134,7 +134,7 @@ class System:
         self.control.flushdb()
 
     def end_readers_with(self, stack: ExitStack) -> None:
-        """From now on readers end with ``stack``, and settings are this object's own."""
+        """Close readers with ``stack`` from now on, and copy the settings."""
         self._stack, self.env = stack, dict(self.env)
 
     def record(self, key: CacheKey) -> dict[str, str]:
@@ -161,7 +161,7 @@ def system(stack: ExitStack, redis_server: RedisServer, arcadedb: ArcadeDbServer
 
 @pytest.fixture
 def system_without_graph(stack: ExitStack, redis_server: RedisServer, tmp_path: Path) -> System:
-    """A system whose loads ask no graph."""
+    """A system whose loads don't query the graph."""
     return System(stack, stack.enter_context(RedisServer.start()), redis_server, NO_GRAPH, tmp_path)
 
 
@@ -185,7 +185,7 @@ def module_worker(
 
 @pytest.fixture
 def system_with_worker(module_worker: System, stack: ExitStack) -> System:
-    """The module's system, emptied, for a test that neither ends nor configures a part of it."""
+    """The module's system, emptied, for a test that neither ends nor configures a component of it."""
     module_worker.empty()
     system = copy.copy(module_worker)
     system.end_readers_with(stack)
@@ -194,9 +194,9 @@ def system_with_worker(module_worker: System, stack: ExitStack) -> System:
 
 @pytest.fixture
 def patient_publishers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A publisher in this process gives its broker half a second for a step: a busy machine shall not meet that.
+    """Raise the timeouts of a publisher in this process, so that a busy machine does not exceed them.
 
-    Nor the three seconds that `refresh` gives the publisher.
+    They are half a second for a step of the broker, and three seconds for `refresh`.
     """
     monkeypatch.setattr("api_client.trigger.broker.TIMEOUT_SECONDS", 20.0)
     for module in ("client", "aio"):

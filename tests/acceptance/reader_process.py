@@ -18,14 +18,14 @@ from api_client import AsyncCacheClient, CacheClient, CacheError, Entry
 
 
 def main() -> None:
-    """Read when told to, report, end."""
+    """Read once a line comes on stdin, report, end."""
     kind, callers, query, params = sys.argv[1], int(sys.argv[2]), sys.argv[3], json.loads(sys.argv[4])
     answers = asyncio.run(in_tasks(callers, query, params)) if kind == "tasks" else in_threads(callers, query, params)
     print(json.dumps(Counter(map(str, answers))), flush=True)  # noqa: T201
 
 
 def in_threads(callers: int, query: str, params: Any) -> list[Any]:
-    """Let so many threads read."""
+    """Read in ``callers`` threads."""
     with CacheClient.from_env() as client:
         # Connections come up before the start, as in a process that has been serving for a while.
         client.get_entry(query, params)
@@ -34,7 +34,7 @@ def in_threads(callers: int, query: str, params: Any) -> list[Any]:
         def read() -> Any:
             barrier.wait(60)
             try:
-                return told(client.get_entry(query, params))
+                return counted(client.get_entry(query, params))
             except CacheError as error:
                 return repr(error)
 
@@ -48,7 +48,7 @@ def in_threads(callers: int, query: str, params: Any) -> list[Any]:
 
 
 async def in_tasks(callers: int, query: str, params: Any) -> list[Any]:
-    """Let so many tasks of one event loop read."""
+    """Read in ``callers`` tasks of one event loop."""
     async with AsyncCacheClient.from_env() as client:
         await client.get_entry(query, params)
         start = asyncio.Event()
@@ -56,7 +56,7 @@ async def in_tasks(callers: int, query: str, params: Any) -> list[Any]:
         async def read() -> Any:
             await start.wait()
             try:
-                return told(await client.get_entry(query, params))
+                return counted(await client.get_entry(query, params))
             except CacheError as error:
                 return repr(error)
 
@@ -68,13 +68,13 @@ async def in_tasks(callers: int, query: str, params: Any) -> list[Any]:
     return answers
 
 
-def told(entry: Entry[Any]) -> Any:
-    """What is counted of an answer."""
+def counted(entry: Entry[Any]) -> Any:
+    """Return the fields of an answer that are counted."""
     return entry.state.value, entry.refresh.value, entry.value["load"]
 
 
 def wait_for_the_start() -> None:
-    """Say that all is ready, and wait to be told."""
+    """Report that all is ready, and wait for the start."""
     print("ready", flush=True)  # noqa: T201
     sys.stdin.readline()
 

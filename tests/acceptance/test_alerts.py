@@ -1,4 +1,4 @@
-"""Each part is broken in turn, beside a real Prometheus: its alerts fire and no others, and doctor says what it is.
+"""Each component is broken in turn, beside a real Prometheus: only its own alerts fire, and doctor names the fault.
 
 `make test-long` breaks everything that docs/reference/failures.md has a row for.
 """
@@ -25,7 +25,7 @@ TRIED = [fault for fault in FAULTS if IS_LONG or not fault.is_long]
 def system(
     arcadedb: ArcadeDbServer, redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[MonitoredSystem]:
-    """One plant for all faults: each is mended before the next."""
+    """One system for all faults: each is fixed before the next."""
     with ExitStack() as stack:
         folder = tmp_path_factory.mktemp("plant")
         system = MonitoredSystem(stack, arcadedb, redis_server, folder, with_flower=IS_LONG)
@@ -35,19 +35,19 @@ def system(
 
 @pytest.mark.timeout(4 * MAX_WAIT_SECONDS)
 @pytest.mark.parametrize("fault", TRIED, ids=lambda fault: fault.name)
-def test_a_fault_raises_its_alerts_and_doctor_says_what_it_is(system: MonitoredSystem, fault: Fault) -> None:
+def test_a_fault_raises_only_its_own_alerts_and_doctor_names_it(system: MonitoredSystem, fault: Fault) -> None:
     wait(system, lambda: is_well(system), "all is well before")
     fault.breaks(system)
     try:
-        wait(system, lambda: said_by(system, fault), "its alerts fire")
-        wait(system, lambda: told(system, fault), "doctor says it")
+        wait(system, lambda: has_alerts_of(system, fault), "its alerts fire")
+        wait(system, lambda: is_reported_by_doctor(system, fault), "doctor reports it")
     finally:
         fault.mends(system)
     wait(system, lambda: is_well(system), "all is well again")
 
 
 def wait(system: MonitoredSystem, condition: Callable[[], bool], what: str) -> None:
-    """Wait, and say what the plant told instead where it was in vain."""
+    """Wait; add the alerts and doctor's findings to the error of a timeout."""
     try:
         eventually(condition, what)
     except AssertionError as error:
@@ -57,21 +57,21 @@ def wait(system: MonitoredSystem, condition: Callable[[], bool], what: str) -> N
 
 
 def is_well(system: MonitoredSystem) -> bool:
-    """Whether no alert fires. What was given up is dropped: also a load that began before the mend may have failed."""
+    """Return whether no alert fires. Dead letters are dropped: a load that began before the fix may fail, too."""
     firing = system.prometheus.firing()
     if "XFetchDeadLetters" in firing:
         system.forget_failures()
     return not firing
 
 
-def said_by(system: MonitoredSystem, fault: Fault) -> bool:
-    """Whether all alerts of the fault fire, and none that has nothing to do with it."""
+def has_alerts_of(system: MonitoredSystem, fault: Fault) -> bool:
+    """Return whether all alerts of the fault fire, and no unrelated one."""
     firing = system.prometheus.firing()
     return fault.raises <= firing <= fault.raises | fault.may
 
 
-def told(system: MonitoredSystem, fault: Fault) -> bool:
-    """Whether doctor has a line on the fault, and exits accordingly."""
+def is_reported_by_doctor(system: MonitoredSystem, fault: Fault) -> bool:
+    """Return whether doctor has a line on the fault, and exits accordingly."""
     said = system.doctor()
     is_problem = any(level == "problem" for level, _ in fault.doctor.values())
     return (not is_problem or said.exit_code == 1) and all(
@@ -80,7 +80,7 @@ def told(system: MonitoredSystem, fault: Fault) -> bool:
     )
 
 
-def test_each_fault_stands_in_the_documentation_with_its_alerts() -> None:
+def test_each_fault_is_documented_with_its_alerts() -> None:
     page = (ROOT / "docs" / "reference" / "failures.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"\*([^*|]+)\*: ([^|]*?)\. Panel: ", page))
     for fault in FAULTS:

@@ -39,7 +39,9 @@ def sizes(system: System) -> list[int]:
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_due_together_is_loaded_together_and_each_gets_its_own(system_in_batches: System, kind: str) -> None:
+def test_keys_due_together_are_loaded_in_batches_and_each_gets_its_own_value(
+    system_in_batches: System, kind: str
+) -> None:
     system = system_in_batches
     system.start_worker()
     client = system.reader(kind)
@@ -68,7 +70,7 @@ def test_what_is_due_together_is_loaded_together_and_each_gets_its_own(system_in
 
 
 @pytest.mark.parametrize("fault", ["raise", "missing"])
-def test_what_is_at_fault_fails_alone(system_in_batches: System, fault: str) -> None:
+def test_a_faulty_key_of_a_batch_fails_alone(system_in_batches: System, fault: str) -> None:
     system = system_in_batches
     system.start_worker()
     system.control.hset(FAULTS, "13", fault)
@@ -79,7 +81,9 @@ def test_what_is_at_fault_fails_alone(system_in_batches: System, fault: str) -> 
     assert values(answers) == [n * n for n in range(BATCH) if n != 13]
 
 
-def test_what_kills_its_process_is_found_and_the_others_are_loaded(system_in_batches: System) -> None:
+def test_a_key_that_kills_its_process_is_isolated_and_the_rest_of_the_batch_is_loaded(
+    system_in_batches: System,
+) -> None:
     system = system_in_batches
     system.start_worker()
     system.control.hset(FAULTS, "13", "kill")
@@ -93,7 +97,7 @@ def test_what_kills_its_process_is_found_and_the_others_are_loaded(system_in_bat
 
 
 @pytest.mark.usefixtures("no_hold_ends")
-def test_a_log_shows_a_batch_at_a_glance(system_in_batches: System) -> None:
+def test_the_log_summarises_the_outcomes_of_a_batch(system_in_batches: System) -> None:
     system = system_in_batches
     worker = system.start_worker()
     system.control.hset(FAULTS, "13", "raise")
@@ -104,5 +108,5 @@ def test_a_log_shows_a_batch_at_a_glance(system_in_batches: System) -> None:
             reading = pool.submit(read, client, BATCH)
             eventually(lambda: handed_over_to(publisher) == BATCH, "all keys are handed over")
         reading.result(MAX_WAIT_SECONDS)
-    told = f"'{QUERY} ×{BATCH}: {BATCH - 1} committed, 1 failed (loader_error)'"
-    eventually(lambda: told in worker.tail_of_log(1_000), told)
+    summary = f"'{QUERY} ×{BATCH}: {BATCH - 1} committed, 1 failed (loader_error)'"
+    eventually(lambda: summary in worker.tail_of_log(1_000), summary)

@@ -1,4 +1,4 @@
-"""A worker comes back by itself after each outage of its broker, on both brokers."""
+"""A worker recovers by itself after each outage of its broker, on both brokers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BACK_WITHIN_SECONDS = 10.0
 
 @dataclass
 class Outage:
-    """A worker behind two proxies, one before the other, and a reader that no fault meets."""
+    """A worker behind two proxies, one before the other, and a reader that no fault affects."""
 
     near: FaultProxy
     far: FaultProxy
@@ -41,12 +41,12 @@ class Outage:
         return self.worker.log_file.read_text()[self._said_before :].count(words)
 
     def half_open(self) -> None:
-        """What is connected goes silent for ever, on both sides; new connections pass."""
+        """Silence existing connections forever, on both sides; new ones pass."""
         self.near.leads_to(self.broker_url)
         self.far.hangs()
 
     def consumes(self) -> bool:
-        """Ask for a load, and tell whether it came soon."""
+        """Request a load, and return whether it came soon."""
         return self.client.get("long_lived", {"key": uuid.uuid4().hex}, timeout=1, default=None) is not None
 
 
@@ -72,14 +72,14 @@ def shared_outage(
 
 @pytest.fixture
 def outage(shared_outage: Outage) -> Iterator[Outage]:
-    """The worker consumes, through both proxies; nothing that is said of it later was said before."""
+    """A worker that consumes through both proxies, and whose log so far is ignored."""
     eventually(shared_outage.consumes, "the worker consumes")
     shared_outage.begin()
     yield shared_outage
     shared_outage.far.passes()
     shared_outage.near.passes()
     shared_outage.near.leads_to(shared_outage.far.url(shared_outage.broker_url))
-    shared_outage.near.cuts()  # what a half-open connection was replaced by leads to the broker itself
+    shared_outage.near.cuts()  # the replacement of a half-open connection bypasses the other proxy
 
 
 def refused(outage: Outage) -> None:

@@ -1,4 +1,4 @@
-"""Budgets over two worker nodes, measured in the loads themselves; and what a killed worker's share comes to."""
+"""Budgets over two worker nodes, measured in the loads themselves; and what becomes of a killed worker's share."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def start(fleet: System, **changes: str) -> list[GuardedProcess]:
 
 
 def read(client: CacheClient, query: str, count: int = KEYS) -> None:
-    """Read keys that are not there; each of their values has to come."""
+    """Read missing keys; each of their values has to arrive."""
     with ThreadPoolExecutor(count) as pool:
         keys = [f"{query}-{number}" for number in range(count)]
         assert list(pool.map(lambda key: client.get(query, {"key": key}), keys)) == keys
@@ -47,12 +47,12 @@ def begun(fleet: System, kind: str) -> list[float]:
 
 
 def most(fleet: System, kind: str) -> int:
-    """How many loads were in progress at the most."""
+    """Return the maximum number of loads in progress at a time."""
     return int(fleet.control.zscore(f"{MOST}:{kind}", "most") or 0)
 
 
 @pytest.mark.parametrize(("query", "bound"), [("few", AT_ONCE), ("free", 3)])
-def test_no_more_loads_are_in_progress_than_the_budget_has_over_both_nodes(
+def test_concurrent_loads_over_both_nodes_use_and_never_exceed_the_budget(
     fleet: System, query: str, bound: int
 ) -> None:
     nodes = start(fleet, CACHE_REFRESH_CONCURRENCY="3")
@@ -61,14 +61,14 @@ def test_no_more_loads_are_in_progress_than_the_budget_has_over_both_nodes(
     assert most(fleet, query) == bound, "and all of the budget was used"
     processes = {line.split()[2] for line in fleet.control.lrange(f"{BEGUN}:{query}", 0, -1)}
     assert len(processes) > bound
-    # Readers have their values, and what they published twice may still be skipped, each with a share.
+    # Readers have their values, but messages published twice may still be under way, each with a share.
     assert [node.terminate(MAX_WAIT_SECONDS) for node in nodes] == [0, 0]
     left = [key for key in fleet.cache.scan_iter() if b":shares" in key and fleet.cache.zcard(key)]
     assert left == []
 
 
 @pytest.mark.parametrize("kind", ["of the query", "of the namespace"])
-def test_loads_begin_at_the_rate_over_both_nodes(fleet: System, kind: str) -> None:
+def test_loads_over_both_nodes_begin_at_most_at_the_budgets_rate(fleet: System, kind: str) -> None:
     count, query, changes = round(2.5 * RATE), "paced", {}
     if kind == "of the namespace":
         query, changes = "free", {"CACHE_REFRESH_RATE": f"{RATE:g}"}
@@ -79,10 +79,10 @@ def test_loads_begin_at_the_rate_over_both_nodes(fleet: System, kind: str) -> No
     took_seconds = times[-1] - times[0]
     assert (count - 2) / took_seconds <= RATE * 1.1, "never faster, but for the burst of two"
     in_any_half_second = max(sum(0 <= later - first < 0.5 for later in times) for first in times)
-    assert in_any_half_second <= RATE / 2 + 2 + RATE / 5, "nor for a while: what begins late may stand beside the next"
+    assert in_any_half_second <= RATE / 2 + 2 + RATE / 5, "nor in half a second: late loads may be close to the next"
 
 
-def test_a_batch_is_one_load_of_the_budget(fleet: System) -> None:
+def test_a_batch_counts_as_one_load_against_the_budget(fleet: System) -> None:
     fleet.env["CACHE_REFRESH_CONCURRENCY"] = "2"
     start(fleet)
     client = fleet.client()
@@ -93,7 +93,7 @@ def test_a_batch_is_one_load_of_the_budget(fleet: System) -> None:
     assert len(begun(fleet, "few_batches")) < len(keys) / 2
 
 
-def test_the_share_of_a_killed_process_goes_to_another_within_its_time(fleet: System) -> None:
+def test_the_budget_share_of_a_killed_process_is_free_again_once_it_expires(fleet: System) -> None:
     """Both shares of the budget are held by processes that are killed in the middle of their loads."""
     start(fleet)
     client = fleet.client()
@@ -112,7 +112,7 @@ def test_the_share_of_a_killed_process_goes_to_another_within_its_time(fleet: Sy
     took.at_most(SHARE_SECONDS)
 
 
-def test_misses_go_before_what_is_stale_while_there_is_no_room(fleet: System) -> None:
+def test_misses_are_loaded_before_stale_keys_while_the_budget_is_exhausted(fleet: System) -> None:
     start(fleet)
     client = fleet.client()
     stale = [f"stale-{number}" for number in range(KEYS)]
@@ -132,7 +132,7 @@ def test_misses_go_before_what_is_stale_while_there_is_no_room(fleet: System) ->
     assert most(fleet, "few") == AT_ONCE
 
 
-def test_what_was_put_back_is_served_and_counts_no_attempt(fleet: System) -> None:
+def test_a_refresh_deferred_by_the_budget_is_loaded_later_and_counts_no_attempt(fleet: System) -> None:
     worker = fleet.start_worker()
     client = fleet.client()
     for key in ("a", "b"):

@@ -24,7 +24,7 @@ BARE = {**os.environ, "PYTHONPATH": str(ROOT)}
 def run(env: dict[str, str], *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "refresher.cli", *arguments],
-        # A command is started, not served: its patience is that of a person.
+        # A person waits for a command, longer than a service for a read.
         env={**env, "CACHE_REDIS_TIMEOUT": "5s"},
         input=stdin, capture_output=True, text=True, timeout=MAX_WAIT_SECONDS, check=False,
     )  # fmt: skip
@@ -42,7 +42,7 @@ class Commands:
 
 @pytest.fixture(scope="module")
 def module_worker(redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
-    """A system with a worker that tries a load once; its loads ask no graph."""
+    """A system with a worker that tries a load once; its loads don't query the graph."""
     with system_of_module(redis_server, NO_GRAPH, tmp_path_factory) as system:
         system.start_worker(CACHE_XFETCH_RETRY_ENABLED="false")
         yield system
@@ -74,7 +74,7 @@ def test_keys_are_warmed_from_a_file_and_those_that_fail_are_named(commands: Com
     assert json.loads(again.stdout) == {"keys": 2, "there": 1, "loaded": 1, "failed": []}
 
 
-def test_ctrl_c_ends_a_wait_without_a_word(idle: Commands) -> None:
+def test_ctrl_c_ends_a_waiting_refresh_command_without_output(idle: Commands) -> None:
     key = idle.system.client().key("long_lived", {"key": "a"})
     refresh = subprocess.Popen(
         [sys.executable, "-m", "refresher.cli", "refresh", "long_lived", "key=a", "--wait", "10m"],
@@ -87,7 +87,7 @@ def test_ctrl_c_ends_a_wait_without_a_word(idle: Commands) -> None:
     assert refresh.returncode == 130
 
 
-def test_a_value_is_refreshed_and_waited_for(commands: Commands) -> None:
+def test_the_refresh_command_waits_for_the_value_and_reports_a_failure(commands: Commands) -> None:
     client = commands.system.client()
     assert client.get("long_lived", {"key": "refreshed"})["load"] == 1
     done = commands.run("refresh", "long_lived", "key=refreshed")
@@ -99,7 +99,7 @@ def test_a_value_is_refreshed_and_waited_for(commands: Commands) -> None:
     assert failed.stderr.startswith("error: the refresh of 'long_lived' failed (transient)")
 
 
-def test_a_refresh_that_is_not_waited_for_is_asked_for_once(idle: Commands) -> None:
+def test_the_refresh_command_without_wait_triggers_once(idle: Commands) -> None:
     first = idle.run("refresh", "long_lived", "key=a", "--wait", "0")
     assert (first.returncode, first.stdout) == (0, "long_lived v1: triggered\n")
     second = idle.run("refresh", "long_lived", "key=a", "--wait", "0", "--json")
@@ -125,7 +125,7 @@ def test_an_invalidated_value_is_stale_and_a_hard_one_gone(commands: Commands) -
     assert "fewer than 1 replicas have it" in alone.stderr
 
 
-def test_an_invalidation_of_nothing_says_so(commands: Commands) -> None:
+def test_the_invalidate_command_reports_a_missing_entry_and_an_unregistered_query(commands: Commands) -> None:
     absent = commands.run("invalidate", "long_lived", "key=absent")
     assert (absent.returncode, absent.stderr) == (0, "")
     assert absent.stdout.startswith("long_lived v1: there was no entry, generation ")
@@ -154,16 +154,16 @@ def test_queries_are_listed_with_how_each_is_cached(idle: Commands) -> None:
     assert {one["beta"] for one in off} == {"none"}
 
 
-def test_without_queries_the_variable_is_named(idle: Commands) -> None:
+def test_the_queries_command_without_queries_names_the_variable(idle: Commands) -> None:
     done = idle.run("queries", REFRESHER_QUERIES="")
     assert done.returncode == 1
     assert done.stderr.startswith("error: REFRESHER_QUERIES='' is not valid")
 
 
 @pytest.mark.parametrize("command", [["refresher.cli", "queries"], ["celery", "-A", "refresher", "report"]])
-def test_queries_of_the_folder_where_a_command_is_given_are_found(command: list[str], tmp_path: Path) -> None:
+def test_commands_import_query_modules_from_the_working_directory(command: list[str], tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("print('imported')")
-    # As programs that pip has installed: they do not look into the folder by themselves.
+    # Like programs that pip has installed, which do not search the working directory by themselves.
     done = subprocess.run(
         [sys.executable, "-P", "-m", *command], cwd=tmp_path, timeout=MAX_WAIT_SECONDS, check=False,
         env={**BARE, "REFRESHER_QUERIES": "mine"}, capture_output=True, text=True,
@@ -172,7 +172,7 @@ def test_queries_of_the_folder_where_a_command_is_given_are_found(command: list[
 
 
 @pytest.mark.parametrize("command", ["warm", "refresh", "invalidate"])
-def test_without_redis_it_is_one_line_without_a_password(command: str) -> None:
+def test_cache_commands_without_redis_print_one_error_line_without_the_password(command: str) -> None:
     done = run(
         {**BARE, "CACHE_REDIS_URL": f"redis://:{SECRET}@127.0.0.1:{free_port()}/0"}, command, "long_lived", "key=a"
     )

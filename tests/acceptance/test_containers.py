@@ -1,4 +1,4 @@
-"""What deploy/ says, in containers: the images, compose.yaml as a whole, the units under systemd, the chart's pods.
+"""The files of deploy/, in containers: the images, compose.yaml as a whole, the units under systemd, the chart's pods.
 
 Base images and servers are stand-ins of the same names (`tests/servers/container_images.py`); Grafana has none. What
 compose leaves to an engine with timers and conditions is done here: health checks are run, and dependants start after
@@ -127,8 +127,8 @@ def test_a_read_is_loaded_by_the_worker_and_seen_by_flower_and_prometheus(runnin
 @pytest.mark.parametrize("service", SERVICES)
 def test_a_container_is_hardened_as_written(running: Compose, service: str) -> None:
     engine, name, said = running.engine, name_of(service), SERVICES[service]
-    [told] = json.loads(engine.podman("inspect", name))
-    assert (told["State"]["Status"], told["RestartCount"]) == ("running", 0)
+    [inspected] = json.loads(engine.podman("inspect", name))
+    assert (inspected["State"]["Status"], inspected["RestartCount"]) == ("running", 0)
     status = engine.execute(name, "cat", "/proc/1/status")
     assert re.search(r"^CapEff:\t0+\n.*?^CapBnd:\t0+$", status, re.MULTILINE | re.DOTALL)
     assert re.search(r"^NoNewPrivs:\t1$", status, re.MULTILINE)
@@ -137,11 +137,11 @@ def test_a_container_is_hardened_as_written(running: Compose, service: str) -> N
         written = engine.run("podman", "exec", "--user=0", name, "touch", f"{place}/x", may_fail=True)
         assert not said.get("read_only") or "Read-only file system" in written.stderr, (place, written)
     limits = said["deploy"]["resources"]["limits"]
-    held = told["HostConfig"]
+    held = inspected["HostConfig"]
     units = {"m": 2**20, "g": 2**30}
     assert held["Memory"] == int(limits["memory"][:-1]) * units[limits["memory"][-1]]
     assert (held["PidsLimit"], held["NanoCpus"]) == (limits["pids"], float(limits["cpus"]) * 1e9)
-    assert set(told["NetworkSettings"]["Networks"]) == {f"refresher_{network}" for network in said["networks"]}
+    assert set(inspected["NetworkSettings"]["Networks"]) == {f"refresher_{network}" for network in said["networks"]}
 
 
 def test_a_service_reaches_the_servers_on_its_networks_alone(running: Compose) -> None:
@@ -297,7 +297,7 @@ def test_the_chart_s_worker_refreshes_and_answers_its_probes(running: Compose, p
     assert running.engine.is_healthy(pods["worker"].name)  # the image's own check
 
 
-def test_the_chart_s_flower_answers_its_probes_and_asks_for_a_password(running: Compose, pods: dict[str, Pod]) -> None:
+def test_the_chart_s_flower_answers_its_probes_and_requires_a_password(running: Compose, pods: dict[str, Pod]) -> None:
     for probe in ("liveness", "readiness"):
         eventually(lambda probe=probe: pods["flower"].probe(probe) == http.client.OK, f"its {probe} probe")
     assert pods["flower"].ask(5555, "/workers")[0] == http.client.UNAUTHORIZED
@@ -317,7 +317,9 @@ def test_the_chart_s_pods_are_confined(running: Compose, pods: dict[str, Pod], p
 
 
 @pytest.mark.last  # it ends what the others share
-def test_all_end_in_order_and_nothing_is_left(running: Compose, units: Units, pods: dict[str, Pod]) -> None:
+def test_all_containers_stop_gracefully_and_nothing_is_left(
+    running: Compose, units: Units, pods: dict[str, Pod]
+) -> None:
     engine = running.engine
     assert {pod.name: pod.stop() for pod in pods.values()} == {pod.name: 0 for pod in pods.values()}
     # These are no containers of compose's, and keep its networks in use.

@@ -1,4 +1,4 @@
-"""``refresher dead`` as a user runs it, with a real worker where a refresh is asked for."""
+"""``refresher dead`` as a user runs it, with a real worker where a refresh is requested."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ class CommandLine:
     def run(self, *arguments: str, **changes: str) -> Result:
         return CliRunner().invoke(app, ["dead", *arguments], env={**self._env, "COLUMNS": "200", **changes})
 
-    def told(self, *arguments: str, exit_code: int = 0) -> Any:
+    def json_of(self, *arguments: str, exit_code: int = 0) -> Any:
         done = self.run(*arguments, "--json")
         assert done.exit_code == exit_code, done.output
         return json.loads(done.stdout)
 
 
 class BusyCommandLine(CommandLine):
-    """One with a whole system behind it."""
+    """The command with a whole system behind it."""
 
     def __init__(self, system: System) -> None:
         super().__init__(system.cache, system.env)
         self.system, self.client = system, system.client()
 
     def fail(self, key: str, times: int = 1) -> str:
-        """Let a key of `long_lived` fail so often in a row; the letter's id."""
+        """Let a key of `long_lived` fail ``times`` times in a row; return the dead letter's id."""
         self.system.control.rpush(f"script:{key}", *["fail"] * times)
         for _ in range(times):
             known = {letter.id for letter in self.letters.newest()}
             self.client.refresh("long_lived", {"key": key})
-            # It is written after the key has begun to cool.
+            # It is written after the key's backoff has begun.
             new = eventually(
                 lambda: [letter.id for letter in self.letters.newest() if letter.id not in known],  # noqa: B023
                 "its dead letter",
@@ -77,11 +77,11 @@ def cli(clean_redis: RedisServer) -> Iterator[CommandLine]:
 def test_a_failing_key_is_listed_shown_retried_and_gone(busy_cli: BusyCommandLine) -> None:
     busy_cli.system.start_worker(**AT_ONCE)
     identifier = busy_cli.fail("a", times=2)
-    (told,) = busy_cli.told("list")
-    assert (told["id"], told["query"], told["params"]) == (identifier, "long_lived", {"key": "a"})
-    assert (told["kind"], told["attempts"], told["failures"], told["letters"]) == ("transient", 1, 2, 1)
-    assert told["state"] == "quarantined"
-    assert 0 < told["state_left"] <= 60
+    (result,) = busy_cli.json_of("list")
+    assert (result["id"], result["query"], result["params"]) == (identifier, "long_lived", {"key": "a"})
+    assert (result["kind"], result["attempts"], result["failures"], result["letters"]) == ("transient", 1, 2, 1)
+    assert result["state"] == "quarantined"
+    assert 0 < result["state_left"] <= 60
     with pytest.raises(RefreshFailed) as caught:
         busy_cli.client.get("long_lived", {"key": "a"})
     assert caught.value.kind == "transient"
@@ -96,73 +96,73 @@ def test_a_failing_key_is_listed_shown_retried_and_gone(busy_cli: BusyCommandLin
     assert "last refresh failed (transient); backing off for another" in shown
     assert "failed 2 times in a row" in str(busy_cli.client.explain("long_lived", {"key": "a"}))
 
-    assert busy_cli.told("retry", identifier) == [
+    assert busy_cli.json_of("retry", identifier) == [
         {"id": identifier, "query": "long_lived", "result": "refreshed", "why": ""}
     ]
     assert busy_cli.client.get("long_lived", {"key": "a"})["load"] == 3
-    assert busy_cli.told("list") == []
+    assert busy_cli.json_of("list") == []
     assert busy_cli.system.record(busy_cli.client.key("long_lived", {"key": "a"})) == {}
 
 
-def test_a_retry_that_fails_again_keeps_one_letter_and_the_row(busy_cli: BusyCommandLine) -> None:
+def test_a_retry_that_fails_again_keeps_one_dead_letter_and_the_failure_count(busy_cli: BusyCommandLine) -> None:
     busy_cli.system.start_worker(**AT_ONCE)
     identifier = busy_cli.fail("a")
     busy_cli.system.control.rpush("script:a", "fail")
-    (told,) = busy_cli.told("retry", "--all", exit_code=1)
-    assert (told["result"], told["why"]) == ("failed again", "transient")
+    (result,) = busy_cli.json_of("retry", "--all", exit_code=1)
+    assert (result["result"], result["why"]) == ("failed again", "transient")
     (letter,) = eventually(
-        lambda: [one for one in busy_cli.told("list") if one["id"] != identifier and one["letters"] == 1],
+        lambda: [one for one in busy_cli.json_of("list") if one["id"] != identifier and one["letters"] == 1],
         "the newer letter is there in the place of the older",
     )  # fmt: skip
     assert (letter["failures"], letter["state"]) == (2, "quarantined")
 
 
-def test_without_a_worker_a_retry_is_asked_for_and_the_letter_stays(busy_cli: BusyCommandLine) -> None:
+def test_without_a_worker_a_retry_is_requested_and_the_dead_letter_stays(busy_cli: BusyCommandLine) -> None:
     worker = busy_cli.system.start_worker(**AT_ONCE)
     identifier = busy_cli.fail("a")
     worker.kill()
-    (told,) = busy_cli.told("retry", identifier, "--wait", "0")
-    assert (told["result"], told["why"]) == ("requested", "")
-    (told,) = busy_cli.told("retry", identifier, "--wait", "200ms", exit_code=1)
-    assert (told["result"], told["why"]) == ("requested", "one is under way")
-    assert busy_cli.told("list")[0]["state"] == "queued"
+    (result,) = busy_cli.json_of("retry", identifier, "--wait", "0")
+    assert (result["result"], result["why"]) == ("requested", "")
+    (result,) = busy_cli.json_of("retry", identifier, "--wait", "200ms", exit_code=1)
+    assert (result["result"], result["why"]) == ("requested", "one is under way")
+    assert busy_cli.json_of("list")[0]["state"] == "queued"
     assert busy_cli.run("list").output.rstrip().endswith("queued")
 
 
-def test_a_drop_ends_the_pause_and_the_row(busy_cli: BusyCommandLine) -> None:
+def test_dropping_a_dead_letter_ends_the_backoff_of_its_key(busy_cli: BusyCommandLine) -> None:
     busy_cli.system.start_worker(**AT_ONCE)
     identifier = busy_cli.fail("a", times=2)
-    assert busy_cli.told("drop", identifier) == [
+    assert busy_cli.json_of("drop", identifier) == [
         {"id": identifier, "query": "long_lived", "result": "dropped", "ended_pause": True}
     ]
-    assert busy_cli.told("list") == []
+    assert busy_cli.json_of("list") == []
     assert busy_cli.client.get("long_lived", {"key": "a"})["load"] == 3
 
 
-def test_letters_of_one_key_are_told_together_and_go_together(cli: CommandLine) -> None:
+def test_dead_letters_of_one_key_are_listed_and_dropped_together(cli: CommandLine) -> None:
     cli.letters.add(a_letter(1, "a"))
     cli.letters.add(a_letter(2, "a"))
     cli.letters.add(a_letter(3, "b", query="other"))
-    assert [(one["id"], one["letters"], one["state"]) for one in cli.told("list")] == [
+    assert [(one["id"], one["letters"], one["state"]) for one in cli.json_of("list")] == [
         ("3-bbbbbbbb", 1, "idle"), ("2-aaaaaaaa", 2, "idle"),
     ]  # fmt: skip
-    assert [one["id"] for one in cli.told("list", "--query", "q")] == ["2-aaaaaaaa"]
-    assert cli.told("drop", "1-aaaaaaaa")[0]["id"] == "2-aaaaaaaa"
-    assert [one["id"] for one in cli.told("list")] == ["3-bbbbbbbb"]
-    assert cli.told("drop", "--query", "nobody") == []
-    assert cli.told("drop", "--query", "other")[0]["ended_pause"] is False
+    assert [one["id"] for one in cli.json_of("list", "--query", "q")] == ["2-aaaaaaaa"]
+    assert cli.json_of("drop", "1-aaaaaaaa")[0]["id"] == "2-aaaaaaaa"
+    assert [one["id"] for one in cli.json_of("list")] == ["3-bbbbbbbb"]
+    assert cli.json_of("drop", "--query", "nobody") == []
+    assert cli.json_of("drop", "--query", "other")[0]["ended_pause"] is False
     assert cli.run("list").output == "no dead letters\n"
 
 
-def test_lists_are_bounded_and_obey_no_terminal(cli: CommandLine) -> None:
+def test_lists_of_dead_letters_are_bounded_and_escape_control_characters(cli: CommandLine) -> None:
     for token in range(1, 60):
         letter = a_letter(token, params={"text": "\x1b[31mred" + "x" * 500}, message="a\nb\x1b")
         cli.letters.add(msgspec.structs.replace(letter, digest=f"{token:032x}"))
     done = cli.run("list")
     assert done.output.count("\n") == 52  # a head, 50 letters, and how many more there are
     assert done.output.endswith("and 9 more: --most 59\n")
-    assert len(cli.told("list")) == 50
-    assert len(cli.told("list", "--most", "2")) == 2
+    assert len(cli.json_of("list")) == 50
+    assert len(cli.json_of("list", "--most", "2")) == 2
     for output in (done.output, cli.run("show", "1-00000000").output):
         assert "\x1b" not in output
     assert "because   a\\nb\\x1b" in cli.run("show", "1-00000000").output
@@ -171,16 +171,16 @@ def test_lists_are_bounded_and_obey_no_terminal(cli: CommandLine) -> None:
     assert done.output.endswith("and 9 more: --json prints all\n59 keys\n")
 
 
-def test_a_letter_that_keeps_no_params_can_be_dropped_and_says_why_it_is_not_retried(cli: CommandLine) -> None:
+def test_a_dead_letter_without_params_can_be_dropped_and_shows_why_it_is_not_retried(cli: CommandLine) -> None:
     cli.letters.add(a_letter(1, "a", params=None, message=None))
     assert "(not kept)" in cli.run("list").output
-    (told,) = cli.told("retry", "--all", exit_code=1)
-    assert (told["result"], told["why"]) == ("params not kept", "drop it, and the next reader triggers a refresh")
-    assert cli.told("show", "1-aaaaaaaa")["params"] is None
-    assert cli.told("drop", "--all")[0]["result"] == "dropped"
+    (result,) = cli.json_of("retry", "--all", exit_code=1)
+    assert (result["result"], result["why"]) == ("params not kept", "drop it, and the next reader triggers a refresh")
+    assert cli.json_of("show", "1-aaaaaaaa")["params"] is None
+    assert cli.json_of("drop", "--all")[0]["result"] == "dropped"
 
 
-def test_a_broker_that_is_down_is_told_of_each_letter_and_loses_none(cli: CommandLine) -> None:
+def test_retrying_without_a_broker_reports_the_failed_request_and_loses_no_dead_letter(cli: CommandLine) -> None:
     cli.letters.add(a_letter(1, "a"))
     done = cli.run("retry", "--all", CACHE_BROKER_URL=f"redis://127.0.0.1:{free_port()}/0")
     assert done.exit_code == 1
@@ -200,13 +200,13 @@ def test_a_broker_that_is_down_is_told_of_each_letter_and_loses_none(cli: Comman
         (["drop", "\x1b[1m"], 1, "error: no dead letter \\x1b[1m"),
     ],
 )
-def test_exit_codes(cli: CommandLine, arguments: list[str], exit_code: int, words: str) -> None:
+def test_exit_codes_of_the_dead_command(cli: CommandLine, arguments: list[str], exit_code: int, words: str) -> None:
     done = cli.run(*arguments)
     assert done.exit_code == exit_code
     assert words in done.output
 
 
-def test_a_cache_that_is_down_is_one_line_without_the_password(cli: CommandLine) -> None:
+def test_the_dead_command_without_redis_prints_one_error_line_without_the_password(cli: CommandLine) -> None:
     url = f"redis://:{SECRET}@127.0.0.1:{free_port()}/0"
     done = subprocess.run(
         [sys.executable, "-m", "refresher.cli", "dead", "list"],

@@ -28,7 +28,7 @@ START_SECONDS, RUN_SECONDS, GONE_SECONDS = 90, 120, 60
 # A small graph is loaded in a blink.
 SMALL = "".join(f"p{source}\tp{target}\n" for source in range(30) for target in range(source + 1, 30, source + 1))
 
-# The demo imports Celery when all is set up. A lock of that import is dropped, and Python calls its owner for that.
+# The demo imports Celery when all is set up. The import drops this object, and Python discards what `__del__` raises.
 CTRL_C_IN_AN_IMPORT = """
 import signal, sys
 
@@ -63,7 +63,7 @@ class Demo(WatchedCommand):
         return self.wait_for_output(lambda: self.out if re.search(words, self.out) else "", words)
 
     def ended(self, within_seconds: float = RUN_SECONDS) -> int:
-        """Return its exit code, when all that it ever started is gone too."""
+        """Return its exit code, once all processes that it ever started are gone, too."""
 
         def over() -> bool:
             self.processes()
@@ -93,12 +93,14 @@ def secrets_of(processes: list[psutil.Process]) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "graph", [pytest.param("as it comes", marks=pytest.mark.long), pytest.param("small", marks=pytest.mark.smoke)]
+    "graph", [pytest.param("default", marks=pytest.mark.long), pytest.param("small", marks=pytest.mark.smoke)]
 )
-def test_a_newcomers_run(tmp_path: Path, small_graph: Path, graph: str) -> None:
-    """`make test` has it on a small graph: that of a newcomer takes as long to be made and loaded as all the rest."""
+def test_demo_succeeds_reports_its_figures_and_exposes_no_password_or_port(
+    tmp_path: Path, small_graph: Path, graph: str
+) -> None:
+    """`make test` uses a small graph: making and loading the default one takes as long as all the rest."""
     options, size = ("--graph", str(small_graph)), "30 persons, 103 KNOWS"
-    if graph == "as it comes":
+    if graph == "default":
         options, size = (), r"(2\d|3\d),\d{3} persons, 200,000 KNOWS"
     with Demo(tmp_path, "--seconds", "4", *options) as demo:
         demo.wait_for(r"Flower: http://127.0.0.1:\d+, user demo, password \S+")
@@ -144,7 +146,7 @@ def test_nothing_outlives_a_killed_demo(tmp_path: Path, small_graph: Path) -> No
         pytest.param(r"\d reads/s", marks=pytest.mark.long),
     ],
 )
-def test_ctrl_c_ends_it_cleanly_at_any_moment(tmp_path: Path, small_graph: Path, moment: str) -> None:
+def test_ctrl_c_ends_the_demo_cleanly_at_any_moment(tmp_path: Path, small_graph: Path, moment: str) -> None:
     with Demo(tmp_path, "--seconds", "6", "--graph", str(small_graph)) as demo:
         demo.wait_for(moment)
         demo.signal(signal.SIGINT)
@@ -153,7 +155,7 @@ def test_ctrl_c_ends_it_cleanly_at_any_moment(tmp_path: Path, small_graph: Path,
     assert "Traceback" not in demo.out + demo.err
 
 
-def test_ctrl_c_whose_exception_python_drops_ends_it_too(tmp_path: Path, small_graph: Path) -> None:
+def test_ctrl_c_ends_the_demo_even_if_python_drops_the_exception(tmp_path: Path, small_graph: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(CTRL_C_IN_AN_IMPORT)
     with Demo(tmp_path, "--seconds", "60", "--graph", str(small_graph), PYTHONPATH=str(tmp_path)) as demo:
         assert demo.ended(GONE_SECONDS) == 130, demo.out + demo.err
@@ -161,9 +163,7 @@ def test_ctrl_c_whose_exception_python_drops_ends_it_too(tmp_path: Path, small_g
     assert "Traceback" not in demo.err
 
 
-def test_ones_own_edge_list_without_accident_kept_running_until_ctrl_c_ends_with_a_summary(
-    tmp_path: Path, small_graph: Path
-) -> None:
+def test_demo_with_keep_and_a_custom_graph_ends_with_a_summary_on_ctrl_c(tmp_path: Path, small_graph: Path) -> None:
     own = ("--graph", str(small_graph), "--readers", "1")
     with Demo(tmp_path, "--seconds", "4", "--keep", "--no-chaos", *own) as demo:
         demo.wait_for(r"\n  6\.\d s .* reads/s")
@@ -175,7 +175,7 @@ def test_ones_own_edge_list_without_accident_kept_running_until_ctrl_c_ends_with
     assert "Traceback" not in demo.out + demo.err
 
 
-def test_ones_own_servers_are_left_as_they_were(
+def test_demo_leaves_user_supplied_servers_as_they_were(
     tmp_path: Path, small_graph: Path, clean_redis: RedisServer, arcadedb: ArcadeDbServer
 ) -> None:
     with redis.Redis.from_url(clean_redis.url(5)) as mine:
@@ -214,7 +214,7 @@ def test_ones_own_servers_are_left_as_they_were(
         (["--redis-url", "nonsense"], "CACHE_REDIS_URL='nonsense' is not valid"),
     ],
 )
-def test_wrong_input_is_one_clear_line(tmp_path: Path, args: list[str], words: str) -> None:
+def test_demo_reports_invalid_input_in_one_line(tmp_path: Path, args: list[str], words: str) -> None:
     with Demo(tmp_path, *args) as demo:
         assert demo.ended(START_SECONDS) == 1
     (line,) = demo.err.splitlines()
@@ -222,7 +222,7 @@ def test_wrong_input_is_one_clear_line(tmp_path: Path, args: list[str], words: s
     assert line.startswith("error: ")
 
 
-def test_the_version_and_the_help() -> None:
+def test_the_command_prints_its_version_and_help() -> None:
     def said(*args: str) -> str:
         return subprocess.run(
             [sys.executable, "-m", "refresher.cli", *args], cwd=ROOT, capture_output=True, text=True, check=True

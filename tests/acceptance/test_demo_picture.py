@@ -15,7 +15,7 @@ from tests.support.terminal import as_svg, last_screen, run_on_terminal
 WAIT_SECONDS = 170
 
 
-def test_what_stands_on_the_terminal_in_the_end(tmp_path: Path) -> None:
+def test_the_final_terminal_screen_of_the_demo(tmp_path: Path) -> None:
     graph = tmp_path / "friends.tsv.gz"
     graph.write_bytes(gzip.compress(SMALL.encode()))
     options = ["--seconds", "20"] if are_for_the_docs() else ["--seconds", "4", "--no-chaos"]

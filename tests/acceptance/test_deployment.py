@@ -1,4 +1,4 @@
-"""What deploy/ starts, started: compose.yaml's services and their health checks; the units, confined as they say."""
+"""The processes of deploy/: compose.yaml's services with their health checks; the units, confined as configured."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.support.web_server import WebServer
 pytestmark = pytest.mark.timeout(900)
 
 PERSON = 42
-# Which servers a unit's process finds is the test's to say.
+# The test sets which servers a unit's process uses.
 SERVERS = (
     "CACHE_REDIS_URL", "CACHE_BROKER_URL", "NEO4J_URI", "NEO4J_USER", "NEO4J_PASSWORD", "NEO4J_DATABASE",
     "REFRESHER_QUERIES", CONTROL_URL,
@@ -71,13 +71,13 @@ def application(deployed: RunningDeployment) -> Iterator[WebServer]:
 
 
 def counted(server: WebServer, metric: str) -> int:
-    """What /metrics says of a counter of the example's query."""
+    """Return a counter of the example's query from /metrics."""
     text = server.http.get("/metrics").text
     [value] = re.findall(rf'^{metric}{{query="friends_of"}} (\S+)$', text, re.MULTILINE) or ["0"]
     return int(float(value))
 
 
-def test_the_application_reads_and_each_process_shows_the_numbers_of_all(application: WebServer) -> None:
+def test_each_process_of_the_application_serves_the_metrics_of_all(application: WebServer) -> None:
     path = f"/people/{PERSON}/friends"
     eventually(lambda: application.http.get(path).status_code == http.client.OK, "it is loaded")
     assert application.friends(PERSON) == ["Ada"]
@@ -103,7 +103,7 @@ def test_prometheus_scrapes_worker_flower_and_application(deployed: RunningDeplo
     eventually(lambda: up() == [b"application", b"refresher-flower", b"refresher-workers"], "all are up")
 
 
-def test_nobody_gets_in_without_a_password(deployed: RunningDeployment) -> None:
+def test_redis_and_flower_deny_access_without_a_password(deployed: RunningDeployment) -> None:
     for server in ("redis-cache", "redis-broker"):
         stranger = redis.Redis(port=deployed.ports[server], retry=Retry(NoBackoff(), 0))
         with stranger, pytest.raises(redis.AuthenticationError):
@@ -128,8 +128,8 @@ def test_a_confined_program_can_write_to_its_own_folder_alone(tmp_path: Path) ->
 
 
 @pytest.mark.last  # it ends the services that the others share
-def test_each_health_check_misses_what_is_gone(deployed: RunningDeployment) -> None:
-    # As they lean on each other: who is asked about its servers goes first.
+def test_each_health_check_fails_once_its_service_is_killed(deployed: RunningDeployment) -> None:
+    # In the order of their dependencies: a service whose check probes other servers is killed before these.
     for name in ("worker", "application", "flower", "prometheus", "redis-cache"):
         eventually(functools.partial(deployed.is_healthy, name), f"{name} is healthy")
         deployed.processes[name].kill()
@@ -159,8 +159,8 @@ class Unit:
     def is_filtered(self) -> bool:
         return "Seccomp:\t2\n" in Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
 
-    def tell_to_stop(self) -> None:
-        """As KillMode=mixed does: the main process alone is told."""
+    def request_stop(self) -> None:
+        """Send SIGTERM to the main process only, as KillMode=mixed does."""
         os.kill(self.process.pid, signal.SIGTERM)
 
     def ended(self) -> int | None:
@@ -168,7 +168,7 @@ class Unit:
         return self.process.wait(self.stop_seconds)
 
 
-def test_the_worker_s_unit_refreshes_and_stops_in_order_under_its_confinement(
+def test_the_confined_worker_unit_refreshes_and_stops_gracefully(
     system: System, stack: ExitStack, tmp_path: Path
 ) -> None:
     port = free_port()
@@ -180,20 +180,18 @@ def test_the_worker_s_unit_refreshes_and_stops_in_order_under_its_confinement(
     assert client.get("long_lived", {"key": "a"})["load"] == 1
     client.refresh("long_lived", {"key": "b", "hold": "gate"})
     eventually(lambda: system.loads("b") == 1, "it loads")
-    unit.tell_to_stop()
+    unit.request_stop()
     eventually(lambda: b"stopping" in fetch(port, "/ready")[1], "it stops")
     system.open_gate("gate")
     assert unit.ended() == 0
     assert client.get("long_lived", {"key": "b", "hold": "gate"}, timeout=5)["load"] == 1
 
 
-def test_flower_s_unit_asks_for_a_password_under_its_confinement(
-    system: System, stack: ExitStack, tmp_path: Path
-) -> None:
+def test_the_confined_flower_unit_requires_a_password(system: System, stack: ExitStack, tmp_path: Path) -> None:
     port = free_port()
     unit = Unit(system, stack, tmp_path, "flower", FLOWER_PORT=str(port))
     eventually(lambda: fetch(port, "/healthcheck")[0] == http.client.OK, "it answers")
     assert unit.is_filtered()
     assert fetch(port, "/workers")[0] == http.client.UNAUTHORIZED
-    unit.tell_to_stop()
+    unit.request_stop()
     assert unit.ended() == 0

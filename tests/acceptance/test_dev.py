@@ -53,7 +53,9 @@ def started(tmp_path: Path) -> Iterator[Callable[..., Dev]]:
 
 
 @pytest.mark.timeout(4 * MAX_WAIT_SECONDS)
-def test_a_value_follows_an_edit_of_its_query_and_ctrl_c_leaves_nothing(started: Callable[..., Dev]) -> None:
+def test_dev_reloads_a_value_when_its_query_is_edited_and_leaves_nothing_after_ctrl_c(
+    started: Callable[..., Dev],
+) -> None:
     dev = started("my_queries", "--sample")
     dev.wait_for(READY)
     assert "queries: friends_of" in dev.out
@@ -87,7 +89,9 @@ def test_a_value_follows_an_edit_of_its_query_and_ctrl_c_leaves_nothing(started:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_it_leaves_nothing_however_it_ends(started: Callable[..., Dev], number: signal.Signals) -> None:
+def test_dev_leaves_nothing_behind_after_sigterm_or_sigkill(
+    started: Callable[..., Dev], number: signal.Signals
+) -> None:
     dev = started("my_queries")
     dev.wait_for(READY)
     assert dev.end_by(number) == {signal.SIGTERM: 0, signal.SIGKILL: -signal.SIGKILL}[number]
@@ -103,7 +107,7 @@ def test_it_leaves_nothing_however_it_ends(started: Callable[..., Dev], number: 
         (("broken",), "error: REFRESHER_QUERIES='broken' is not valid: importing it failed with SyntaxError"),
     ],
 )
-def test_what_cannot_be_imported_is_named_before_anything_starts(
+def test_dev_names_a_module_that_cannot_be_imported_before_it_starts_anything(
     started: Callable[..., Dev], tmp_path: Path, arguments: tuple[str, ...], said: str
 ) -> None:
     (tmp_path / "app" / "broken.py").write_text("(")

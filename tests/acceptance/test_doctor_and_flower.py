@@ -1,4 +1,4 @@
-"""What doctor says of a real Flower, which hears of a real worker."""
+"""Doctor's check of a real Flower, which monitors a real worker."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from tests.support.flower import Flower
 from tests.support.waiting import eventually
 
 
-def test_a_flower_hears_of_the_worker_until_it_is_gone(system: System, tmp_path: Path) -> None:
+def test_doctor_reports_a_flower_that_monitors_the_worker_as_ok_and_warns_once_it_is_gone(
+    system: System, tmp_path: Path
+) -> None:
     system.start_worker()
     flower = Flower(system.env, tmp_path)
     try:
-        eventually(lambda: run_check("flower", flower_url=flower.url).level is Level.OK, "it hears")
+        eventually(lambda: run_check("flower", flower_url=flower.url).level is Level.OK, "Flower knows the worker")
     finally:
         flower.process.kill()
     found = run_check("flower", flower_url=flower.url)

@@ -28,7 +28,7 @@ SECRET = "canary-8d13"
 
 
 class Cache:
-    """A key under which a test puts what it likes, and the command that explains it."""
+    """A key with an entry planted by the test, and the command that explains it."""
 
     def __init__(self, server: RedisServer, client: redis.Redis) -> None:
         self.server = server
@@ -61,7 +61,7 @@ def cache(clean_redis: RedisServer) -> Iterator[Cache]:
         yield Cache(clean_redis, client)
 
 
-def test_it_tells_why_and_whose(cache: Cache) -> None:
+def test_explain_shows_why_a_key_is_refreshed_and_by_which_worker(cache: Cache) -> None:
     cache.plant(-30.0)
     call = lease.acquire(
         cache.world.key, nonce=b"nonce--1", claim_number=cache.world.claim().number, ticket="",
@@ -82,21 +82,21 @@ def test_it_tells_why_and_whose(cache: Cache) -> None:
     assert SECRET not in done.stdout
 
 
-def test_it_fits_a_narrow_terminal(cache: Cache) -> None:
+def test_explain_fits_a_narrow_terminal(cache: Cache) -> None:
     cache.plant(900.0)
     done = cache.explain("friends_of", *cache.params, COLUMNS="60")
     assert max(map(len, done.stdout.splitlines())) <= 60
     assert "not refreshed: 15 min left;" in done.stdout
 
 
-def test_in_a_file_or_pipe_a_row_is_one_line(cache: Cache) -> None:
+def test_explain_prints_one_line_per_row_into_a_file_or_pipe(cache: Cache) -> None:
     cache.plant(-30.0)
     rows = cache.explain("friends_of", *cache.params).stdout.splitlines()
     assert [row for row in rows if row.startswith(" ")] == []
     assert max(map(len, map(str.rstrip, rows))) > 80
 
 
-def test_it_speaks_json(cache: Cache) -> None:
+def test_explain_prints_json(cache: Cache) -> None:
     cache.plant(900.0)
     cache.world.claim()
     said = json.loads(cache.explain("friends_of", *cache.params, "--json").stdout)
@@ -106,27 +106,27 @@ def test_it_speaks_json(cache: Cache) -> None:
     assert said["record"]["by"].endswith(f":{os.getpid()}")
 
 
-def test_a_key_that_nobody_has_asked_for_is_no_failure(cache: Cache) -> None:
+def test_explain_reports_a_never_requested_key_as_a_miss_with_exit_code_0(cache: Cache) -> None:
     done = cache.explain("friends_of", "person_id=7")
     assert done.returncode == 0
     assert "a miss: there is no entry; the next read will trigger a refresh and wait for it" in done.stdout
     assert "no worker has registered it: is its name right, and does a worker run?" in done.stdout
 
 
-def test_of_a_query_that_a_worker_has_registered_the_name_is_not_doubted(cache: Cache) -> None:
+def test_explain_warns_only_of_versions_that_no_worker_has_registered(cache: Cache) -> None:
     cache.world.store.run(register("cache", "friends_of", 1, lives_seconds=600))
     assert "no worker has registered it" not in cache.explain("friends_of", "person_id=7").stdout
     assert "no worker has registered it" in cache.explain("friends_of", "person_id=7", "--version", "2").stdout
 
 
-def test_without_a_broker_the_rest_is_told(cache: Cache) -> None:
+def test_explain_without_a_broker_reports_everything_else(cache: Cache) -> None:
     done = cache.explain("friends_of", CACHE_BROKER_URL=f"redis://:{SECRET}@127.0.0.1:{free_port()}/1")
     assert done.returncode == 0
     assert "the broker at CACHE_BROKER_URL can't be queried" in done.stdout
     assert SECRET not in done.stdout + done.stderr
 
 
-def test_without_redis_it_is_one_line_and_exit_code_1(cache: Cache) -> None:
+def test_explain_without_redis_prints_one_error_line_and_exits_with_1(cache: Cache) -> None:
     done = cache.explain("friends_of", CACHE_REDIS_URL=f"redis://:{SECRET}@127.0.0.1:{free_port()}/0")
     assert done.returncode == 1
     assert done.stderr.startswith("error: the cache at CACHE_REDIS_URL=redis://:***@127.0.0.1:")

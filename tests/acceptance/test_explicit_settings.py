@@ -1,4 +1,4 @@
-"""A worker made with settings goes by these, whatever the environment says of the broker."""
+"""A worker made with explicit settings uses these, whatever the environment says of the broker."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_worker_consumes_from_the_broker_of_its_settings(system: System) -> No
     assert system.client().get("long_lived", {"key": "a"})["load"] == 1
 
 
-def test_reader_and_worker_leave_the_broker_of_other_celery_apps_to_them(
+def test_reader_and_worker_ignore_celery_broker_url_where_their_own_is_set(
     system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     elsewhere = f"redis://127.0.0.1:{free_port()}/0"
@@ -42,7 +42,7 @@ def test_reader_and_worker_leave_the_broker_of_other_celery_apps_to_them(
         assert client.get("long_lived", {"key": "b"})["load"] == 4
 
 
-def test_celery_s_own_variable_is_the_fallback(system: System) -> None:
+def test_celery_broker_url_is_the_fallback(system: System) -> None:
     url = system.env.pop("CACHE_BROKER_URL")
     system.start_worker("-c", "1", CELERY_BROKER_URL=url)
     assert system.client(CELERY_BROKER_URL=url).get("long_lived", {"key": "a"})["load"] == 1

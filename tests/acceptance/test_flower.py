@@ -1,4 +1,4 @@
-"""Flower, as `celery -A refresher flower` starts it, in a real browser: who gets in, and what may be seen there."""
+"""Flower, as `celery -A refresher flower` starts it, in a real browser: who may sign in, and what is shown."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PRIVATE = "private-person-4711"
 WAIT_SECONDS = 60
-# Each that changes something: workers, their pools and queues, tasks.
+# Each request that changes something: workers, their pools and queues, tasks.
 WRITES = (
     "worker/shutdown/{worker}", "worker/pool/restart/{worker}", "worker/pool/grow/{worker}",
     "worker/pool/shrink/{worker}", "worker/pool/autoscale/{worker}",
@@ -36,7 +36,7 @@ WRITES = (
 
 @dataclass(frozen=True)
 class FlowerSystem:
-    """A system with its one worker, what may happen in it, and a Flower that has heard of it."""
+    """A system with its one worker, a scene to run in it, and a Flower that monitors it."""
 
     system: System
     scene: Scene
@@ -59,7 +59,7 @@ def flower_system(
         flower = Flower(system.env, folder, FLOWER_BASIC_AUTH=f"{USER}:{PASSWORD}")
         stack.callback(flower.process.kill)
         scene = scene_of(system)
-        eventually(lambda: flower.sees(WORKER), "Flower hears of the worker")
+        eventually(lambda: flower.sees(WORKER), "Flower knows the worker")
         yield FlowerSystem(system, scene, flower)
 
 
@@ -112,18 +112,18 @@ def test_nobody_gets_in_without_the_password(flower_system: FlowerSystem, browse
     stranger.close()
 
 
-def test_nobody_writes_without_the_password_and_nobody_with_it(flower_system: FlowerSystem) -> None:
+def test_flower_rejects_every_write_with_and_without_the_password(flower_system: FlowerSystem) -> None:
     for write in WRITES:
         path = f"/api/{write.format(worker=WORKER)}"
         assert flower_system.flower.fetch(path, method="POST", password=None)[0] == http.client.UNAUTHORIZED, path
         assert flower_system.flower.fetch(path, method="POST")[0] == http.client.FORBIDDEN, path
 
 
-def test_a_refresh_is_seen_from_received_to_success_and_never_by_its_params(
+def test_flower_shows_a_refresh_from_received_to_success_without_its_params(
     flower_system: FlowerSystem, page: Page
 ) -> None:
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
+    requested: list[str] = []
+    page.on("request", lambda request: requested.append(request.url))
     system, flower, client = flower_system.system, flower_system.flower, flower_system.system.client()
     params = {"key": PRIVATE, "hold": "seen"}
     digest = client.key("long_lived", params).short
@@ -145,10 +145,12 @@ def test_a_refresh_is_seen_from_received_to_success_and_never_by_its_params(
     seen.append(page.content())
     for secret in (PRIVATE, system.redis_server.password, system.env["NEO4J_PASSWORD"], PASSWORD):
         assert not any(secret in content for content in seen)
-    assert [url for url in asked if not url.startswith((flower.url, "data:"))] == []  # nothing from elsewhere
+    assert [url for url in requested if not url.startswith((flower.url, "data:"))] == []  # nothing from elsewhere
 
 
-def test_each_reason_each_outcome_retries_and_queues_are_shown(flower_system: FlowerSystem, page: Page) -> None:
+def test_flower_shows_every_reason_and_outcome_retries_and_queue_lengths(
+    flower_system: FlowerSystem, page: Page
+) -> None:
     scene, flower = flower_system.scene, flower_system.flower
     scene.run()
     digests = scene.digests
@@ -178,15 +180,15 @@ def test_each_reason_each_outcome_retries_and_queues_are_shown(flower_system: Fl
     scene.go_on()
     row_with(page, flower, digests["running"], "SUCCESS")
     row_with(page, flower, digests["again"], "SUCCESS", "committed (manual)", "attempts=2", "\t1\t")
-    told = open_task(page, digests["again"])
-    assert "RetryLater('retry (transient)" in told
-    assert "Retried" in told
-    assert "File " not in told
+    text = open_task(page, digests["again"])
+    assert "RetryLater('retry (transient)" in text
+    assert "Retried" in text
+    assert "File " not in text
     rows_of(page, flower)
-    assert "File " not in open_task(page, digests["dead"])  # no traceback: the error is told where it happened
+    assert "File " not in open_task(page, digests["dead"])  # no traceback: the worker's log has it
 
 
-def test_started_with_nothing_said_it_is_for_this_machine_alone_and_its_api_is_closed(
+def test_flower_without_options_listens_on_loopback_only_with_its_api_closed(
     flower_system: FlowerSystem, tmp_path: Path
 ) -> None:
     flower = Flower(flower_system.system.env, tmp_path)
@@ -203,7 +205,9 @@ def test_started_with_nothing_said_it_is_for_this_machine_alone_and_its_api_is_c
     assert "warning: Flower on 127.0.0.1 needs no password" in flower.process.log_file.read_text()
 
 
-def test_it_does_not_start_where_anyone_could_get_in(flower_system: FlowerSystem, tmp_path: Path) -> None:
+def test_flower_refuses_to_start_on_a_public_address_without_authentication(
+    flower_system: FlowerSystem, tmp_path: Path
+) -> None:
     flower = Flower(flower_system.system.env, tmp_path, FLOWER_ADDRESS="0.0.0.0")  # noqa: S104 - it refuses
     try:
         assert eventually(flower.process.poll, "Flower has ended") == 1
@@ -214,7 +218,9 @@ def test_it_does_not_start_where_anyone_could_get_in(flower_system: FlowerSystem
     assert "Traceback" not in log
 
 
-def test_a_file_of_one_s_own_is_read_before_it_is_judged(flower_system: FlowerSystem, tmp_path: Path) -> None:
+def test_flower_reads_a_custom_configuration_file_before_its_access_check(
+    flower_system: FlowerSystem, tmp_path: Path
+) -> None:
     socket = tmp_path / "flower.sock"  # which every user of the machine may open
     file = tmp_path / "own.py"
     file.write_text(f"unix_socket = {str(socket)!r}\nbasic_auth = ['a:b']\n")

@@ -1,4 +1,4 @@
-"""Flower ends when it is told to, as any service does: while its broker is silent, and while there is none."""
+"""Flower exits on a signal, as any service does: while its broker is silent, and while there is none."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def start(url: str, folder: Path) -> Flower:
 
 
 def code_after(flower: Flower, number: signal.Signals) -> int | None:
-    """How it ended; None: it did not."""
+    """Return its exit code after the signal; None: it did not end."""
     try:
         os.kill(flower.process.pid, number)
         return flower.process.wait(END_SECONDS)
@@ -49,7 +49,7 @@ def code_after(flower: Flower, number: signal.Signals) -> int | None:
 @pytest.mark.parametrize(
     ("how", "number"), [("silent", signal.SIGTERM), ("gone", signal.SIGINT)], ids=["silent", "gone"]
 )
-def test_it_ends_while_the_broker_that_it_had_is_away(
+def test_flower_exits_on_a_signal_while_its_broker_is_silent_or_gone(
     broker: RedisServer, tmp_path: Path, how: str, number: signal.Signals
 ) -> None:
     flower = start(broker.url(1), tmp_path)
@@ -58,7 +58,7 @@ def test_it_ends_while_the_broker_that_it_had_is_away(
     assert code_after(flower, number) == 0
 
 
-def test_it_ends_where_there_never_was_a_broker(tmp_path: Path) -> None:
+def test_flower_exits_on_a_signal_if_there_never_was_a_broker(tmp_path: Path) -> None:
     flower = start(f"amqp://someone:unknown@127.0.0.1:{free_port()}//", tmp_path)
     eventually(lambda: "ailed" in flower.process.tail_of_log(1_000), "it has tried")
     assert code_after(flower, signal.SIGTERM) == 0

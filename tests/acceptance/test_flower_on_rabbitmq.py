@@ -1,4 +1,4 @@
-"""Flower's page of queues on RabbitMQ, which tells lengths by its management plugin alone."""
+"""Flower's page of queues on RabbitMQ, which reports lengths through its management plugin only."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def lengths_shown(flower: Flower) -> dict[str, str]:
     return {name: messages for name, messages, *_ in rows}
 
 
-def test_queues_are_shown_by_a_user_who_may_only_look(managed: ManagedRabbitMq, tmp_path: Path) -> None:
+def test_flower_shows_queue_lengths_on_rabbitmq_with_a_read_only_user(managed: ManagedRabbitMq, tmp_path: Path) -> None:
     broker = CeleryBroker(managed.url, "cache")
     for number in range(3):
         item = item_for(make_key("cache", "waiting", {"n": number}, 1), 1, RefreshReason.MISS)

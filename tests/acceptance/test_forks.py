@@ -1,4 +1,4 @@
-"""A client that was used before a fork, in parent and children at once: each has its own, however it was forked."""
+"""A client used before a fork, in parent and children at once: each process has links of its own, however forked."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def forked(
 
 
 @each_with_each("fork", ("os", "c"), "kind", ("sync", "async"), ())
-def test_each_process_reads_and_publishes_by_itself(forked: System, fork: str, kind: str) -> None:
+def test_after_a_fork_parent_and_children_read_and_publish_independently(forked: System, fork: str, kind: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.support.forking_program", fork, kind],
         cwd=ROOT, env=forked.env, capture_output=True, text=True,

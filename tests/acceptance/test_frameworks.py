@@ -50,7 +50,7 @@ def worker(system: System) -> None:
 
 
 def started(stack: ExitStack, system: System, command: str, folder: Path, *extra: str, **changes: str) -> WebServer:
-    # gunicorn has a socket in the home directory. A busy machine shall not meet the time of a wait.
+    # gunicorn has a socket in the home directory. The wait timeout is long, for a busy machine.
     env = {**system.env, "HOME": str(folder), "STAMPEDE_WAIT_TIMEOUT_MS": "60000", **changes}
     server = WebServer.start(command, env, folder / "server.log", *extra)
     stack.callback(server.process.kill)
@@ -59,7 +59,7 @@ def started(stack: ExitStack, system: System, command: str, folder: Path, *extra
 
 
 def check_refresh(server: WebServer, graph: Graph, name: str) -> None:
-    """A change comes out of the application: the old value at once, then what a worker has loaded."""
+    """Check that the application serves a change: the old value at once, then what a worker has loaded."""
     before = server.friends(PERSON)
     graph.rename(name)
     server.tell_changed(PERSON)
@@ -68,11 +68,11 @@ def check_refresh(server: WebServer, graph: Graph, name: str) -> None:
 
 
 def check_conditional(server: WebServer, graph: Graph, name: str) -> None:
-    """A client that has the value gets 304, and the value again once it has been refreshed."""
+    """Check that a client with the value gets 304, and the value again once it has been refreshed."""
     path = f"/people/{PERSON}/friends"
 
     def is_fresh() -> Any:
-        """On a busy machine an invalidation may have met the load: then one more is on its way."""
+        """On a busy machine an invalidation may have hit the load: then another one is under way."""
         reply = server.http.get(path)
         return reply.headers["Cache-Control"] == "private, max-age=300" and reply
 
@@ -86,23 +86,23 @@ def check_conditional(server: WebServer, graph: Graph, name: str) -> None:
 
 
 def check_local(server: WebServer, system: System) -> None:
-    """The process that answers has its in-process tier: reads that ask Redis nothing."""
+    """Check that the answering process has its in-process tier: reads without a GET to Redis."""
 
     def gets() -> int:
         return int(system.cache.info("commandstats")["cmdstat_get"]["calls"])
 
-    def asks_nothing() -> bool:
+    def sends_no_get() -> bool:
         before = gets()
         for _ in range(3):
             server.friends(PERSON)
         return gets() == before
 
-    eventually(asks_nothing, "reads are answered in the process")
+    eventually(sends_no_get, "reads are answered in the process")
 
 
 @pytest.mark.usefixtures("worker")
 @pytest.mark.parametrize(("local_entries", "threads"), [("0", ()), ("1000", ("--threads", "4"))])
-def test_every_child_of_a_preloaded_and_busy_master_refreshes(
+def test_every_process_forked_from_a_busy_preloaded_master_refreshes(
     system: System, stack: ExitStack, graph: Graph, tmp_path: Path, local_entries: str, threads: tuple[str, ...]
 ) -> None:
     [command] = commands_of("flask_app.py")
@@ -158,7 +158,7 @@ def test_fastapi_answers_and_refreshes_on_each_event_loop(
     check_refresh(server, graph, "Grace")
     if local_entries != "0":
         check_local(server, system)
-    # uvicorn ends well, and only then by the signal; so nothing that is left to `atexit` would be done.
+    # uvicorn shuts down, and then ends itself by the signal: handlers of `atexit` would not run.
     assert server.stop() == -signal.SIGTERM
     assert "Application shutdown complete." in server.process.tail_of_log()
     assert server.trouble() == []
@@ -177,7 +177,7 @@ def test_fastapi_answers_and_refreshes_in_several_processes(
 
 @pytest.mark.usefixtures("worker", "graph")
 @pytest.mark.parametrize("example", ["fastapi_app.py", "flask_app.py", "django_app.py"])
-def test_a_graceful_stop_publishes_what_was_triggered_just_before(
+def test_a_graceful_stop_publishes_triggers_still_in_the_backlog(
     system: System, stack: ExitStack, tmp_path: Path, example: str
 ) -> None:
     broker = system.env["CACHE_BROKER_URL"]
@@ -191,11 +191,11 @@ def test_a_graceful_stop_publishes_what_was_triggered_just_before(
         client.invalidate("friends_of", {"person_id": person})
     stale = system.cache.get(key.entry)
 
-    # Its publisher has been used, so that nothing is left to import; but it has no connection, and to make one takes
-    # several answers.
+    # Its publisher has been used, so that nothing is left to import; but it has no connection, and connecting takes
+    # several replies.
     proxy.hangs()
     assert server.friends(43) == []
-    eventually(lambda: proxy.accepted == 1, "the publisher has claimed, and turned to the broker")
+    eventually(lambda: proxy.accepted == 1, "the publisher has claimed, and connects to the broker")
     proxy.refuses()
     eventually(lambda: system.record(other_key).get("state") != "queued", "it could not publish")
     proxy.slows(0.05)
@@ -205,7 +205,9 @@ def test_a_graceful_stop_publishes_what_was_triggered_just_before(
 
 
 @pytest.mark.parametrize("example", ["fastapi_app.py", "flask_app.py", "django_app.py"])
-def test_without_the_cache_an_application_starts_and_says_503(stack: ExitStack, tmp_path: Path, example: str) -> None:
+def test_without_the_cache_an_application_starts_and_responds_with_503(
+    stack: ExitStack, tmp_path: Path, example: str
+) -> None:
     nowhere = f"redis://127.0.0.1:{free_port()}/0"
     env = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
     env |= {"CACHE_REDIS_URL": nowhere, "CACHE_BROKER_URL": nowhere}

@@ -1,4 +1,4 @@
-"""What a worker says of its health, while cache, broker and graph go and come back, and while it hangs or stops."""
+"""A worker's health probes, while cache, broker and graph fail and return, and while it hangs or stops."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WELL = {"consumer": "ok", "cache": "ok", "broker": "ok", "graph": "ok"}
 
 
 class Proxied:
-    """A system whose worker reaches cache, broker and graph through a proxy each, and tells of its health."""
+    """A system whose worker reaches cache, broker and graph through one proxy each, and has a health port."""
 
     def __init__(self, system: System, stack: ExitStack) -> None:
         self.system, self.port = system, free_port()
@@ -54,8 +54,8 @@ class Proxied:
         finally:
             connection.close()
 
-    def told_to_a_command(self, asked: str) -> tuple[int, bool]:
-        said = CliRunner().invoke(app, ["health", asked, "--json"], env=self.changes)
+    def command_result(self, option: str) -> tuple[int, bool]:
+        said = CliRunner().invoke(app, ["health", option, "--json"], env=self.changes)
         return said.exit_code, json.loads(said.stdout)["ok"]
 
     def wrong(self) -> set[str]:
@@ -74,7 +74,7 @@ def proxied(system: System) -> Iterator[Proxied]:
         yield Proxied(system, stack)
 
 
-def test_it_is_ready_as_long_as_cache_broker_and_graph_can_be_reached(proxied: Proxied) -> None:
+def test_a_worker_is_ready_only_while_cache_broker_and_graph_are_reachable(proxied: Proxied) -> None:
     worker = proxied.start("prefork")
     eventually(lambda: proxied.wrong() == set(), "it is ready")
     (child,) = psutil.Process(worker.pid).children()
@@ -87,7 +87,7 @@ def test_it_is_ready_as_long_as_cache_broker_and_graph_can_be_reached(proxied: P
         ("broker", "refuses", {"broker", "consumer"}),
     ):
         getattr(proxied.proxies[name], fault)()
-        eventually(lambda: proxied.wrong() == expected, f"the {name} is missed")  # noqa: B023
+        eventually(lambda: proxied.wrong() == expected, f"the {name} is reported as missing")  # noqa: B023
         assert proxied.is_live()
         checks = proxied.fetch("/ready")[1]
         secrets = (proxied.system.redis_server.password, proxied.system.env["NEO4J_PASSWORD"])
@@ -98,7 +98,7 @@ def test_it_is_ready_as_long_as_cache_broker_and_graph_can_be_reached(proxied: P
 
 
 def _stops(proxied: Proxied, pid: int) -> None:
-    """Let it end while a load goes on."""
+    """Stop the worker while a load is running."""
     proxied.system.client().refresh("long_lived", {"key": "a", "hold": "gate"})
     eventually(lambda: proxied.system.loads("a") == 1, "it loads")
     os.kill(pid, signal.SIGTERM)
@@ -107,12 +107,12 @@ def _stops(proxied: Proxied, pid: int) -> None:
     proxied.system.open_gate("gate")
 
 
-def test_one_that_waits_for_its_broker_is_live_and_one_whose_loop_hangs_is_not(proxied: Proxied) -> None:
+def test_a_worker_waiting_for_its_broker_is_live_and_one_with_a_hanging_loop_is_not(proxied: Proxied) -> None:
     proxied.proxies["broker"].refuses()
     proxied.start("solo", ready=False, TEST_STUCK_SECONDS="5")
-    eventually(lambda: proxied.wrong() == {"consumer", "broker"}, "it misses its broker")
-    eventually(lambda: proxied.told_to_a_command("--live") == (0, True), "it is live")
-    assert proxied.told_to_a_command("--ready") == (1, False)
+    eventually(lambda: proxied.wrong() == {"consumer", "broker"}, "it reports the missing broker")
+    eventually(lambda: proxied.command_result("--live") == (0, True), "it is live")
+    assert proxied.command_result("--ready") == (1, False)
     proxied.proxies["broker"].passes()
     eventually(lambda: proxied.wrong() == set(), "it is ready")
     _hangs(proxied)

@@ -1,7 +1,7 @@
 """A recorded history of tags: readers, workers, a writer that is killed in the middle of invalidations, a failover.
 
-The values are versions of the graph's nodes, so that each read says what it has seen; `history.oracle` judges it all
-when it is over. Two kills and 200 writes; 50 and 10,000 in `make test-long`.
+The values are versions of the graph's nodes, so that each read shows which writes it has seen; `history.oracle`
+evaluates all reads at the end. Two kills and 200 writes; 50 and 10,000 in `make test-long`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 KILLS, WRITES = (50, 10_000) if IS_LONG else (2, 200)
 READS_PER_SECOND = 100
 LAST_STEP = 16
-# What Redis has taken in this long before its end, its replica may not have.
+# Writes that Redis accepted this long before its end may be missing on its replica.
 LAG_SECONDS = 1.0
 # No value of an in-process tier is older: CACHE_LOCAL_MAX_AGE.
 LOCAL_SECONDS = 1.0
@@ -51,10 +51,10 @@ def nodes_in(graph: ArcadeDbServer) -> Iterator[None]:
 
 
 def started(stack: ExitStack, system: System, folder: Path, name: str, role: str, *args: str, **env: str) -> Any:
-    told = folder / f"{name}.jsonl"
-    told.touch()
+    journal = folder / f"{name}.jsonl"
+    journal.touch()
     process = GuardedProcess.start(
-        [sys.executable, "-m", "tests.acceptance.history.processes", role, str(told), *args],
+        [sys.executable, "-m", "tests.acceptance.history.processes", role, str(journal), *args],
         env=system.env | env, cwd=ROOT, log_file=folder / f"{name}.log",
     )  # fmt: skip
     stack.callback(process.kill)
@@ -62,7 +62,7 @@ def started(stack: ExitStack, system: System, folder: Path, name: str, role: str
 
 
 def lines_of(path: Path) -> list[list[Any]]:
-    """What a process has written; one that was killed may have left half a line."""
+    """Return the lines that a process has written; a killed one may have left half a line."""
     return [
         json.loads(line) for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line[-1:] == "\n"
     ]
@@ -74,18 +74,18 @@ def writes_of(path: Path) -> Iterator[Write]:
     begins = [place for place, (what, *_) in enumerate(lines) if what == "written"]
     for place, end in zip(begins, [*begins[1:], len(lines)], strict=True):
         _, versions, hard = lines[place]
-        after = {what: told for what, *told in lines[place + 1 : end]}
+        after = {what: values for what, *values in lines[place + 1 : end]}
         yield Write(versions, hard, "kept" in after, *after.get("done", [0.0]))
 
 
 def reads_of(path: Path, allowed_seconds: float) -> tuple[list[Read], int, int]:
-    """What a reader got, and how many reads succeeded and failed."""
+    """Return what a reader got, and how many reads succeeded and failed."""
     lines = lines_of(path)
     seen = [
         Read(group, versions, fresh, last_began, allowed_seconds)
         for _, group, versions, fresh, last_began in (line for line in lines if line[0] == "seen")
     ]
-    counts = [told for what, *told in lines if what == "read"]
+    counts = [values for what, *values in lines if what == "read"]
     return seen, sum(reads for reads, _ in counts), sum(failed for _, failed in counts)
 
 
@@ -128,23 +128,23 @@ def test_no_fresh_read_is_older_than_an_invalidation_of_its_tags(
 
     writes = [write for number in range(KILLS) for write in writes_of(tmp_path / f"writer-{number}.jsonl")]
     history = History(writes, lost)
-    judged: Counter[str] = Counter()
+    verdicts: Counter[str] = Counter()
     wrong: list[tuple[str, Read]] = []
     for name, (_, size) in READERS.items():
         seen, reads, failed = reads_of(tmp_path / f"{name}.jsonl", LOCAL_SECONDS if size != "0" else 0.0)
-        judged += Counter({"reads": reads, "failed": failed})
+        verdicts += Counter({"reads": reads, "failed": failed})
         for read in seen:
-            judgement = history.judge(read)
-            judged[judgement] += 1
-            wrong += [(name, read)] * (judgement == "wrong")
+            verdict = history.evaluate(read)
+            verdicts[verdict] += 1
+            wrong += [(name, read)] * (verdict == "wrong")
     kept = sum(write.kept and not write.returned_at for write in writes)
-    told = f"{len(writes)} writes, {kept} kept by killed writers; {dict(judged)}"
-    print(told)  # noqa: T201 - the run's figures, shown with -rA or -s
-    assert wrong == [], told
-    assert judged["reads"] > 2 * WRITES, told
+    figures = f"{len(writes)} writes, {kept} kept by killed writers; {dict(verdicts)}"
+    print(figures)  # noqa: T201 - the run's figures, shown with -rA or -s
+    assert wrong == [], figures
+    assert verdicts["reads"] > 2 * WRITES, figures
 
     def all_at_rest() -> bool:
         entries = [client.get_entry(GROUPED, {"group": group}) for group in range(NODES)]
         return all(one.state is EntryState.FRESH and history.is_at_rest(one.value) for one in entries)
 
-    eventually(all_at_rest, f"what was kept is finished, and every key fresh again: {told}")
+    eventually(all_at_rest, f"kept invalidations are finished, and every key is fresh again: {figures}")

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.smoke
 
 
 class Counted(ReaderEvents):
-    """Counts what a reader tells."""
+    """Counts the events of a reader."""
 
     def __init__(self) -> None:
         self.triggered: list[RefreshReason] = []
@@ -49,7 +49,7 @@ class Counted(ReaderEvents):
 
 
 def unused() -> str:
-    """A key that no other test of the same worker uses: a message of theirs may come a second time, and late."""
+    """Return a key that no other test of the same worker uses: a message of theirs may come again, and late."""
     return uuid.uuid4().hex
 
 
@@ -104,7 +104,7 @@ def test_a_hundred_readers_of_a_stale_entry_cause_one_recompute_and_none_waits(
 
     with ThreadPoolExecutor(100) as pool:
         states = list(pool.map(lambda _: read(), range(100)))
-    # All hundred have their answer while the one load has not been let go on.
+    # All hundred have their value while the one load is still held.
     assert set(states) == {EntryState.STALE}
     assert client.flush(MAX_WAIT_SECONDS)
     assert events.triggered == [RefreshReason.MISS, RefreshReason.STALE]
@@ -114,7 +114,7 @@ def test_a_hundred_readers_of_a_stale_entry_cause_one_recompute_and_none_waits(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_readers_who_miss_share_one_wait_and_one_load(system_with_worker: System, kind: str) -> None:
+def test_concurrent_misses_share_one_wait_and_one_load(system_with_worker: System, kind: str) -> None:
     system, events = system_with_worker, Counted()
     client, key = system.reader(kind, events), unused()
     with ThreadPoolExecutor(20) as pool:
@@ -143,7 +143,7 @@ def test_a_load_that_fails_twice_is_retried_while_the_stale_value_is_served(syst
     assert worker.tail_of_log(10_000).count("failed (transient: TransientFailure at ") == 2
 
 
-def test_loads_that_fail_half_of_the_time_are_all_refreshed_in_the_end(system: System) -> None:
+def test_keys_whose_loads_fail_half_of_the_time_are_all_refreshed_eventually(system: System) -> None:
     system.start_worker("-c", "4", CACHE_COOLING="1s", CACHE_COOLING_MAX="1s", CACHE_XFETCH_RETRY_BACKOFF="1")
     client = system.client()
     keys = [{"key": f"k{number}", "seed": 7} for number in range(12)]
@@ -174,7 +174,7 @@ def test_loads_that_fail_half_of_the_time_are_all_refreshed_in_the_end(system: S
     ],
 )
 @pytest.mark.parametrize("reader_kind", KINDS)
-def test_what_cannot_succeed_is_told_to_those_who_wait_and_not_retried(
+def test_a_permanent_failure_is_reported_to_waiters_and_not_retried(
     system_with_worker: System, query: str, params: dict[str, Any], kind: str, reader_kind: str
 ) -> None:
     system, client = system_with_worker, system_with_worker.reader(reader_kind)
@@ -182,7 +182,7 @@ def test_what_cannot_succeed_is_told_to_those_who_wait_and_not_retried(
         client.get(query, params)
     assert (caught.value.kind, caught.value.attempts, caught.value.query) == (kind, 1, query)
     assert isinstance(caught.value, UnknownQuery) == (kind == "unknown_query")
-    # It is written after those who wait have been told.
+    # It is written after the waiters have been notified.
     letter = eventually(lambda: system.cache.zrange("cache:dead1", 0, -1), "the dead letter is there")
     assert len(letter) == 1
     assert f'"kind":"{kind}"'.encode() in letter[0]
@@ -239,7 +239,7 @@ def test_misses_go_before_early_refreshes(system: System) -> None:
     assert order[:2] == ["first", "miss"]
 
 
-def test_early_refreshes_are_dropped_when_too_many_wait_and_stale_ones_are_not(system: System) -> None:
+def test_early_refreshes_are_dropped_when_the_queue_is_full_and_stale_ones_are_not(system: System) -> None:
     events = Counted()
     client = system.client(events, CACHE_XFETCH_QUEUE_SIZE="1")
     worker = system.start_worker()
@@ -258,7 +258,7 @@ def test_early_refreshes_are_dropped_when_too_many_wait_and_stale_ones_are_not(s
     assert system.waiting(refresh_queue) == 2
 
 
-def test_a_refresh_asked_for_by_hand_can_be_waited_for_and_passes_cooling(system: System) -> None:
+def test_a_manual_refresh_can_be_waited_for_and_bypasses_the_backoff(system: System) -> None:
     system.start_worker(CACHE_XFETCH_RETRY_ENABLED="false")
     for kind in KINDS:
         client = system.reader(kind)
@@ -266,9 +266,9 @@ def test_a_refresh_asked_for_by_hand_can_be_waited_for_and_passes_cooling(system
         with pytest.raises(RefreshFailed, match="transient"):
             client.get("long_lived", {"key": kind})
         with pytest.raises(RefreshFailed, match="transient"):
-            client.get("long_lived", {"key": kind})  # it cools
+            client.get("long_lived", {"key": kind})  # it backs off
         assert system.loads(kind) == 1
         for number in (2, 3, 4):
             assert client.refresh("long_lived", {"key": kind}, wait=True) is RefreshState.TRIGGERED
             assert client.get("long_lived", {"key": kind})["load"] == number
-        assert system.loads(kind) == 4  # one load a refresh: the wait took that one's value
+        assert system.loads(kind) == 4  # one load per refresh: the wait returned that one's value

@@ -1,4 +1,4 @@
-"""The main job with RabbitMQ as the broker: the tests of it in which the broker has a part, as they stand for Redis."""
+"""The main job with RabbitMQ as the broker: those of its tests that involve the broker, unchanged."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import pytest
 
 from refresher.embedded import RedisServer
 from tests.acceptance.conftest import NO_GRAPH, System, system_of_module
-from tests.acceptance.test_main_job import (  # noqa: F401 - they meet the fixture below
+from tests.acceptance.test_main_job import (  # noqa: F401 - they use the fixtures below
     test_a_hundred_readers_of_a_stale_entry_cause_one_recompute_and_none_waits,
     test_a_load_that_fails_twice_is_retried_while_the_stale_value_is_served,
-    test_a_refresh_asked_for_by_hand_can_be_waited_for_and_passes_cooling,
+    test_a_manual_refresh_can_be_waited_for_and_bypasses_the_backoff,
     test_a_stale_value_is_served_at_once_and_refreshed_after,
-    test_early_refreshes_are_dropped_when_too_many_wait_and_stale_ones_are_not,
-    test_loads_that_fail_half_of_the_time_are_all_refreshed_in_the_end,
+    test_concurrent_misses_share_one_wait_and_one_load,
+    test_early_refreshes_are_dropped_when_the_queue_is_full_and_stale_ones_are_not,
+    test_keys_whose_loads_fail_half_of_the_time_are_all_refreshed_eventually,
     test_misses_go_before_early_refreshes,
-    test_readers_who_miss_share_one_wait_and_one_load,
     unused,
 )
 from tests.servers.rabbitmq_server import RabbitMqServer
@@ -35,7 +35,7 @@ def system(system: System, rabbitmq: RabbitMqServer) -> System:
 def module_worker(
     redis_server: RedisServer, rabbitmq: RabbitMqServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[System]:
-    """A system on RabbitMQ with a worker; its loads ask no graph."""
+    """A system on RabbitMQ with a worker; its loads don't query the graph."""
     with system_of_module(redis_server, NO_GRAPH, tmp_path_factory) as system:
         system.env |= {"CACHE_BROKER_URL": rabbitmq.url, "CACHE_NAMESPACE": f"t{unused()}"}
         system.start_worker("-n", "shared@test")  # others of this RabbitMQ run beside it

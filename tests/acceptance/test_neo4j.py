@@ -45,7 +45,7 @@ def session(neo4j_server: Neo4jServer) -> Iterator[neo4j.Session]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_value_is_cached_and_after_an_invalidation_read_anew_behind_the_bookmark(
+def test_an_invalidated_value_is_reloaded_after_the_bookmark_of_its_invalidation(
     system_with_worker: System, session: neo4j.Session, kind: str
 ) -> None:
     client = system_with_worker.reader(kind)
@@ -67,7 +67,7 @@ NO_BOOKMARKS = ["no bookmark of any graph", "FB:xx", "x"]
 
 
 @pytest.mark.parametrize("bookmark", NO_BOOKMARKS)
-def test_a_bookmark_of_an_invalidation_that_the_graph_refuses_fails_one_load(
+def test_an_invalid_bookmark_of_an_invalidation_fails_one_load(
     system_with_worker: System, session: neo4j.Session, bookmark: str
 ) -> None:
     client = system_with_worker.client()
@@ -78,7 +78,7 @@ def test_a_bookmark_of_an_invalidation_that_the_graph_refuses_fails_one_load(
 
 
 @pytest.mark.parametrize("bookmark", NO_BOOKMARKS)
-def test_a_bookmark_of_a_reader_that_the_graph_refuses_fails_its_own_reads_alone(
+def test_an_invalid_bookmark_of_a_reader_fails_only_the_reads_that_pass_it(
     system_with_worker: System, session: neo4j.Session, bookmark: str
 ) -> None:
     client = system_with_worker.client()
@@ -90,7 +90,7 @@ def test_a_bookmark_of_a_reader_that_the_graph_refuses_fails_its_own_reads_alone
         client.invalidate("from_graph", {"name": "hub"}, hard=True)
 
 
-def test_a_reader_s_bookmark_that_the_graph_never_reaches_fails_no_other_read(
+def test_a_bookmark_that_the_graph_never_reaches_fails_only_the_read_that_passes_it(
     system_with_worker: System, session: neo4j.Session
 ) -> None:
     # A transaction far in the future, of this very database: packed as [uuid, number, []].
@@ -172,7 +172,7 @@ class Link:
 
 
 @dataclass
-class CommandExecutor:
+class GraphPath:
     nodes: list[AnyNode]
     relationships: list[Link]
 
@@ -187,7 +187,7 @@ class Row:
 class Shapes:
     node: ItemNode
     link: Link
-    way: CommandExecutor
+    way: GraphPath
     zoned: datetime
     zone: str
     took: str
@@ -195,7 +195,7 @@ class Shapes:
     rows: list[Row]
 
 
-def test_values_of_the_graph_s_own_types_reach_a_reader_as_the_types_that_it_asks_for(
+def test_values_of_graph_types_reach_a_reader_as_the_requested_types(
     system_with_worker: System, session: neo4j.Session
 ) -> None:
     session.run(SHAPES).consume()
@@ -262,13 +262,15 @@ def graph(neo4j_server: Neo4jServer) -> Iterator[Graph]:
         ("CREATE (:Item {name: 'written by a reader'})", "rejected_by_graph", False),
     ],
 )
-def test_what_the_graph_refuses_is_permanent(graph: Graph, cypher: str, kind: str, is_transient: bool) -> None:
+def test_a_query_that_the_graph_rejects_is_a_permanent_failure(
+    graph: Graph, cypher: str, kind: str, is_transient: bool
+) -> None:
     with pytest.raises(LoadFailed) as caught:
         graph.load(registered(cypher), [{}], [None], (), 5.0)
     assert (caught.value.kind, caught.value.is_transient) == (kind, is_transient)
 
 
-def test_a_query_beyond_its_timeout_is_ended_by_the_server_and_is_worth_a_second_try(graph: Graph) -> None:
+def test_a_query_past_its_timeout_is_ended_by_the_server_and_allows_one_retry(graph: Graph) -> None:
     endless = registered(
         "UNWIND range(1, 100000) AS a UNWIND range(1, 100000) AS b WITH a, b WHERE a * b = -1 RETURN count(*)"
     )
@@ -277,7 +279,7 @@ def test_a_query_beyond_its_timeout_is_ended_by_the_server_and_is_worth_a_second
     assert (caught.value.kind, caught.value.is_transient, caught.value.max_attempts) == ("timeout", True, 2)
 
 
-def test_of_rows_without_end_no_more_are_fetched_than_may_be_stored(graph: Graph) -> None:
+def test_an_endless_result_is_fetched_only_up_to_the_maximum_value_size(graph: Graph) -> None:
     into, taken = Registry(), [0]
 
     @query("q", ttl="1h", grace="1h", into=into)
@@ -289,13 +291,13 @@ def test_of_rows_without_end_no_more_are_fetched_than_may_be_stored(graph: Graph
     (endless,) = into
     with pytest.raises(LoadFailed) as caught:
         graph.load(endless, [{}], [None], (), 120.0)
-    # Nor does the server go through them, which it would until the transaction's time is over.
+    # Nor does the server produce the rest, which would take until the transaction's timeout.
     assert (caught.value.kind, caught.value.is_transient) == ("too_large", False)
     assert taken[0] < MAX_BYTES / 4  # a row takes more bytes than that
     assert graph.load(registered("RETURN 1 AS one"), [{}], [None], (), 5.0)[0].value == [{"one": 1}]
 
 
-def test_a_wrong_password_is_permanent_and_a_graph_that_is_not_there_is_not(neo4j_server: Neo4jServer) -> None:
+def test_a_wrong_graph_password_is_a_permanent_failure(neo4j_server: Neo4jServer) -> None:
     wrong = Graph(WorkerSettings(neo4j_uri=neo4j_server.bolt_uri, neo4j_user="neo4j", neo4j_password="wrong"))
     with pytest.raises(LoadFailed) as caught:
         wrong.verify()
@@ -304,7 +306,7 @@ def test_a_wrong_password_is_permanent_and_a_graph_that_is_not_there_is_not(neo4
     wrong.close()
 
 
-def test_neo4j_going_down_is_survived_stale_is_served_and_the_refresh_follows(
+def test_while_neo4j_is_down_the_stale_value_is_served_and_refreshed_after_the_restart(
     neo4j_system: System, session: neo4j.Session, neo4j_server: Neo4jServer
 ) -> None:
     neo4j_system.start_worker(CACHE_COOLING="1s", CACHE_XFETCH_RETRY_BACKOFF="1")

@@ -1,4 +1,4 @@
-"""The documentation's pictures: a system that does well, but for one query that fails, on its pages and in Flower."""
+"""The documentation's pictures: a healthy system with one failing query, on its pages and in Flower."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ class Readers:
         self.read(LONGEST_TTL_SECONDS / 4)
 
     def fail_among_others(self) -> None:
-        """Let a key fail whose turn had come much later, before a few that don't."""
+        """Let a key fail now that would fail much later, followed by a few that don't."""
         self._client.refresh("groups_of", {"person_id": 0})
         self.read(1)
 
     def read(self, seconds: float) -> None:
-        """Read for so long."""
+        """Read for ``seconds``."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             self._client.get(*self._draw.choices(self._reads, self._weights)[0])
@@ -83,9 +83,7 @@ def taken(page: Page, name: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_pictures_of_a_system_that_does_well_but_for_one_query(
-    system: System, browser: Browser, tmp_path: Path
-) -> None:
+def test_pictures_of_a_healthy_system_with_one_failing_query(system: System, browser: Browser, tmp_path: Path) -> None:
     system.cache.config_set("maxmemory-policy", "allkeys-lfu")  # so that it knows which keys are read most
     system.env |= {
         "REFRESHER_QUERIES": "tests.support.pictured_queries",
@@ -98,7 +96,7 @@ def test_pictures_of_a_system_that_does_well_but_for_one_query(
     flower = Flower(system.env, tmp_path)
     readers = Readers(system.client())
     try:
-        eventually(lambda: flower.sees("worker-1@test"), "Flower hears of the worker")
+        eventually(lambda: flower.sees("worker-1@test"), "Flower knows the worker")
         readers.begin()
         page_of_the_status(system, browser, tmp_path, lambda: readers.read(SECONDS))
         pages_of_flower(flower, opened(browser, USER, PASSWORD), readers)

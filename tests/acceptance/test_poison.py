@@ -1,4 +1,4 @@
-"""Any message at all, on either broker: the worker drops it, counts it by reason, says so without its body, goes on."""
+"""Any malformed message, on either broker: the worker drops it, counts it by reason, logs no body, and goes on."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ PIECES, PIECES_SECONDS = 300, 20
 
 @dataclass
 class Running:
-    """One worker for all of them: what one breaks, the next one finds."""
+    """One worker for all messages: what one breaks shows in the next test."""
 
     system: System
     worker: GuardedProcess
     put: Callable[[Envelope], object]
     rubbish: list[Callable[[], object]]
-    """Each puts another kind of it into the queue."""
+    """Each puts another kind of malformed message into the queue."""
     waiting: Callable[[], int]
 
     def still_refreshes(self) -> None:
@@ -66,8 +66,8 @@ class Running:
         return self.worker.log_file.read_text()
 
     def dropped(self) -> dict[str, int]:
-        told = self.system.control.hgetall(EVENT_COUNTS)
-        return {word: int(count) for word, count in told.items() if word.startswith("dropped: ")}
+        counts = self.system.control.hgetall(EVENT_COUNTS)
+        return {word: int(count) for word, count in counts.items() if word.startswith("dropped: ")}
 
     def eventually_dropped(self, before: dict[str, int], reason: str, count: int = 1) -> None:
         wanted = before | {f"dropped: {reason}": before.get(f"dropped: {reason}", 0) + count}
@@ -81,7 +81,7 @@ def start(stack: ExitStack, control: RedisServer, graph: ArcadeDbServer, folder:
 
 
 def rubbish_by(put: Callable[[Envelope], object], kinds: Iterable[str]) -> list[Callable[[], object]]:
-    """What puts a piece of each kind."""
+    """Return, for each kind, what puts such a message into the queue."""
     return [partial(lambda make: put(make()), POISON[kind][1]) for kind in sorted(kinds)]
 
 
@@ -151,7 +151,7 @@ def running(request: pytest.FixtureRequest) -> Running:
     return found
 
 
-def test_the_message_that_the_others_are_made_of_is_none_of_them(running: Running) -> None:
+def test_the_valid_message_behind_the_malformed_ones_is_accepted(running: Running) -> None:
     before = running.dropped()
     running.put(envelope(headers={"expires": in_days(1), "timelimit": [30, 20.5]}))
     running.still_refreshes()
@@ -174,7 +174,7 @@ def test_the_same_worker_goes_on_after_a_malformed_message(running: Running, poi
 
 
 @pytest.mark.parametrize("garbage", NO_ENVELOPE)
-def test_the_same_worker_goes_on_after_what_is_no_envelope(on_redis: Running, garbage: str) -> None:
+def test_the_same_worker_goes_on_after_an_invalid_envelope(on_redis: Running, garbage: str) -> None:
     before = on_redis.dropped()
     on_redis.system.broker.lpush(QUEUE, NO_ENVELOPE[garbage]())
     on_redis.still_refreshes()
@@ -185,7 +185,7 @@ def test_the_same_worker_goes_on_after_what_is_no_envelope(on_redis: Running, ga
 
 
 @pytest.mark.parametrize("body", [b"{}", b""], ids=["a body", "no body"])
-def test_what_amqp_s_own_client_can_t_read_is_rejected_when_it_first_comes(on_rabbitmq: Running, body: bytes) -> None:
+def test_a_message_that_py_amqp_cannot_decode_is_rejected_on_first_delivery(on_rabbitmq: Running, body: bytes) -> None:
     before = on_rabbitmq.dropped()
     on_rabbitmq.put(no_text(body))
     on_rabbitmq.still_refreshes()
@@ -194,7 +194,7 @@ def test_what_amqp_s_own_client_can_t_read_is_rejected_when_it_first_comes(on_ra
     assert SECRET not in on_rabbitmq.said()
 
 
-def test_what_is_no_envelope_is_dropped_from_the_channel_of_remote_control_too(on_redis: Running) -> None:
+def test_an_invalid_envelope_on_the_remote_control_channel_is_dropped(on_redis: Running) -> None:
     before, broker = on_redis.dropped(), on_redis.system.broker
     database = broker.connection_pool.connection_kwargs["db"]
     assert broker.publish(f"/{database}.celery.pidbox", json.dumps({"body": SECRET})) == 1
@@ -202,7 +202,7 @@ def test_what_is_no_envelope_is_dropped_from_the_channel_of_remote_control_too(o
     on_redis.still_refreshes()
 
 
-def test_a_message_of_remote_control_forges_no_line_of_the_log(running: Running) -> None:
+def test_a_remote_control_message_forges_no_log_line(running: Running) -> None:
     with Celery(broker=running.system.env["CACHE_BROKER_URL"], set_as_current=False) as sender:
         sender.control.revoke(f"before{FORGED}")
     eventually(lambda: "before" in running.said(), "the worker has logged it")
@@ -212,7 +212,7 @@ def test_a_message_of_remote_control_forges_no_line_of_the_log(running: Running)
 
 
 @pytest.mark.parametrize("name", ["query", "version", "ticket"])
-def test_an_item_of_a_message_forges_no_line_of_the_log(running: Running, name: str) -> None:
+def test_an_item_of_a_message_forges_no_log_line(running: Running, name: str) -> None:
     before = running.said()
     item = {"query": "long_lived", "params": '{"key": "a"}', name: f"x{FORGED}"}
     running.put(envelope(body=[[{"v": 1, "items": [item]}], {}, {}]))
@@ -221,7 +221,7 @@ def test_an_item_of_a_message_forges_no_line_of_the_log(running: Running, name: 
     assert len(running.said()) > len(before)
 
 
-def test_hundreds_of_pieces_of_rubbish_cost_a_worker_seconds_and_not_minutes(running: Running) -> None:
+def test_hundreds_of_malformed_messages_cost_a_worker_seconds_and_not_minutes(running: Running) -> None:
     counted, begun = sum(running.dropped().values()), time.monotonic()
     for put_one in itertools.islice(itertools.cycle(running.rubbish), PIECES):
         put_one()
@@ -231,7 +231,7 @@ def test_hundreds_of_pieces_of_rubbish_cost_a_worker_seconds_and_not_minutes(run
     assert running.said().count("rejected a message") < PIECES
 
 
-def test_a_message_whose_content_is_none_of_ours_is_counted_by_the_pool(running: Running) -> None:
+def test_a_message_with_unrecognised_content_is_dropped_and_counted(running: Running) -> None:
     before = running.dropped()
     running.put(envelope(body=[[{"v": 99}], {}, {}]))
     running.still_refreshes()

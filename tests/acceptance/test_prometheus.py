@@ -19,7 +19,7 @@ from tests.support.waiting import eventually
 DASHBOARD = json.loads((ROOT / "deploy" / "grafana" / "refresher.json").read_text(encoding="utf-8"))
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 EXPRESSIONS = sorted({target["expr"] for panel in PANELS for target in panel["targets"]})
-# Each of these needs a fault of its own, and nothing is there to be seen without it.
+# Each of these has data only after a fault of its own.
 ONLY_AFTER_A_FAULT = (
     "xfetch_stale_write_rejected_total",
     "xfetch_refresh_skipped_total",
@@ -70,20 +70,20 @@ def scraped(system: System, tmp_path: Path) -> Iterator[tuple[Prometheus, Guarde
         yield Prometheus(stack, tmp_path, jobs, minutes=10), worker
 
 
-def as_asked(expression: str) -> str:
+def as_sent(expression: str) -> str:
     """An expression of the dashboard, as Grafana would send it."""
     return expression.replace("$query", ".*").replace("$__rate_interval", "20s")
 
 
-def test_every_panel_has_data_and_a_worker_that_is_gone_is_noticed(
+def test_every_dashboard_panel_has_data_and_a_killed_worker_raises_its_alerts(
     scraped: tuple[Prometheus, GuardedProcess],
 ) -> None:
     prometheus, worker = scraped
     for expression in EXPRESSIONS:
         if not any(name in expression for name in ONLY_AFTER_A_FAULT):
-            eventually(functools.partial(prometheus.query, as_asked(expression)), f"there is data: {expression}")
+            eventually(functools.partial(prometheus.query, as_sent(expression)), f"there is data: {expression}")
     for expression in EXPRESSIONS:
-        prometheus.query(as_asked(expression))  # those without data are at least understood
+        prometheus.query(as_sent(expression))  # those without data are at least understood
     assert "RefresherWorkerGone" not in prometheus.firing()
     worker.kill()
     eventually(lambda: "RefresherWorkerGone" in prometheus.firing(), "the alert fires")

@@ -12,7 +12,7 @@ from tests.support.waiting import eventually
 FIRST_PAUSE_SECONDS, SPAN_SECONDS, OTHERS = 1.0, 14.0, 5
 
 
-def test_a_poisoned_key_is_loaded_less_and_less_and_starves_nobody(system: System) -> None:
+def test_a_permanently_failing_key_backs_off_exponentially_and_starves_no_other(system: System) -> None:
     system.start_worker(
         "-c", "1", CACHE_COOLING=f"{FIRST_PAUSE_SECONDS:g}s",
         REFRESHER_QUERIES="tests.support.scripted_queries,tests.support.failing_queries",
@@ -37,7 +37,7 @@ def test_a_poisoned_key_is_loaded_less_and_less_and_starves_nobody(system: Syste
     eventually(all_read, "the span is over")
     loads, past_seconds = system.loads("poison"), time.monotonic() - began
     assert kinds == {"loader_error"}
-    # Pauses of ¾ to 1, 2, 4 … s: so many fit. With pauses of one length it would be past_seconds of them.
+    # The number that fits with pauses of ¾ to 1, 2, 4 … s. With pauses of one length it would be past_seconds.
     assert 3 <= loads <= 2 + math.log2(1 + past_seconds / (0.75 * FIRST_PAUSE_SECONDS))
-    # Each read of a stale one asks: what the poison leaves of the worker's time is theirs.
+    # Each read of a stale key triggers: the others get the worker's time that the failing key leaves.
     assert min(system.loads(params["key"]) for params in others) > loads

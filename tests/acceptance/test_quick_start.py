@@ -115,10 +115,10 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 
 
 @pytest.mark.timeout(INSTALL_SECONDS + 6 * MAX_WAIT_SECONDS)
-def test_it_works_as_it_is_typed(desk: Desk) -> None:
+def test_the_quick_start_works_as_typed(desk: Desk) -> None:
     for block in blocks_of("docs/tutorial/quick-start.md"):
         if block["kind"] == "python":
-            assert block["file"], f"it is not said where to save\n{block['text']}"
+            assert block["file"], f"no file name is given for\n{block['text']}"
             (desk.folder / block["file"]).write_text(block["text"])
         elif block["kind"] == "sh":
             desk.shown = ""

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("patient_publishers")
 
 @pytest.fixture
 def no_connection_outlives_it() -> Iterator[None]:
-    """kombu keeps connections for the whole process, by URL: no other test is to meet those to a killed broker."""
+    """Drop the connections that kombu keeps by URL: no other test is to get one to a killed broker."""
     yield
     kombu.pools.reset()
 
@@ -82,7 +82,7 @@ def test_worker_and_reader_come_back_after_the_broker_has_restarted(
     rabbitmq.kill()
     assert client.get("long_lived", {"key": "before"})["load"] == 1  # a hit needs no broker
     rabbitmq.restart(keep_data=True)  # it accepts connections again when this returns
-    # A new client's, since the reader's own pauses have grown meanwhile.
+    # By a new client, since the pauses of the reader itself have grown meanwhile.
     soon = on_rabbitmq.client()
     promptly(
         lambda: soon.get("long_lived", {"key": "soon"}, timeout=1, default=None),

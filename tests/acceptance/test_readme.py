@@ -45,7 +45,7 @@ def typed(system: System, folder: Path, *command: str) -> str:
 
 
 @pytest.mark.usefixtures("two_friends")
-def test_the_example_works_as_it_is_printed(system: System, tmp_path: Path) -> None:
+def test_the_readme_example_works_as_printed(system: System, tmp_path: Path) -> None:
     worker_side, reader_side = examples_of("README.md")
     started(system, tmp_path, worker_side)
     assert typed(system, tmp_path, "-c", reader_side + SHOW) == "[{'name': 'Ada'}]"

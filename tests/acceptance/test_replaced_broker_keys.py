@@ -1,4 +1,4 @@
-"""A key of kombu's on the Redis broker, replaced by a string: named, survived, and healed once it is deleted."""
+"""A key of kombu's on the Redis broker, replaced by a string: the worker logs it, and recovers once it is deleted."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def findings(system: System) -> list[tuple[str, str, str]]:
 def running(
     redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[System, GuardedProcess]]:
-    """A worker that goes on from one key to the next, on a Redis whose keys are its own alone."""
+    """One worker for all keys, on a Redis of its own."""
     with ExitStack() as stack:
         server = stack.enter_context(RedisServer.start())
         system = System(stack, server, redis_server, NO_GRAPH, tmp_path_factory.mktemp("replaced"))
@@ -68,7 +68,7 @@ def _doctor_on_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("key", USED_WHILE_RUNNING)
-def test_a_running_worker_names_it_and_goes_on_once_it_is_deleted(
+def test_a_running_worker_logs_a_broker_key_of_wrong_type_and_resumes_once_it_is_deleted(
     running: tuple[System, GuardedProcess], key: str
 ) -> None:
     system, worker = running
@@ -76,7 +76,7 @@ def test_a_running_worker_names_it_and_goes_on_once_it_is_deleted(
     assert "broker's keys" not in {check for check, _, _ in findings(system)}
 
     system.broker.set(key, "x")
-    loads(system)  # a message for which the worker uses all of its keys
+    loads(system)  # a message, for which the worker uses all of the broker's keys
     text = sentence(key, USED_WHILE_RUNNING[key])
     eventually(lambda: text in worker.log_file.read_text(), "the worker names the key")
 
@@ -97,7 +97,9 @@ def test_a_running_worker_names_it_and_goes_on_once_it_is_deleted(
 @pytest.mark.parametrize(
     "key", [pytest.param(key, marks=pytest.mark.long if key in ALIKE_AT_START else ()) for key in USED_AT_START]
 )
-def test_a_starting_worker_names_it_and_starts_once_it_is_deleted(system_without_graph: System, key: str) -> None:
+def test_a_starting_worker_logs_a_broker_key_of_wrong_type_and_starts_once_it_is_deleted(
+    system_without_graph: System, key: str
+) -> None:
     system = system_without_graph
     system.broker.set(key, "x")
     worker = system.start_worker("-c", "1", ready=False)

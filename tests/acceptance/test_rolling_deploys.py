@@ -30,13 +30,13 @@ QUEUES = [f"cache{version}.refresh{kind}" for version in ("", ".2") for kind in 
 
 
 class Reader:
-    """A reader's process of some release, and what it tells."""
+    """A reader's process of some release, and its status."""
 
     def __init__(self, process: GuardedProcess, status: Path) -> None:
         self.process, self._status = process, status
 
     def reported(self, what: str) -> Any:
-        """What stands in its status file; 0 or so before there is one."""
+        """Return a field of its status file; 0 before there is one."""
         return json.loads(self._status.read_text())[what] if self._status.exists() else 0
 
 
@@ -45,7 +45,7 @@ class Fleet:
 
     def __init__(self, system: System, stack: ExitStack, install: Callable[[str], Installation], folder: Path) -> None:
         self._stack, self._install, self._folder, self._started = stack, install, folder, 0
-        # Nothing of this tree may be found from here.
+        # Nothing of this tree may be importable from here.
         shutil.copyfile(scripted_queries.__file__, folder / "rolling_queries.py")
         shutil.copyfile(long_running_traffic.__file__, folder / "long_running_traffic.py")
         changes = {"PYTHONPATH": str(folder), "REFRESHER_QUERIES": "rolling_queries"}
@@ -70,18 +70,18 @@ class Fleet:
         return reader
 
     def goes_on(self) -> None:
-        """Let each reader that runs go round some times more."""
+        """Wait until each running reader has made some more passes."""
         for reader in [one for one in self.readers if one.process.poll() is None]:
             until = reader.reported("passes") + PASSES
             eventually(lambda: reader.reported("passes") >= until, "traffic goes on")  # noqa: B023
 
     def end(self, process: GuardedProcess) -> None:
-        """End one as a deployment does, and let the others go on."""
+        """End a process as a deployment does, and let the others go on."""
         os.kill(process.pid, signal.SIGTERM)
         assert process.wait(MAX_WAIT_SECONDS) == 0, process.tail_of_log()
 
     def dropped(self) -> list[str]:
-        """What workers of earlier releases and of this one log of messages that they reject."""
+        """Return what workers of earlier releases and of this one have logged about rejected messages."""
         lines = (line for worker in self.workers for line in worker.tail_of_log(100_000).splitlines())
         return [
             line
@@ -116,7 +116,7 @@ def install(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Install
 
 @pytest.fixture
 def parts(stack: ExitStack, redis_server: RedisServer, tmp_path: Path) -> System:
-    """Two Redis; no load of these tests asks the graph."""
+    """Two Redis; no load of these tests queries the graph."""
     return System(stack, stack.enter_context(RedisServer.start()), redis_server, NO_GRAPH, tmp_path)
 
 
@@ -130,7 +130,7 @@ def fleet(parts: System, stack: ExitStack, install: Callable[[str], Installation
 
 
 @pytest.mark.parametrize(("release", "order"), ROLLS, ids=[f"{release}-{order[0]}s-first" for release, order in ROLLS])
-def test_nothing_is_lost_while_one_release_takes_the_place_of_another(
+def test_no_message_is_lost_while_one_release_replaces_another(
     fleet: Fleet, parts: System, release: str, order: tuple[str, str]
 ) -> None:
     old, new = (NOW, release) if release in MADE_UP else (release, NOW)
@@ -159,7 +159,7 @@ def test_nothing_is_lost_while_one_release_takes_the_place_of_another(
     eventually(lambda: not parts.broker.exists("unacked", *QUEUES), "all are done")
 
 
-def test_what_no_worker_understands_waits_for_one_that_does(fleet: Fleet, parts: System) -> None:
+def test_messages_of_a_newer_version_wait_for_a_worker_that_understands_them(fleet: Fleet, parts: System) -> None:
     old = fleet.worker(NOW)
     reader = fleet.reader("major")
     eventually(lambda: parts.broker.llen("cache.2.refresh-miss"), "the new reader's first miss is queued")
@@ -173,7 +173,7 @@ def test_what_no_worker_understands_waits_for_one_that_does(fleet: Fleet, parts:
 
 
 @pytest.mark.parametrize("release", [NOW, *MADE_UP])
-def test_what_is_installed_is_not_this_tree(install: Callable[[str], Installation], release: str) -> None:
+def test_an_installed_release_is_not_this_source_tree(install: Callable[[str], Installation], release: str) -> None:
     made = install(release)
     assert (made.packages / "refresher" / "py.typed").exists()
     own = (made.packages / "api_client" / "protocol" / "messages.py").read_text()

@@ -1,7 +1,7 @@
-"""A thousand reads a second while one thing after another breaks, half of the loads fail, and a writer invalidates.
+"""A thousand reads per second while one thing after another breaks, half of the loads fail, and a writer invalidates.
 
-Readers (threads, and an event loop) and the writer are processes of their own; what they saw and did is judged when all
-is over, by the same checker as in ``refresher doctor --watch``. Half a minute, ten minutes in
+Readers (threads, and an event loop) and the writer are processes of their own; what they saw and did is evaluated at
+the end, by the same checker as in ``refresher doctor --watch``. Half a minute, ten minutes in
 `make test-long`; SOAK_SECONDS sets any other span, SOAK_READS_PER_SECOND another rate.
 """
 
@@ -39,7 +39,7 @@ from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 READS_PER_SECOND = float(os.environ.get("SOAK_READS_PER_SECOND", "1000"))
 LONG, SHORT = 600.0, 36.0  # the short one has each fault once
 NODES = 40
-# A reader's breaker may leave a cache that is back alone for a while yet, and a busy machine be late.
+# A reader's breaker may stay open for a while after the cache is back, and a busy machine be late.
 BACK_SECONDS = 15.0
 REPAIR_SECONDS = 60.0
 MAX_GROWTH_MEBIBYTES, MAX_GROWTH_FILES = 24.0, 24.0
@@ -69,17 +69,17 @@ class Seen:
 
     def read(self, path: Path) -> None:
         for line in path.read_text(encoding="utf-8").splitlines():
-            what, *told = json.loads(line)
-            getattr(self, f"_{what}")(*told)
+            what, *values = json.loads(line)
+            getattr(self, f"_{what}")(*values)
 
-    def _seen(self, *told: Any) -> None:
-        self.checker.observe(Observation(*told))
+    def _seen(self, *values: Any) -> None:
+        self.checker.observe(Observation(*values))
 
-    def _done(self, *told: Any) -> None:
-        self.checker.invalidated(Invalidated(*told))
+    def _done(self, *values: Any) -> None:
+        self.checker.invalidated(Invalidated(*values))
 
-    def _failed(self, *told: Any) -> None:
-        self.failed.append(told)  # type: ignore[arg-type]
+    def _failed(self, *values: Any) -> None:
+        self.failed.append(values)  # type: ignore[arg-type]
 
     def _read(self, states: dict[str, int], served_ms: dict[str, int], broken: list[str]) -> None:
         self.states.update(states)
@@ -88,7 +88,7 @@ class Seen:
             self.checker.report(sentence)
 
     def not_injected(self, happened: list[Happened]) -> list[tuple[float, float, str, str]]:
-        """The failed reads that no fault explains: a load that failed by its coin, or a cache that was down."""
+        """Return the failed reads that no fault explains: no load that failed by chance, no cache that was down."""
         down = [(one.began, one.ended + BACK_SECONDS) for one in happened if one.what == "restart_the_cache"]
         return [
             one
@@ -119,11 +119,11 @@ def started(stack: ExitStack, role: str, env: dict[str, str], folder: Path) -> G
 
 
 def in_order(span: float, stack: ExitStack, system: System, broker: RedisServer, folder: Path) -> tuple[Seen, str]:
-    """Let it all run; what was seen, and the figures in a few lines."""
-    way = FaultProxy.before(broker.url(1))
-    stack.callback(way.close)
-    env = {**SETTINGS, "CACHE_BROKER_URL": way.url(broker.url(1))}
-    faults = Faults(system, stack.enter_context(redis.Redis.from_url(broker.url(1))), way, env)
+    """Run everything; return what was seen, and the figures in a few lines."""
+    proxy = FaultProxy.before(broker.url(1))
+    stack.callback(proxy.close)
+    env = {**SETTINGS, "CACHE_BROKER_URL": proxy.url(broker.url(1))}
+    faults = Faults(system, stack.enter_context(redis.Redis.from_url(broker.url(1))), proxy, env)
     client = system.client(**env)
     for number in range(NODES):
         client.get(QUERY, {"node": f"n{number}"}, timeout=MAX_WAIT_SECONDS)
@@ -143,15 +143,15 @@ def in_order(span: float, stack: ExitStack, system: System, broker: RedisServer,
         seen.read(folder / f"{role}.jsonl")
     slowest = check_repairs(seen.checker, client, SOAKED, timeout_seconds=REPAIR_SECONDS)
     all_newer_than_now(system, client)
-    told = figures(seen, faults.happened, sampler, took, slowest)
-    assert seen.not_injected(faults.happened) == [], told
-    assert max(sampler.growth_mebibytes().values()) < MAX_GROWTH_MEBIBYTES, told
-    assert max(sampler.growth_files().values()) < MAX_GROWTH_FILES, told
-    return seen, told
+    summary = figures(seen, faults.happened, sampler, took, slowest)
+    assert seen.not_injected(faults.happened) == [], summary
+    assert max(sampler.growth_mebibytes().values()) < MAX_GROWTH_MEBIBYTES, summary
+    assert max(sampler.growth_files().values()) < MAX_GROWTH_FILES, summary
+    return seen, summary
 
 
 def all_newer_than_now(system: System, client: CacheClient) -> None:
-    """No key is stuck: whoever reads each gets a value that was loaded from now on."""
+    """Check that no key is stuck: reads of each get a value that was loaded from now on."""
     now_us = system.now_us()
 
     def all_newer() -> bool:
@@ -181,14 +181,16 @@ def figures(seen: Seen, happened: list[Happened], sampler: Sampler, took: float,
 
 
 @pytest.mark.timeout(span_seconds() + 300)
-def test_a_thousand_reads_a_second(stack: ExitStack, system: System, arcadedb: ArcadeDbServer, tmp_path: Path) -> None:
+def test_a_thousand_reads_per_second_under_faults_break_no_guarantee(
+    stack: ExitStack, system: System, arcadedb: ArcadeDbServer, tmp_path: Path
+) -> None:
     span = span_seconds()
     broker = stack.enter_context(RedisServer.start())
     stack.enter_context(nodes_in(arcadedb))
-    seen, told = in_order(span, stack, system, broker, tmp_path)
-    print(told)  # noqa: T201 - the run's figures, shown with -rA or -s
-    assert seen.checker.broken == [], told
-    assert seen.states[EntryState.STALE] > 0, told
-    assert len(seen.checker.invalidations) > span / 2, told
-    # They make up for what they wait, but for errors; a busy machine is slower than the rate.
-    assert sum(seen.states.values()) >= READS_PER_SECOND * span / 10, told
+    seen, summary = in_order(span, stack, system, broker, tmp_path)
+    print(summary)  # noqa: T201 - the run's figures, shown with -rA or -s
+    assert seen.checker.broken == [], summary
+    assert seen.states[EntryState.STALE] > 0, summary
+    assert len(seen.checker.invalidations) > span / 2, summary
+    # Callers make up for waits, but not for errors; a busy machine is slower than the rate.
+    assert sum(seen.states.values()) >= READS_PER_SECOND * span / 10, summary

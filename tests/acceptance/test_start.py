@@ -1,4 +1,4 @@
-"""A worker that starts where something is wrong: it says what, and comes up as soon as it can."""
+"""A worker that starts while something is wrong: it logs what, and comes up as soon as it can."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def celery(system: System, *args: str, **changes: str) -> subprocess.CompletedPr
         ("REFRESHER_QUERIES", "no_such_module", "importable modules"),
     ],
 )
-def test_a_wrong_setting_is_one_clear_error_and_no_worker(
+def test_an_invalid_setting_is_one_clear_error_and_no_worker_starts(
     system: System, variable: str, value: str, allowed: str
 ) -> None:
     done = celery(system, "worker", **{variable: value})
@@ -46,7 +46,7 @@ def test_a_wrong_setting_is_one_clear_error_and_no_worker(
     assert "Traceback" not in said
 
 
-def test_a_worker_starts_without_cache_and_graph_and_says_so(system: System) -> None:
+def test_a_worker_starts_without_cache_and_graph_and_logs_both(system: System) -> None:
     worker = system.start_worker(
         NEO4J_URI=f"bolt://127.0.0.1:{free_port()}",
         CACHE_REDIS_URL=f"redis://:{SECRET}@127.0.0.1:{free_port()}/0",
@@ -65,7 +65,7 @@ def test_a_worker_that_starts_before_its_broker_consumes_once_it_is_there(system
     assert eventually(lambda: system.client().get("long_lived", {"key": "a"}, timeout=2, default=None), "it consumes")
 
 
-def test_no_query_registered_is_said(system: System) -> None:
+def test_a_worker_without_registered_queries_logs_an_error(system: System) -> None:
     worker = system.start_worker(REFRESHER_QUERIES="")
     banner, _, logged = worker.tail_of_log(10_000).partition("[tasks]")
     assert re.search(r"^\[[^]]+: ERROR/MainProcess\] no query is registered: ", logged, re.MULTILINE)

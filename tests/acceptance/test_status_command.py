@@ -1,4 +1,4 @@
-"""``refresher status`` beside a real worker on RabbitMQ. On Redis the page of it is: see test_status_page."""
+"""``refresher status`` beside a real worker on RabbitMQ. For its page, on Redis, see test_status_page."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.acceptance.conftest import System
 from tests.servers.rabbitmq_server import RabbitMqServer
 from tests.support.waiting import eventually
 
-# What is looked at stands still for as long as that takes.
+# The state stays as it is for the duration of the test.
 LONG = {"CACHE_QUEUE_TTL": "10m", "CACHE_COOLING": "10m", "CACHE_XFETCH_TIMEOUT": "60s"}
 
 
-def told(system: System) -> dict[str, Any]:
+def status_of(system: System) -> dict[str, Any]:
     done = CliRunner().invoke(app, ["status", "--json"], env=system.env)
     assert done.exit_code == 0, done.output
     seen: dict[str, Any] = json.loads(done.stdout)
@@ -27,7 +27,7 @@ def told(system: System) -> dict[str, Any]:
 
 
 def busy(system: System) -> dict[str, Any]:
-    """Let a load be under way, another wait for it in the queue, and a third be given up; what is told then."""
+    """Let one load run, another wait in the queue and a third fail for good; return the checked status."""
     system.env |= LONG
     system.start_worker("-c", "1", "-P", "threads", CACHE_XFETCH_RETRY_ENABLED="false")
     client = system.client()
@@ -37,16 +37,16 @@ def busy(system: System) -> dict[str, Any]:
     client.refresh("long_lived", {"key": "a", "hold": "gate"})
     eventually(lambda: system.loads("a") == 1, "it runs")
     client.refresh("long_lived", {"key": "b"})
-    return judged(eventually(lambda: told_by_workers(system), "the worker answers"))
+    return checked(eventually(lambda: status_with_workers(system), "the worker answers"))
 
 
-def told_by_workers(system: System) -> dict[str, Any]:
-    """What is told, once a worker has answered both questions in time."""
-    seen = told(system)
+def status_with_workers(system: System) -> dict[str, Any]:
+    """Return the status, if a worker has answered both queries in time."""
+    seen = status_of(system)
     return seen if any(worker["processes"] for worker in seen["workers"]) else {}
 
 
-def judged(seen: dict[str, Any]) -> dict[str, Any]:
+def checked(seen: dict[str, Any]) -> dict[str, Any]:
     row = seen["keys"]["queries"]["long_lived"]
     assert (row["running"], row["queued"], row["cooling"], row["keys"]) == (1, 1, 1, 0)
     assert seen["dead"]["open"] == {"long_lived": 1}
@@ -60,7 +60,7 @@ def judged(seen: dict[str, Any]) -> dict[str, Any]:
     return seen
 
 
-def test_what_workers_do_is_seen_on_rabbitmq(system: System, rabbitmq: RabbitMqServer) -> None:
+def test_status_shows_runs_queues_and_workers_on_rabbitmq(system: System, rabbitmq: RabbitMqServer) -> None:
     system.env |= {"CACHE_BROKER_URL": rabbitmq.url, "CACHE_NAMESPACE": f"t{uuid.uuid4().hex[:8]}"}
     seen = busy(system)
     assert seen["workers"][0]["pool"] == "threads"

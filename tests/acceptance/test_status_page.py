@@ -60,17 +60,17 @@ def browser() -> Iterator[Browser]:
 
 
 class Opened:
-    """The page in a browser: what it asked for, and what went wrong in it."""
+    """The page in a browser: its requests, and its errors."""
 
     def __init__(self, browser: Browser, url: str) -> None:
-        self.asked: list[str] = []
+        self.requested: list[str] = []
         self.wrong: list[str] = []
         context = browser.new_context(
             http_credentials={"username": "refresher", "password": PASSWORD}, viewport={"width": 1300, "height": 900}
         )
         context.set_default_timeout(WAIT_MS)
         self.page = context.new_page()
-        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.on("request", lambda request: self.requested.append(request.url))
         self.page.on("console", lambda message: self.wrong.append(message.text))
         self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
         self.page.goto(url)
@@ -81,7 +81,7 @@ class Opened:
         expect(self.page.locator(place).first).to_contain_text(text, timeout=WAIT_MS)
 
 
-def test_it_shows_what_goes_on_and_a_dead_letter_is_retried(
+def test_the_status_page_shows_activity_and_retries_a_dead_letter(
     system: System, served: Served, browser: Browser, tmp_path: Path
 ) -> None:
     from playwright.sync_api import expect
@@ -106,12 +106,12 @@ def test_it_shows_what_goes_on_and_a_dead_letter_is_retried(
     assert client.get("long_lived", {"key": "ill"})["load"] == 2
     _shows_no_markup(system, opened)
     assert opened.wrong == []
-    assert [url for url in opened.asked if not url.startswith((served.url, "data:"))] == []
+    assert [url for url in opened.requested if not url.startswith((served.url, "data:"))] == []
     _ends(system, served, tmp_path)
 
 
 def _shows_no_markup(system: System, opened: Opened) -> None:
-    """Let others have written markup: it is shown as the text that it is."""
+    """Plant markup in the cache: it is shown as text."""
     DeadLetters(system.cache, "cache").add(a_letter(7, kind=MARKUP, message=MARKUP))
     record = system.client().key("long_lived", {"key": "held"}).record
     system.cache.hset(record, mapping={"state": "running", "until": 2**52, "by": MARKUP})

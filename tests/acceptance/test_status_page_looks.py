@@ -1,4 +1,4 @@
-"""The status page in a real browser, whatever there is to show: nothing, much, long names, servers that are away."""
+"""The status page in a real browser, whatever there is to show: nothing, much, long names, unreachable servers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ FAINT_TEXTS = """() => {
 
 
 def busy(names: tuple[str, ...], look: int) -> Status:
-    """One of a series of looks at a system that has something to do."""
+    """Return one of a series of snapshots of a busy system."""
     keys = KeysSeen(keys_of_server=40 * len(names))
     for number, name in enumerate(names):
         wave = sin(look / 7 + number)
@@ -104,7 +104,7 @@ def browser() -> Iterator[Browser]:
 
 @contextmanager
 def shown(browser: Browser, cache: RedisServer, look: Callable[[int], Status]) -> Iterator[Page]:
-    """The page of a series of such looks, in a browser; what goes wrong in it is an error in the end."""
+    """Open the page of a series of such snapshots in a browser; its errors fail the test at the end."""
     settings = ReaderSettings.from_env({"CACHE_REDIS_URL": cache.url(0), "CACHE_BROKER_URL": cache.url(1)})
     history = History(lambda: look(LOOKS), every_seconds=600)
     samples = [sample_of(look(number)) for number in range(LOOKS)]
@@ -131,7 +131,7 @@ def shown(browser: Browser, cache: RedisServer, look: Callable[[int], Status]) -
 
 
 def looks_right(page: Page, name: str) -> None:
-    """Judge the page in both schemes and widths: nothing sticks out of it, and all of it can be read."""
+    """Check the page in both schemes and widths: nothing overflows it, and all of it can be read."""
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
         for width in WIDTHS:
@@ -141,7 +141,7 @@ def looks_right(page: Page, name: str) -> None:
             assert page.evaluate(FAINT_TEXTS) == []
 
 
-def test_an_empty_system(browser: Browser, clean_redis: RedisServer) -> None:
+def test_the_status_page_of_an_empty_system(browser: Browser, clean_redis: RedisServer) -> None:
     with shown(browser, clean_redis, empty) as page:
         looks_right(page, "empty")
         assert page.locator("#queries").inner_text() == "no keys in the cache"
@@ -150,7 +150,7 @@ def test_an_empty_system(browser: Browser, clean_redis: RedisServer) -> None:
         assert page.locator("#problems").is_hidden()
 
 
-def test_a_busy_one_by_keyboard(browser: Browser, clean_redis: RedisServer) -> None:
+def test_the_status_page_of_a_busy_system_is_usable_by_keyboard(browser: Browser, clean_redis: RedisServer) -> None:
     with redis.Redis.from_url(clean_redis.url(0)) as client:
         letters = DeadLetters(client, "cache")
         letters.add(
@@ -168,7 +168,7 @@ def test_a_busy_one_by_keyboard(browser: Browser, clean_redis: RedisServer) -> N
         looks_right(page, "busy")
         assert [one.inner_text() for one in page.locator("#legend li").all()] == sorted(NAMES)
         retry = page.get_by_role("button", name=f"Retry {NAMES[0]}")
-        assert page.get_by_role("button", name=f"Retry {NAMES[1]}").is_disabled()  # nobody knows its params
+        assert page.get_by_role("button", name=f"Retry {NAMES[1]}").is_disabled()  # its params are not kept
         for _ in range(20):
             page.keyboard.press("Tab")
             if retry.evaluate("one => one === document.activeElement"):
@@ -180,7 +180,9 @@ def test_a_busy_one_by_keyboard(browser: Browser, clean_redis: RedisServer) -> N
         assert names == ["By query", "Dead letters", "Running loads", "Most read", "Workers"]
 
 
-def test_fifty_queries_and_names_as_long_as_may_be(browser: Browser, clean_redis: RedisServer) -> None:
+def test_the_status_page_fits_fifty_queries_and_names_of_maximum_length(
+    browser: Browser, clean_redis: RedisServer
+) -> None:
     with redis.Redis.from_url(clean_redis.url(0)) as client:
         DeadLetters(client, "cache").add(a_letter(7, query=MANY[-2], message="m" * 400))
     with shown(browser, clean_redis, lambda look: busy(MANY, look)) as page:
@@ -202,7 +204,7 @@ def test_fifty_queries_and_names_as_long_as_may_be(browser: Browser, clean_redis
         ),
     ],
 )  # fmt: skip
-def test_a_server_that_is_away(
+def test_the_status_page_reports_an_unreachable_cache_or_broker(
     browser: Browser, clean_redis: RedisServer, look: Any, problems: list[str], places: dict[str, str]
 ) -> None:
     with shown(browser, clean_redis, look) as page:
@@ -211,7 +213,7 @@ def test_a_server_that_is_away(
         assert {place: page.locator(f"#{place}").inner_text() for place in places} == places
 
 
-def test_the_page_says_when_its_server_is_gone(browser: Browser, clean_redis: RedisServer) -> None:
+def test_the_status_page_reports_that_its_own_server_is_gone(browser: Browser, clean_redis: RedisServer) -> None:
     with shown(browser, clean_redis, empty) as page:
         page.evaluate("asked = window.fetch; window.fetch = () => Promise.reject(new TypeError()); poll()")
         assert page.locator("#problems").inner_text() == "The page's server does not answer: this page is outdated."

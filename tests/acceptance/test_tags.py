@@ -35,7 +35,7 @@ client.invalidate_tags(["all"])
 
 @pytest.fixture(scope="module")
 def module_worker(redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
-    """A system with a worker whose loads ask no graph."""
+    """A system with a worker whose loads don't query the graph."""
     with system_of_module(redis_server, NO_GRAPH, tmp_path_factory) as system:
         system.start_worker()
         yield system
@@ -56,7 +56,9 @@ def refreshed(reader: AnyReader, key: str, *, after: int) -> bool:
     return entry.state is EntryState.FRESH and entry.value["load"] > after
 
 
-def test_what_has_the_tag_is_stale_at_once_and_refreshed(reader: AnyReader, system_with_worker: System) -> None:
+def test_entries_with_an_invalidated_tag_are_stale_at_once_and_refreshed(
+    reader: AnyReader, system_with_worker: System
+) -> None:
     load_all(reader)
     assert reader.invalidate_tags(["key:key-3", "key:unknown"]).entries == 1
     assert reader.get_entry("tagged", {"key": "key-3"}).state is EntryState.STALE
@@ -65,12 +67,12 @@ def test_what_has_the_tag_is_stale_at_once_and_refreshed(reader: AnyReader, syst
     assert [reader.get("tagged", {"key": key}, timeout=MAX_WAIT_SECONDS)["load"] for key in KEYS] == [2, 2, 2, 3, 2]
 
 
-def test_a_load_that_an_invalidation_meets_is_not_fresh(reader: AnyReader, system_with_worker: System) -> None:
+def test_a_load_under_way_during_a_tag_invalidation_is_not_fresh(reader: AnyReader, system_with_worker: System) -> None:
     held = {"key": "held", "hold": "h"}
     waiting = system_with_worker.reader("sync")
     waiting.refresh("tagged", held)
     eventually(lambda: system_with_worker.loads("held") == 1, "a load is under way")
-    # It has not registered: by its key nobody could name it yet.
+    # It has not registered its tags yet.
     assert reader.invalidate_tags(["key:held"]).entries == 0
     system_with_worker.open_gate("h", times=2)
     eventually(lambda: system_with_worker.loads("held") == 2, "the worker loads once more")
@@ -80,7 +82,7 @@ def test_a_load_that_an_invalidation_meets_is_not_fresh(reader: AnyReader, syste
     assert entry.value["load"] == 2
 
 
-def test_what_an_invalidator_left_when_it_was_killed_a_worker_finishes(system_with_worker: System) -> None:
+def test_a_worker_finishes_the_tag_invalidation_of_a_killed_invalidator(system_with_worker: System) -> None:
     reader = system_with_worker.reader("sync")
     load_all(reader)
     done = subprocess.run(
@@ -93,7 +95,7 @@ def test_what_an_invalidator_left_when_it_was_killed_a_worker_finishes(system_wi
         eventually(lambda key=key: refreshed(reader, key, after=1), f"{key} is refreshed")
 
 
-def test_without_waiting_a_worker_does_it(reader: AnyReader) -> None:
+def test_a_tag_invalidation_without_wait_is_carried_out_by_a_worker(reader: AnyReader) -> None:
     load_all(reader)
     assert not reader.invalidate_tags(["all"], wait=False).is_finished
     for key in KEYS:
@@ -115,13 +117,13 @@ def test_the_command_line_invalidates_by_tag(system_with_worker: System) -> None
     [[], ["tagged", "--tag", "all"], ["--tag", "all", "--version", "1"], ["--tag", "all", "--replicas", "1"]],
     ids=["nothing", "both", "version", "replicas"],
 )
-def test_a_key_or_tags_and_not_both(system_with_worker: System, arguments: list[str]) -> None:
+def test_the_invalidate_command_takes_either_a_key_or_tags(system_with_worker: System, arguments: list[str]) -> None:
     done = Commands(system_with_worker).run("invalidate", *arguments)
     assert done.returncode == 2
     assert "either QUERY with its params, --version and --replicas, or --tag" in done.stderr
 
 
-def test_a_tag_that_can_be_none_is_one_line(system_with_worker: System) -> None:
+def test_the_invalidate_command_reports_an_invalid_tag_in_one_line(system_with_worker: System) -> None:
     done = Commands(system_with_worker).run("invalidate", "--tag", "x" * 201)
     assert done.returncode == 2
     assert "--tag: a tag of 201 bytes: allowed are at most 64 texts of 1 to 200 bytes in UTF-8\n" in done.stderr

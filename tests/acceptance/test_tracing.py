@@ -1,4 +1,4 @@
-"""One trace from the read that asked to the commit: over real processes, a real broker, the embedded graph and OTLP."""
+"""One trace from the triggering read to the commit: over real processes, a real broker, the embedded graph and OTLP."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def start_worker(system: System, collector: Collector, *args: str, **changes: st
 
 
 def trace_of(memory: SpanRecorder, collector: Collector, read: Callable[[], object], end: str) -> Trace:
-    """The trace that a read began, once the worker has told of its outcome ``end``."""
+    """The trace that a read began, once the worker has reported its outcome ``end``."""
     memory.forget()
     with memory.tracer.start_as_current_span("GET /friends"):
         read()
@@ -56,16 +56,16 @@ def trace_of(memory: SpanRecorder, collector: Collector, read: Callable[[], obje
         trace = Trace([*memory.spans, *collector.spans], end)
         return trace if trace.is_whole else None
 
-    trace = eventually(whole, f"the trace has come to {end}")
+    trace = eventually(whole, f"the trace ends in {end}")
     assert trace is not None
     assert {span.trace for span in memory.spans} == {trace.spans[0].trace}, "nothing is in another trace"
     return trace
 
 
 class Trace:
-    """The spans of the request's trace, and where in it the worker came to its end.
+    """The spans of the request's trace, and the path to the worker's last span.
 
-    A message that came again, since the first was late, has found nothing to do: it is left out.
+    A message that was published again, since the first was late, and skipped is left out.
     """
 
     def __init__(self, spans: list[RecordedSpan], end: str) -> None:
@@ -96,7 +96,7 @@ LOADED = [
 
 
 @pytest.mark.parametrize(("kind", "pool"), [("sync", "prefork"), ("async", "threads")])
-def test_a_miss_and_an_invalidated_value_are_one_trace_each_down_to_the_cypher(
+def test_a_miss_and_an_invalidated_hit_are_each_one_trace_from_read_to_cypher(
     system: System, collector: Collector, memory: SpanRecorder, events: OTelEvents, pool: str, kind: str
 ) -> None:
     start_worker(system, collector, "-P", pool)
@@ -112,9 +112,9 @@ def test_a_miss_and_an_invalidated_value_are_one_trace_each_down_to_the_cypher(
         ("process cache.refresh-miss", "CONSUMER"),
     ]
     assert trace.lines("refresher.attempt") == ["process cache.refresh-miss CONSUMER refresher.attempt=1", *LOADED]
-    asked = [span for span in trace.spans if span.name == "query friends_of"]
-    assert [span["db.query.text"] for span in asked] == [IN_CODE, None], "a text made of a param's value is not shown"
-    assert {span["db.system.name"] for span in asked} == {"neo4j"}
+    queries = [span for span in trace.spans if span.name == "query friends_of"]
+    assert [span["db.query.text"] for span in queries] == [IN_CODE, None], "a text made of a param's value is not shown"
+    assert {span["db.system.name"] for span in queries} == {"neo4j"}
     assert {span["messaging.system"] for span in trace.path[3:]} == {"redis"}
 
     reader.invalidate("friends_of", params)
@@ -132,7 +132,7 @@ def test_a_miss_and_an_invalidated_value_are_one_trace_each_down_to_the_cypher(
     assert not any(CANARY in str(span) for span in memory.spans)
 
 
-def test_over_rabbitmq_it_is_one_trace_too_with_the_pause_before_a_retry(
+def test_over_rabbitmq_a_refresh_with_a_delayed_retry_is_one_trace(
     system: System, rabbitmq: RabbitMqServer, collector: Collector, memory: SpanRecorder, events: OTelEvents
 ) -> None:
     rabbitmq.forget_queues("cache")
@@ -154,7 +154,7 @@ def test_over_rabbitmq_it_is_one_trace_too_with_the_pause_before_a_retry(
     assert trace.path[-1].name == "process cache.refresh.quorum"
 
 
-def test_a_worker_of_an_application_is_traced_as_any_other(
+def test_a_worker_in_an_applications_celery_app_is_traced_like_any_other(
     system: System, collector: Collector, memory: SpanRecorder, events: OTelEvents
 ) -> None:
     host = {"app": "tests.support.host_app", "C_FORCE_ROOT": "1"}  # it accepts pickle
@@ -174,7 +174,7 @@ def trace_of_nothing(memory: SpanRecorder, read: Callable[[], object]) -> list[s
     return tree_of(memory.spans)
 
 
-def test_each_attempt_and_a_dead_one_are_seen_and_no_value_of_a_param_is(
+def test_retries_and_a_permanent_failure_are_traced_without_param_values(
     system: System, collector: Collector, memory: SpanRecorder, events: OTelEvents
 ) -> None:
     start_worker(system, collector, CACHE_XFETCH_TIMEOUT=f"{BUDGET_SECONDS}s")
@@ -201,10 +201,10 @@ def test_each_attempt_and_a_dead_one_are_seen_and_no_value_of_a_param_is(
     trace = trace_of(memory, collector, fails, "failed")
     wait = trace.path[1]
     assert (wait.name, wait.failed, wait["error.type"]) == ("wait always_fails", True, "RefreshFailed")
-    dead, acquired, load, asked, failed = trace.lines("refresher.why", "error.type")
+    dead, acquired, load, queried, failed = trace.lines("refresher.why", "error.type")
     assert dead == "process cache.refresh-miss CONSUMER refresher.why=syntax error.type=syntax"
     assert [acquired, load] == ["  acquire CLIENT", "  load always_fails INTERNAL error.type=syntax"]
-    assert asked.startswith("    query always_fails CLIENT error.type=")
+    assert queried.startswith("    query always_fails CLIENT error.type=")
     assert failed == "  fail CLIENT"
     assert all(span.failed for span in trace.spans if span["error.type"])
 
@@ -213,7 +213,7 @@ def test_each_attempt_and_a_dead_one_are_seen_and_no_value_of_a_param_is(
     assert not any(CANARY in str(span) for span in memory.spans)
 
 
-def test_a_process_of_the_pool_that_is_replaced_sends_what_it_has(
+def test_a_replaced_pool_process_exports_its_pending_spans(
     system: System, collector: Collector, memory: SpanRecorder, events: OTelEvents
 ) -> None:
     start_worker(system, collector, "--max-tasks-per-child", "1", OTEL_BSP_SCHEDULE_DELAY="3600000")
@@ -223,11 +223,11 @@ def test_a_process_of_the_pool_that_is_replaced_sends_what_it_has(
         trace_of(memory, collector, lambda params=params: client.get("friends_of", params), "committed")  # type: ignore[misc]
 
 
-def test_what_a_prefork_workers_main_process_counts_is_in_prometheus_and_the_log_only(
+def test_counts_of_a_prefork_main_process_are_in_prometheus_and_not_in_opentelemetry(
     system: System, collector: Collector
 ) -> None:
     port = free_port()
-    # The pool looks for its dead every five seconds, as long as a lease lasts. One that ran out is another's to count.
+    # The pool checks for dead processes every five seconds. A lease expired by then would be another worker's to count.
     worker = start_worker(
         system, collector, "-c", "1", OTEL_METRIC_EXPORT_INTERVAL="3600000", CACHE_METRICS_PORT=str(port),
         STAMPEDE_LOCK_TIMEOUT_MS="60s",
@@ -277,13 +277,13 @@ def test_the_metrics_of_all_processes_add_up_at_a_collector(system: System, coll
     assert counted("xfetch_refresh_retried_total", kind="transient") == 2
     assert counted("xfetch_refresh_duration_seconds") == 4
     assert counted("xfetch_refresh_lead_seconds") == 4
-    eventually(lambda: {one.name for one in collector.points} >= GAUGES, "the gauges are told")
+    eventually(lambda: {one.name for one in collector.points} >= GAUGES, "the gauges are exported")
     processes = 2 if pool == "prefork" else 1
-    eventually(lambda: len(collector.instances) >= processes, "each process tells")
-    assert len(collector.instances) == processes, "a prefork pool's main process is none"
+    eventually(lambda: len(collector.instances) >= processes, "each process exports")
+    assert len(collector.instances) == processes, "a prefork pool's main process exports nothing"
     assert {one.value for one in collector.points if one.name == "xfetch_query_ttl_seconds"} >= {3600.0}
     eventually(
-        lambda: {one.value for one in collector.points if one.name == "xfetch_dead_letters"} >= {1.0}, "one is dead"
+        lambda: {one.value for one in collector.points if one.name == "xfetch_dead_letters"} >= {1.0}, "it is counted"
     )
 
 

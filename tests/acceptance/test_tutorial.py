@@ -31,7 +31,7 @@ def dev(folder: Path) -> Iterator[Dev]:
 
 
 @pytest.mark.timeout(5 * MAX_WAIT_SECONDS)
-def test_it_goes_as_the_page_says(dev: Dev, folder: Path) -> None:
+def test_the_tutorial_application_behaves_as_its_page_says(dev: Dev, folder: Path) -> None:
     dev.wait_for(READY)
     environ = dev.environ()
     server = WebServer.start("uvicorn app:app", environ, folder.parent / "uvicorn.log", cwd=folder)
@@ -67,7 +67,7 @@ def test_it_goes_as_the_page_says(dev: Dev, folder: Path) -> None:
     assert dev.end_by(signal.SIGINT) == 0
 
 
-def test_its_own_tests_pass(folder: Path) -> None:
+def test_the_tutorial_applications_own_tests_pass(folder: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_app.py"],
         cwd=folder, capture_output=True, text=True, timeout=MAX_WAIT_SECONDS, check=False,

@@ -32,8 +32,8 @@ def write(system: System, text: str) -> None:
         system.control.set(f"source:{kind}", text)
 
 
-def test_a_writer_of_either_version_invalidates_both_and_so_does_the_command(system: System) -> None:
-    """Each kind of reader writes a key of its own. A worker gives up a version that it does not know: one runs."""
+def test_an_invalidation_by_a_reader_or_the_command_reaches_both_versions_of_a_query(system: System) -> None:
+    """Each kind of reader writes a key of its own. One worker runs at a time, as it fails unknown versions."""
     write(system, "old")
     for version in (1, 2):
         worker = start_worker(system, version)
@@ -58,10 +58,10 @@ def test_a_writer_of_either_version_invalidates_both_and_so_does_the_command(sys
         assert [line.partition(":")[0] for line in said.output.splitlines()] == [f"{NAME} v{one}" for one in versions]
 
 
-def test_a_registry_that_redis_has_lost_is_made_again_by_the_heartbeat(system: System) -> None:
+def test_the_heartbeat_restores_a_version_registry_that_redis_has_lost(system: System) -> None:
     start_worker(system, 2)
     eventually(lambda: system.cache.zscore(REGISTRY, "2"), "it is registered, though nobody reads")
     system.cache.flushall()
     eventually(lambda: system.cache.zscore(REGISTRY, "2"), "it is registered again")
     system.cache.set(REGISTRY, "of something else")
-    eventually(lambda: system.cache.type(REGISTRY) == b"zset", "and its key is healed")
+    eventually(lambda: system.cache.type(REGISTRY) == b"zset", "and its key is repaired")

@@ -43,7 +43,7 @@ def run(made: Installation, folder: Path, *arguments: str) -> subprocess.Complet
     )
 
 
-def test_it_brings_both_packages_and_the_command(made: Installation, tmp_path: Path) -> None:
+def test_the_wheel_contains_both_packages_and_the_command(made: Installation, tmp_path: Path) -> None:
     own, worker, version = run(made, tmp_path, "-c", WHERE_IT_IS).stdout.split()
     assert (Path(own).parent, Path(worker).parent) == (made.packages / "api_client", made.packages / "refresher")
     assert version == version_of(ROOT)
@@ -79,7 +79,7 @@ def with_other_packages(made: Installation, *wanted: str) -> None:
         pytest.param(tuple(oldest_allowed()), id="oldest"),
     ],
 )
-def test_it_works_with_other_versions_of_what_it_uses(packages: tuple[str, ...], tmp_path: Path) -> None:
+def test_the_wheel_works_with_the_newest_and_the_oldest_dependencies(packages: tuple[str, ...], tmp_path: Path) -> None:
     tree = copied(ROOT, WHAT_BUILDS, tmp_path / "tree")
     made = installed(built(tree, tmp_path / "dist", "wheel"), tmp_path / "venv")
     with_other_packages(made, *packages)
@@ -90,7 +90,7 @@ def test_it_works_with_other_versions_of_what_it_uses(packages: tuple[str, ...],
 
 
 @pytest.mark.timeout(1_200)
-def test_a_part_of_the_suite_passes_against_it(made: Installation, tmp_path: Path) -> None:
+def test_selected_tests_pass_against_the_wheel(made: Installation, tmp_path: Path) -> None:
     copied(
         ROOT,
         ("tests", "benchmarks/__init__.py", "benchmarks/apparatus", "pyproject.toml", "docs/reference/metrics.md"),

@@ -1,4 +1,4 @@
-"""What a worker serves to Prometheus: counted over all processes of its pool, with what died left out."""
+"""A worker's metrics in Prometheus: counted over all processes of its pool, without the gauges of dead ones."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_commits_retries_and_failures_of_all_processes_are_counted(system: Syste
     port = free_port()
     system.start_worker("-P", pool, CACHE_METRICS_PORT=str(port), CACHE_XFETCH_RETRY_MAX="1")
     client = system.client()
-    system.broker.lpush("cache.refresh", "{}")  # no message at all
+    system.broker.lpush("cache.refresh", "{}")  # a malformed message
     for key in ("a", "b", "c"):
         client.get("long_lived", {"key": key})
     system.control.rpush("script:retried", "fail")
@@ -61,7 +61,7 @@ def test_commits_retries_and_failures_of_all_processes_are_counted(system: Syste
     assert found["xfetch_query_ttl_seconds", "long_lived"] == found["xfetch_query_grace_seconds", "long_lived"] == 3600
 
 
-def test_without_cache_and_broker_a_scrape_tells_what_it_can(system: System) -> None:
+def test_without_cache_and_broker_a_scrape_omits_only_their_gauges(system: System) -> None:
     port = free_port()
     system.start_worker(CACHE_METRICS_PORT=str(port))
     assert system.client().get("long_lived", {"key": "a"})["load"] == 1
@@ -74,7 +74,7 @@ def test_without_cache_and_broker_a_scrape_tells_what_it_can(system: System) -> 
     assert ("xfetch_refresh_queue_size",) not in found
 
 
-def test_a_run_that_was_killed_goes_on_no_more_and_the_port_is_the_main_processs_alone(system: System) -> None:
+def test_a_killed_run_is_no_longer_counted_and_only_the_main_process_serves_metrics(system: System) -> None:
     port = free_port()
     worker = system.start_worker("-c", "1", CACHE_METRICS_PORT=str(port))
     client = system.client()
@@ -83,10 +83,10 @@ def test_a_run_that_was_killed_goes_on_no_more_and_the_port_is_the_main_processs
     (child,) = psutil.Process(worker.pid).children()
     assert port not in {link.laddr.port for link in child.net_connections() if link.status == psutil.CONN_LISTEN}
     child.kill()
-    eventually(lambda: scraped(port).get(("xfetch_active_locks", "long_lived"), 0) == 0, "it is not counted")
+    eventually(lambda: scraped(port).get(("xfetch_active_locks", "long_lived"), 0) == 0, "it is no longer counted")
 
 
-def test_the_run_of_a_killed_worker_is_counted_by_the_one_that_takes_it_over(system: System) -> None:
+def test_the_run_of_a_killed_worker_is_counted_by_the_worker_that_takes_it_over(system: System) -> None:
     lost = system.start_worker("-P", "solo", STAMPEDE_LOCK_TIMEOUT_MS="1s")
     client, held = system.client(), {"key": "a", "hold": "gate"}
     client.refresh("long_lived", held)
@@ -99,7 +99,7 @@ def test_the_run_of_a_killed_worker_is_counted_by_the_one_that_takes_it_over(sys
     assert scraped(port)["xfetch_refresh_retried_total", "taken_over", "long_lived"] == 1
 
 
-def test_a_worker_whose_port_is_taken_says_so_and_refreshes(system: System) -> None:
+def test_a_worker_whose_metrics_port_is_taken_logs_it_and_refreshes(system: System) -> None:
     port = free_port()
     system.start_worker(CACHE_METRICS_PORT=str(port))
     second = system.start_worker(CACHE_METRICS_PORT=str(port))
@@ -107,7 +107,7 @@ def test_a_worker_whose_port_is_taken_says_so_and_refreshes(system: System) -> N
     assert system.client().get("long_lived", {"key": "a"})["load"] == 1
 
 
-def test_nothing_listens_unless_a_port_is_set(system: System) -> None:
+def test_a_worker_listens_on_no_port_unless_one_is_set(system: System) -> None:
     worker = system.start_worker()
     family = [psutil.Process(worker.pid), *psutil.Process(worker.pid).children(recursive=True)]
     assert [link for one in family for link in one.net_connections() if link.status == psutil.CONN_LISTEN] == []

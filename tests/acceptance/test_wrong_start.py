@@ -45,7 +45,7 @@ WRONG = {
         ("flower", "CELERY_BROKER_URL"), ("status", "CACHE_REDIS_URL"), ("doctor", "NEO4J_URI"),
     ],
 )  # fmt: skip
-def test_a_wrong_url_ends_it_with_one_line(tmp_path: Path, command: str, variable: str) -> None:
+def test_an_invalid_url_ends_each_command_with_one_error_line(tmp_path: Path, command: str, variable: str) -> None:
     done = run(tmp_path, STARTS[command], **{variable: WRONG[variable]})
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
@@ -55,7 +55,7 @@ def test_a_wrong_url_ends_it_with_one_line(tmp_path: Path, command: str, variabl
 
 
 @pytest.mark.parametrize("command", ["worker", "flower", "doctor"])
-def test_a_folder_of_the_reader_s_name_is_named(tmp_path: Path, command: str) -> None:
+def test_a_folder_that_shadows_the_reader_package_is_named_in_the_error(tmp_path: Path, command: str) -> None:
     other = tmp_path / "api_client" / "__init__.py"
     other.parent.mkdir()
     other.write_text("")
@@ -65,7 +65,7 @@ def test_a_folder_of_the_reader_s_name_is_named(tmp_path: Path, command: str) ->
 
 
 @pytest.mark.parametrize("code", ["0", "'bye'"])
-def test_a_module_of_queries_that_exits_is_named_and_ends_the_worker_as_an_error(tmp_path: Path, code: str) -> None:
+def test_a_query_module_that_exits_is_named_and_the_worker_ends_with_an_error(tmp_path: Path, code: str) -> None:
     (tmp_path / "exiting_queries.py").write_text(f"import sys\nsys.exit({code})\n")
     done = run(tmp_path, STARTS["worker"], REFRESHER_QUERIES="exiting_queries")
     assert done.returncode == 1
@@ -75,7 +75,7 @@ def test_a_module_of_queries_that_exits_is_named_and_ends_the_worker_as_an_error
     )
 
 
-def test_an_application_s_own_app_gets_the_error_as_an_exception(tmp_path: Path) -> None:
+def test_an_applications_celery_app_gets_a_configuration_error_as_an_exception(tmp_path: Path) -> None:
     done = run(
         tmp_path, STARTS["installed"], CACHE_BROKER_URL="redis://h", CACHE_REDIS_URL=f"redis://:{CANARY}@h:x/0",
     )  # fmt: skip

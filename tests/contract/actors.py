@@ -1,7 +1,7 @@
-"""Who meets at a key: workers with all that can become of a run, readers, writers that invalidate, and mishaps.
+"""Actors at one key: workers with all outcomes of a run, readers, writers that invalidate, and mishaps.
 
-An actor's place says how far it has come: a tuple, so that places can be compared. Its moves are what it may do next;
-that it does none of them any more, because it died, needs no move of its own.
+An actor's place is its progress: a tuple, so that places can be compared. Its moves are its possible next steps; its
+death needs no move of its own: it just makes none any more.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ENDS = ("commit", "retry", "fail", "hand_back")
 
 @dataclass
 class Table:
-    """Where a move is made: the key, what was seen of it before the move, and its history."""
+    """The context of a move: the key, its state before the move, and its history."""
 
     world: ClockedWorld
     seen: StepSnapshot
@@ -43,17 +43,17 @@ class Actor(Protocol):
     start: Place
 
     def moves(self, place: Place) -> Sequence[str]:
-        """What it may do next."""
+        """Return the possible next moves."""
         ...
 
     def make_move(self, move: str, place: Place, table: Table) -> Place:
-        """Do it; the place where it is then."""
+        """Make a move, and return the new place."""
         ...
 
 
 @dataclass(frozen=True)
 class Worker:
-    """Takes a message up, loads, and ends its run in one of ``ends``; twice when the first ends in a retry.
+    """Takes a message, loads, and ends its run in one of ``ends``; twice when the first ends in a retry.
 
     ``loses_replies``: each step that may be repeated is also run a second time, its first reply having been lost.
     """
@@ -116,7 +116,7 @@ class Worker:
 
 @dataclass(frozen=True)
 class Reader:
-    """Claims for what it sees; publishes or fails to; asks for the message to be published again."""
+    """Claims for the entry that it sees, then unclaims, or publishes the message again."""
 
     name: str
     start: Place = ("reads",)
@@ -134,7 +134,7 @@ class Reader:
 
 @dataclass(frozen=True)
 class Writer:
-    """Invalidates, once for each of its ways to."""
+    """Invalidates ``times`` times, each in one of ``ways``."""
 
     ways: tuple[str, ...] = ("soft", "hard")
     times: int = 1
@@ -161,7 +161,7 @@ ALL_MISHAPS = (*CLOCK, *EVICTED)
 
 @dataclass(frozen=True)
 class Mishaps:
-    """What befalls Redis and its clock: so many of these, each once at most."""
+    """Failures of Redis and of its clock: at most ``most`` of ``kinds``, each at most once."""
 
     kinds: tuple[str, ...] = ALL_MISHAPS
     most: int = 1

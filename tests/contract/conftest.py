@@ -33,7 +33,7 @@ def any_redis(request: pytest.FixtureRequest) -> RedisServer:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run every test that asks for `any_redis`, directly or not, on both servers."""
+    """Run every test that uses `any_redis`, directly or not, on both servers."""
     if "any_redis" in metafunc.fixturenames:
         metafunc.parametrize("any_redis", ["redis_server", "oldest_redis"], indirect=True, scope="session")
 
@@ -46,12 +46,12 @@ def client(any_redis: RedisServer) -> Iterator[redis.Redis]:
 
 @pytest.fixture
 def world(client: redis.Redis) -> World:
-    """A key that nobody has used."""
+    """An unused key."""
     return World(client, LeaseStore(client))
 
 
 @pytest.fixture
 def clocked_world(clocked_redis: ClockedRedis) -> Iterator[ClockedWorld]:
-    """A key that nobody has used, on the Redis whose clock tests move."""
+    """An unused key, on the Redis whose clock tests move."""
     with redis.Redis.from_url(clocked_redis.server.url()) as connected:
         yield ClockedWorld(connected, LeaseStore(connected), clock=clocked_redis.clock)

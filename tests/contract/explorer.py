@@ -1,7 +1,7 @@
-"""Plays every order in which actors can meet between their scripts, on a real Redis, and looks after each step.
+"""Explorer of every interleaving of actors' scripts on a real Redis, with checks after each step.
 
-Orders that lead to the same state go on in the same way, so from there they are played once: what is enumerated is
-all orders, and what is run is every step from every state. Numbers are compared by their order and times by their
+Orders that lead to the same state go on in the same way, so from there they are played once: all orders are
+enumerated, and every step is run once from every state. Numbers are compared by their order and times by their
 distance from now, which is all that the scripts do with them.
 """
 
@@ -29,7 +29,7 @@ IGNORED = {"by", "claimed_at"}  # for people, and for δ
 
 @dataclass(frozen=True)
 class State:
-    """A moment of an order: what is in Redis, its clock, where each actor is, and what has been."""
+    """A moment of an order: the data in Redis, its clock, the place of each actor, and the history."""
 
     seen: StepSnapshot
     now_us: int
@@ -37,7 +37,7 @@ class State:
     watch: Watch
 
     def alike(self) -> object:
-        """Return what is equal for states that go on in the same way."""
+        """Return a value that is equal for states that go on in the same way."""
         rank = self._ranks(frozen_fields(self.seen.raw_entry))
         runs = tuple(
             (rank[run[0]], run[1], began > self.watch.soft_at, began > self.watch.hard_at, run in self.watch.stored)
@@ -66,7 +66,7 @@ class State:
 
 @dataclass
 class Explorer:
-    """``orders`` of so many ``states`` were played in so many ``steps``."""
+    """Plays all orders of ``actors``. ``steps`` counts the steps, ``orders_from`` the orders from each state on."""
 
     world: ClockedWorld
     actors: Sequence[Actor]
@@ -81,7 +81,7 @@ class Explorer:
         self.world = replace(self.world, store=self.frozen)
 
     def explore(self) -> int:
-        """Play all orders; how many there are."""
+        """Play all orders; return their number."""
         return self._from(self._now(tuple(actor.start for actor in self.actors), Watch()))
 
     def _now(self, places: tuple[Place, ...], watch: Watch) -> State:
@@ -114,9 +114,9 @@ class Explorer:
             raise
 
     def _nothing_is_stuck(self, state: State) -> None:
-        """Though all may have died at this moment: the next reader gets a value, at once or when it is told to.
+        """Check that the next reader gets a value, at once or after the wait of its reply, even if all actors died now.
 
-        It is never told to wait for longer than was granted, wherever the clock has been set.
+        The wait is never longer than was granted, wherever the clock has been set.
         """
         alike = state.in_redis()
         if alike in self.live:
@@ -128,7 +128,7 @@ class Explorer:
         if claimed.status is not ClaimStatus.CLAIMED:
             assert claimed.left_seconds <= QUEUE_TTL_SECONDS, f"{claimed.left_seconds} s to wait after {self.path}"
             self.frozen.move_clock(claimed.left_seconds)
-            # What it found may have been evicted meanwhile.
+            # The entry that it found may have been evicted meanwhile.
             entry = frozen_fields(self.frozen.look().raw_entry)
             claimed = self.world.claim("the next reader", seen=entry[0] if entry else 0)
         acquired = self.world.acquire(b"the next", number=claimed.number)

@@ -1,4 +1,4 @@
-"""The worker's own flow, stopped before each of its steps until the test lets it go on: one step at a time."""
+"""The worker's own flow, run one step at a time: it stops before each step until the test continues it."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ LOADS: dict[str, Any] = {
     "value": None,
     "transient": LoadFailed("network", "again, please", is_transient=True),
     "permanent": LoadFailed("syntax", "never", is_transient=False),
-    "shutdown": SystemExit("the worker is told to end"),
+    "shutdown": SystemExit("the worker is shutting down"),
 }
 
 
 class WorkerEventRecorder(WorkerEvents):
-    """What the flow told of the run itself, in order."""
+    """Records the flow's events of the run itself, in order."""
 
     def __init__(self) -> None:
         self.all: list[tuple[Any, ...]] = []
@@ -59,7 +59,7 @@ class WorkerEventRecorder(WorkerEvents):
 
 
 class Flow(StepByStep):
-    """One worker and one message. ``pending`` is the step that it would take next, None at its end."""
+    """One worker and one message. ``pending`` is its next step, None at its end."""
 
     def __init__(
         self, world: ClockedWorld, watch: Watch, item: RefreshItem, loads: Sequence[str], queue: list[RefreshItem]
@@ -84,7 +84,7 @@ class Flow(StepByStep):
         self.step()
 
     def step(self) -> None:
-        """Take the pending step, and go on to the next."""
+        """Take the pending step, and stop before the next."""
         self._go.release()
         assert self._parked.acquire(timeout=ANSWER_SECONDS)
         if self._error is not None:
@@ -107,7 +107,7 @@ class Flow(StepByStep):
         return reply
 
     def load(self, _query: Any, _calls: Any, _previous: Any, _bookmarks: Any, timeout_seconds: float) -> list[Loaded]:
-        """Load as the test wants it (`deps.Origin`)."""
+        """Load with the test's next outcome (`deps.Origin`)."""
         self._stop("load")
         self.timeouts_seconds.append(timeout_seconds)
         outcome = self._loads.pop(0) if self._loads else None

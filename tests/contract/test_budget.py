@@ -1,4 +1,4 @@
-"""The budgets' three scripts: what is granted when, who goes first, and what a lost reply or a dead worker leaves."""
+"""The three budget scripts: grants, priorities, and the shares that a lost reply or a dead worker leaves behind."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Fleet:
         return self.world.store.run(self.share(name, query).release(refund=refund))
 
     def released(self, name: str) -> int:
-        """What the script itself replies."""
+        """Release a share, and return the script's raw reply."""
         return self.world.store.run(replace(self.share(name).release(refund=False), parse=int))
 
     def lives_ms(self, query: str | None = None) -> tuple[int, int]:
@@ -59,25 +59,25 @@ class Fleet:
         self.world.pass_time(seconds)
 
     def taken(self, names: str, urgency: Urgency = STALE) -> str:
-        """The names of those that were granted, of several tried in turn."""
+        """Try several loads in turn, and return the names of those that were granted."""
         return "".join(name for name in names if self.take(name, urgency) == 0)
 
 
 WHOSE = pytest.mark.parametrize("whose", ["all", "of_query"])
 
 
-def test_what_the_scripts_count_on() -> None:
+def test_constants_and_arguments_that_the_budget_scripts_rely_on() -> None:
     assert (HELD, LONGEST_PAUSE_SECONDS) == (5_000, 0.25)
     assert Budget(rate=100).arguments == (0, 10_000, 90_000)
     assert Budget(rate=3).arguments == (0, 333_334, 0)
     assert Budget(concurrency=7).arguments == (7, 0, 0)
 
 
-# How many at once.
+# Concurrency.
 
 
 @WHOSE
-def test_no_more_loads_at_once_than_the_budget_has(clocked_world: ClockedWorld, whose: str) -> None:
+def test_concurrent_loads_are_limited_to_the_budget(clocked_world: ClockedWorld, whose: str) -> None:
     fleet = Fleet(clocked_world, **{whose: Budget(concurrency=2)})
     assert fleet.taken("abcd") == "ab"
     assert fleet.release("a")
@@ -103,7 +103,7 @@ def test_both_budgets_have_room_or_neither_is_charged(clocked_world: ClockedWorl
     assert fleet.take("e") == 0
 
 
-def test_a_share_taken_again_is_the_same_share_and_holds_from_then_on(clocked_world: ClockedWorld) -> None:
+def test_a_repeated_take_returns_the_same_share_and_restarts_its_lifetime(clocked_world: ClockedWorld) -> None:
     fleet = Fleet(clocked_world, all=Budget(rate=1, concurrency=1))
     assert fleet.take("a") == 0
     fleet.pass_time(SHARE_SECONDS - EPSILON)
@@ -114,7 +114,7 @@ def test_a_share_taken_again_is_the_same_share_and_holds_from_then_on(clocked_wo
 
 
 @WHOSE
-def test_the_share_of_a_worker_that_died_ends_by_itself(clocked_world: ClockedWorld, whose: str) -> None:
+def test_the_share_of_a_dead_worker_expires(clocked_world: ClockedWorld, whose: str) -> None:
     fleet = Fleet(clocked_world, **{whose: Budget(concurrency=1)})
     assert fleet.take("a") == 0
     fleet.pass_time(SHARE_SECONDS - EPSILON)
@@ -123,11 +123,11 @@ def test_the_share_of_a_worker_that_died_ends_by_itself(clocked_world: ClockedWo
     assert fleet.take("b") == 0
     assert not fleet.release("a"), "it had ended"
     fleet.pass_time(1)
-    assert fleet.take("c") > 0, "which gives b's to nobody"
+    assert fleet.take("c") > 0, "b's share is not free"
 
 
 @WHOSE
-def test_a_renewed_share_goes_on(clocked_world: ClockedWorld, whose: str) -> None:
+def test_a_renewed_share_stays_held(clocked_world: ClockedWorld, whose: str) -> None:
     fleet = Fleet(clocked_world, **{whose: Budget(concurrency=1)})
     assert fleet.take("a") == 0
     for _ in range(4):
@@ -137,7 +137,7 @@ def test_a_renewed_share_goes_on(clocked_world: ClockedWorld, whose: str) -> Non
     assert fleet.release("a")
 
 
-def test_a_share_that_was_given_back_or_has_ended_is_not_brought_back(clocked_world: ClockedWorld) -> None:
+def test_a_released_or_expired_share_cannot_be_renewed(clocked_world: ClockedWorld) -> None:
     fleet = Fleet(clocked_world, all=Budget(concurrency=1))
     assert fleet.taken("a") == "a"
     assert fleet.released("a") == 1
@@ -150,7 +150,9 @@ def test_a_share_that_was_given_back_or_has_ended_is_not_brought_back(clocked_wo
 
 
 @WHOSE
-def test_a_clock_set_back_keeps_no_share_longer(clocked_world: ClockedWorld, whose: str) -> None:
+def test_a_share_expires_when_the_clock_is_set_back_by_more_than_a_second(
+    clocked_world: ClockedWorld, whose: str
+) -> None:
     fleet = Fleet(clocked_world, **{whose: Budget(concurrency=1)})
     assert fleet.take("a") == 0
     fleet.pass_time(-1)
@@ -159,7 +161,7 @@ def test_a_clock_set_back_keeps_no_share_longer(clocked_world: ClockedWorld, who
     assert fleet.take("b") == 0
 
 
-def test_shares_are_granted_once_however_many_workers_ask_at_a_time(client: redis.Redis) -> None:
+def test_concurrent_takes_never_exceed_the_concurrency_budget(client: redis.Redis) -> None:
     fleet = Fleet(World(client, LeaseStore(client)), all=Budget(concurrency=7), of_query=Budget(concurrency=5))
     names = [str(number) for number in range(200)]
     with ThreadPoolExecutor(16) as pool:
@@ -169,11 +171,11 @@ def test_shares_are_granted_once_however_many_workers_ask_at_a_time(client: redi
     assert client.zcard(budget_keys(fleet.namespace)[0]) == client.zcard(budget_keys(fleet.namespace, "q")[0]) == 0
 
 
-# How many a second.
+# Rate.
 
 
 @WHOSE
-def test_loads_begin_at_the_rate_and_a_refusal_says_when_the_next_is_due(
+def test_loads_begin_at_the_rate_and_a_refusal_returns_the_time_to_the_next(
     clocked_world: ClockedWorld, whose: str
 ) -> None:
     fleet = Fleet(clocked_world, **{whose: Budget(rate=4)})
@@ -187,16 +189,16 @@ def test_loads_begin_at_the_rate_and_a_refusal_says_when_the_next_is_due(
 
 
 @WHOSE
-def test_a_tenth_of_a_second_s_loads_may_begin_at_once(clocked_world: ClockedWorld, whose: str) -> None:
+def test_a_burst_is_limited_to_a_tenth_of_a_second_of_the_rate(clocked_world: ClockedWorld, whose: str) -> None:
     fleet = Fleet(clocked_world, **{whose: Budget(rate=50)})
     assert fleet.taken("abcdefg") == "abcde"
     fleet.pass_time(0.02)
     assert fleet.taken("hi") == "h"
     fleet.pass_time(1_000)
-    assert fleet.taken("ABCDEFG") == "ABCDE", "what was not used is not saved"
+    assert fleet.taken("ABCDEFG") == "ABCDE", "unused loads are not saved"
 
 
-def test_the_slower_rate_says_how_long_to_wait(clocked_world: ClockedWorld) -> None:
+def test_the_slower_of_two_rates_determines_the_wait(clocked_world: ClockedWorld) -> None:
     fleet = Fleet(clocked_world, all=Budget(rate=2), of_query=Budget(rate=1))
     assert fleet.take("a") == 0
     assert fleet.take("b") == 1.0
@@ -219,7 +221,7 @@ def test_a_rate_is_held_over_many_loads(clocked_world: ClockedWorld) -> None:
 
 
 @WHOSE
-def test_a_load_that_was_none_is_not_charged(clocked_world: ClockedWorld, whose: str) -> None:
+def test_a_refunded_load_is_not_charged(clocked_world: ClockedWorld, whose: str) -> None:
     fleet = Fleet(clocked_world, **{whose: Budget(rate=1)})
     assert fleet.take("a") == 0
     assert fleet.release("a", refund=True)
@@ -228,10 +230,10 @@ def test_a_load_that_was_none_is_not_charged(clocked_world: ClockedWorld, whose:
     assert fleet.taken("c") == ""
     assert fleet.release("b")
     fleet.pass_time(1 - EPSILON)
-    assert fleet.taken("c") == "", "a load that was one is"
+    assert fleet.taken("c") == "", "a load without a refund is charged"
 
 
-def test_a_refund_after_the_pace_is_forgotten_changes_nothing(clocked_world: ClockedWorld) -> None:
+def test_a_refund_after_the_pace_key_has_expired_changes_nothing(clocked_world: ClockedWorld) -> None:
     fleet = Fleet(clocked_world, all=Budget(rate=1_000))
     assert fleet.take("a") == 0
     fleet.pass_time(4)
@@ -255,33 +257,33 @@ def test_a_clock_set_back_or_a_faster_rate_delays_no_load(clocked_world: Clocked
 
 
 @WHOSE
-def test_workers_of_a_release_without_a_rate_leave_that_of_the_next_one_alone(
+def test_workers_without_a_rate_do_not_affect_the_rate_of_a_newer_release(
     clocked_world: ClockedWorld, whose: str
 ) -> None:
     before = Fleet(clocked_world, **{whose: Budget(concurrency=100)})
     after = Fleet(clocked_world, **{whose: Budget(concurrency=100, rate=1)}, namespace=before.namespace)
     assert after.taken("ab") == "a"
-    assert before.taken("cdef") == "cdef", "the rate is not theirs"
+    assert before.taken("cdef") == "cdef", "they have no rate"
     assert after.taken("b") == ""
     after.pass_time(0.5)
     assert before.taken("ghij") == "ghij"
-    assert after.taken("b") == "", "nor is its pace forgotten"
+    assert after.taken("b") == "", "its pace is kept, too"
     after.pass_time(0.75)
     assert after.taken("b") == "b"
 
 
-# Who waits.
+# Waiting loads.
 
 
 @WHOSE
-def test_those_who_wait_ask_again_one_after_the_other(clocked_world: ClockedWorld, whose: str) -> None:
+def test_refused_loads_get_staggered_waits(clocked_world: ClockedWorld, whose: str) -> None:
     fleet = Fleet(clocked_world, **{whose: Budget(concurrency=1)})
     assert fleet.take("a") == 0
     assert [fleet.take(name) for name in "bcd"] == [SPACING, 2 * SPACING, 3 * SPACING]
     paced = Fleet(clocked_world, **{whose: Budget(rate=50, concurrency=1)})
     assert paced.take("a") == 0
     assert paced.take("b") == SPACING, "the rate has room"
-    assert fleet.take("e", MISS) == SPACING, "misses by themselves"
+    assert fleet.take("e", MISS) == SPACING, "misses have their own sequence of waits"
     assert fleet.take("f", EARLY) == SPACING
     fleet.pass_time(0.1)
     assert fleet.take("b") == SPACING
@@ -293,7 +295,7 @@ def test_those_who_wait_ask_again_one_after_the_other(clocked_world: ClockedWorl
 
 
 @WHOSE
-def test_those_who_wait_for_the_rate_ask_again_from_when_the_next_is_due(
+def test_loads_refused_by_the_rate_get_staggered_waits_from_the_next_due_time(
     clocked_world: ClockedWorld, whose: str
 ) -> None:
     fleet = Fleet(clocked_world, **{whose: Budget(rate=5)})
@@ -303,7 +305,7 @@ def test_those_who_wait_for_the_rate_ask_again_from_when_the_next_is_due(
     assert fleet.take("d", MISS) == pytest.approx(0.1 + SPACING)
     slow = Fleet(clocked_world, **{whose: Budget(rate=0.5)})
     assert slow.take("a") == 0
-    assert slow.take("b") == 2.0, "or say that it is not worth waiting"
+    assert slow.take("b") == 2.0, "a wait longer than the longest pause, so that the caller can abandon it"
 
 
 @WHOSE
@@ -311,7 +313,7 @@ def test_those_who_wait_for_the_rate_ask_again_from_when_the_next_is_due(
     ("waiting", "yields"),
     [(MISS, {STALE, EARLY}), (STALE, {EARLY}), (EARLY, set())],
 )
-def test_what_is_refused_goes_before_what_is_less_urgent(
+def test_a_refused_load_goes_before_less_urgent_ones(
     clocked_world: ClockedWorld, whose: str, waiting: Urgency, yields: set[Urgency]
 ) -> None:
     for other in Urgency:
@@ -326,7 +328,7 @@ def test_what_is_refused_goes_before_what_is_less_urgent(
 
 @WHOSE
 @pytest.mark.parametrize("waiting", [MISS, STALE])
-def test_one_that_has_not_asked_again_when_it_was_to_waits_no_longer(
+def test_a_refused_load_that_misses_its_retry_loses_its_priority(
     clocked_world: ClockedWorld, whose: str, waiting: Urgency
 ) -> None:
     fleet = Fleet(clocked_world, **{whose: Budget(concurrency=1)})
@@ -340,7 +342,7 @@ def test_one_that_has_not_asked_again_when_it_was_to_waits_no_longer(
 
 
 @WHOSE
-def test_one_who_waits_for_the_rate_is_waiting_until_it_is_due(clocked_world: ClockedWorld, whose: str) -> None:
+def test_a_load_refused_by_the_rate_keeps_its_priority_until_it_is_due(clocked_world: ClockedWorld, whose: str) -> None:
     fleet = Fleet(clocked_world, **{whose: Budget(rate=5)})
     assert fleet.take("a") == 0
     fleet.pass_time(0.05)
@@ -351,7 +353,7 @@ def test_one_who_waits_for_the_rate_is_waiting_until_it_is_due(clocked_world: Cl
     assert fleet.take("b", MISS) == 0
 
 
-def test_one_that_was_to_ask_before_the_clock_was_set_back_is_not_waited_for(clocked_world: ClockedWorld) -> None:
+def test_a_refused_load_loses_its_priority_when_the_clock_is_set_back(clocked_world: ClockedWorld) -> None:
     fleet = Fleet(clocked_world, all=Budget(concurrency=1))
     assert fleet.take("a") == 0
     assert fleet.take("b", MISS) == SPACING
@@ -362,18 +364,18 @@ def test_one_that_was_to_ask_before_the_clock_was_set_back_is_not_waited_for(clo
     assert fleet.take("c", STALE) == 0
 
 
-def test_who_waits_for_one_query_keeps_no_other_query_waiting(clocked_world: ClockedWorld) -> None:
+def test_a_load_waiting_for_its_query_s_budget_does_not_block_other_queries(clocked_world: ClockedWorld) -> None:
     fleet = Fleet(clocked_world, all=Budget(concurrency=9), of_query=Budget(concurrency=1))
     assert fleet.take("a", MISS) == 0
     assert fleet.take("b", MISS) > 0
     assert fleet.take("c", EARLY, query="other") == 0
 
 
-# What is left.
+# Leftovers.
 
 
 @pytest.mark.parametrize("query", [None, "q"])
-def test_everything_goes_soon_after_the_last_load(clocked_world: ClockedWorld, query: str | None) -> None:
+def test_all_budget_keys_expire_soon_after_the_last_load(clocked_world: ClockedWorld, query: str | None) -> None:
     fleet = Fleet(clocked_world, Budget(rate=50), Budget(rate=50))
     assert fleet.taken("a") == "a"
     assert fleet.lives_ms(query) == (HELD, 20 + 80 + 250)
@@ -390,13 +392,15 @@ def test_everything_goes_soon_after_the_last_load(clocked_world: ClockedWorld, q
 
 
 @pytest.mark.parametrize("query", [None, "q"])
-def test_who_waits_for_room_alone_leaves_nothing_either(clocked_world: ClockedWorld, query: str | None) -> None:
+def test_a_load_waiting_for_concurrency_alone_leaves_only_expiring_keys(
+    clocked_world: ClockedWorld, query: str | None
+) -> None:
     fleet = Fleet(clocked_world, Budget(concurrency=1), Budget(concurrency=1))
     assert fleet.taken("ab") == "a"
     assert fleet.lives_ms(query) == (HELD, 250)
 
 
-def test_a_query_s_name_is_no_other_key() -> None:
+def test_budget_keys_are_distinct_for_every_query_name() -> None:
     names = [None, "pace", "shares", "q", "q.pace"]
     keys: list[Any] = [key for name in names for key in budget_keys("ns", name)]
     assert len(set(keys)) == len(keys)

@@ -1,4 +1,4 @@
-"""Where dead letters are kept: bounded, newest first, one of a key while its record remembers the one before."""
+"""The dead-letter store: bounded, newest first, one per key while its record remembers the previous one."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ def test_dead_letters_are_listed_newest_first_and_the_oldest_dropped(letters: De
     assert letters.newest()[0] == a_letter(5)
 
 
-def test_adding_a_letter_again_changes_nothing(letters: DeadLetters) -> None:
+def test_adding_a_dead_letter_again_changes_nothing(letters: DeadLetters) -> None:
     letters.add(a_letter(1))
     letters.add(a_letter(1))
     assert len(letters.newest()) == 1
 
 
-def test_a_letter_takes_the_place_of_its_key_s_letter_before_and_of_no_other(letters: DeadLetters) -> None:
+def test_a_dead_letter_replaces_only_the_previous_one_of_its_key(letters: DeadLetters) -> None:
     letters.add(a_letter(1, "a"))
     letters.add(a_letter(1, "b"))  # two keys may have drawn the same number
     letters.add(a_letter(2, "a"), replaced_token=1)
     assert [(letter.token, letter.digest[0]) for letter in letters.newest()] == [(2, "a"), (1, "b")]
 
 
-def test_a_letter_is_dropped_once_and_alone(letters: DeadLetters) -> None:
+def test_dropping_a_dead_letter_removes_it_once_and_no_other(letters: DeadLetters) -> None:
     letters.add(a_letter(1, "a"))
     letters.add(a_letter(1, "b"))
     assert letters.drop(a_letter(1, "a"))
@@ -63,7 +63,7 @@ def test_a_letter_is_dropped_once_and_alone(letters: DeadLetters) -> None:
     assert [letter.digest[0] for letter in letters.newest()] == ["b"]
 
 
-def test_a_letter_of_an_earlier_release_can_be_read_and_dropped(client: redis.Redis, letters: DeadLetters) -> None:
+def test_a_dead_letter_of_an_earlier_release_can_be_read_and_dropped(client: redis.Redis, letters: DeadLetters) -> None:
     raw = msgspec.json.decode(msgspec.json.encode(a_letter(1)))
     del raw["failures"]
     client.zadd(KEY, {msgspec.json.encode(raw | {"later": "field"}): 1})

@@ -1,4 +1,4 @@
-"""What a script meets is the same error on each supported Redis, over either kind of connection."""
+"""Error replies of scripts: the same class on each supported Redis, over either kind of connection."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AskAll: TypeAlias = Callable[[Sequence[Command]], list[Any]]
 
 TIMEOUT_SECONDS = 20.0
 WRITES = "return redis.call('SET', KEYS[1], 'x')"
-TELLS = "return redis.call('PUBLISH', KEYS[1], 'x')"
+PUBLISHES = "return redis.call('PUBLISH', KEYS[1], 'x')"
 
 
 @contextmanager
@@ -82,9 +82,9 @@ MET = {
     "MASTERDOWN": (as_a_replica_that_serves_nothing_old, WRITES, MasterDownError),
     "OOM": (full, WRITES, OutOfMemoryError),
     "WRONGTYPE": (as_another_type, "return redis.call('GET', KEYS[1])", ResponseError),
-    "no right to the command": (as_user("-set"), WRITES, NoPermissionError),
-    "no right to the channel": (as_user("resetchannels"), TELLS, NoPermissionError),
-    "no right to the key": (as_user("resetkeys", "~nothing"), WRITES, NoPermissionError),
+    "no permission for the command": (as_user("-set"), WRITES, NoPermissionError),
+    "no permission for the channel": (as_user("resetchannels"), PUBLISHES, NoPermissionError),
+    "no permission for the key": (as_user("resetkeys", "~nothing"), WRITES, NoPermissionError),
     "another error": (as_it_is, "return redis.call('INCR')", ResponseError),
 }
 
@@ -121,11 +121,11 @@ def test_each_error_reply_of_a_script_has_its_class(
         "NOPERM this user has no permissions to run the 'set' command",
     ],
 )
-def test_a_missing_right_is_known_by_the_words_of_other_versions_too(message: str) -> None:
+def test_a_missing_permission_is_recognised_in_other_versions_messages_too(message: str) -> None:
     assert type(error_reply(message)) is NoPermissionError
 
 
-def test_a_text_that_only_quotes_an_error_of_a_script_is_not_taken_for_it() -> None:
-    told = error_reply("ERR unknown command 'Error running script (call to f_00): -READONLY x'")
-    assert type(told) is ResponseError
-    assert not is_wrong_node(told)
+def test_a_message_that_quotes_a_script_error_is_not_classified_as_one() -> None:
+    error = error_reply("ERR unknown command 'Error running script (call to f_00): -READONLY x'")
+    assert type(error) is ResponseError
+    assert not is_wrong_node(error)

@@ -1,4 +1,4 @@
-"""What the worker's flow guards beside its lease: who is told of a run, and that no load is begun without any time."""
+"""Guards of the refresh flow beside the lease: the events of each run, and a minimum of time for each load."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def a_flow(world: ClockedWorld, *loads: str, attempt: int = 1) -> Flow:
         (["transient", "value"], 2, [("acquired",), ("retried", "network", 2), ("ended",), ("acquired",), ("ended",)]),
     ],
 )  # fmt: skip
-def test_each_run_is_reported_from_begin_to_end(
+def test_each_run_emits_its_events_from_acquired_to_ended(
     clocked_world: ClockedWorld, loads: list[str], attempt: int, recorded: list[tuple[object, ...]]
 ) -> None:
     flow = a_flow(clocked_world, *loads, attempt=attempt)
@@ -50,7 +50,7 @@ def test_a_skipped_message_is_not_reported_as_a_run(clocked_world: ClockedWorld)
     assert (late.recorded.all, late.timeouts_seconds) == ([], [])
 
 
-def test_a_load_has_the_rest_of_the_budget_and_always_some_time(clocked_world: ClockedWorld) -> None:
+def test_a_load_s_timeout_is_the_rest_of_the_budget_and_never_zero(clocked_world: ClockedWorld) -> None:
     flow = a_flow(clocked_world, "transient", "value")
     while flow.pending != "pause":
         flow.step()

@@ -1,8 +1,8 @@
-"""Two workers in their own code, an invalidation and a pause, in every order of all their steps.
+"""Every interleaving of the steps of two workers' own refresh flows, invalidations and lapses of leases.
 
-The steps are those that leave the worker: each script, the load, the publication. What the worker does between them is
-the product's own flow. After each step the promises are looked at; at the end what was published is worked off, and
-the key must be at rest: fresh, or as its failures left it.
+The steps are those that leave the worker: each script, the load, the publication. Between them the product's own flow
+runs. After each step the invariants are checked; at the end workers process the published messages, and the key must
+be at rest: fresh, or as its failures left it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LAPSE_SECONDS = 10.0  # longer than a lease that nobody renews, shorter than the budget of a run
+LAPSE_SECONDS = 10.0  # longer than a lease without renewals, shorter than the budget of a run
 LONGER_THAN_ALL_SECONDS = 100.0
 AS_STALE = OutcomeKind.COMMITTED_AS_STALE
 INVALIDATIONS = {"soft", "hard"}
@@ -39,7 +39,7 @@ PARAMS = itertools.count()
 
 @dataclass(frozen=True)
 class Scene:
-    """What the loads of the two workers bring, attempt by attempt, and what happens beside them."""
+    """Outcomes of the two workers' loads, attempt by attempt, and the events beside them."""
 
     first: tuple[str, ...]
     second: tuple[str, ...]
@@ -69,7 +69,7 @@ ALL = [*SCENES, *(LONG_SCENES if IS_LONG else [])]
 
 
 class FlowHarness:
-    """One order, from the beginning."""
+    """One interleaving, from the beginning."""
 
     def __init__(self, world: ClockedWorld, scene: Scene) -> None:
         self.world, self.watch, self.beside = world, Watch(), list(scene.beside)
@@ -83,7 +83,7 @@ class FlowHarness:
         self.watch.look(self.world.look())
 
     def choices(self) -> list[str]:
-        """Who can go on; what happens beside comes in its order."""
+        """Return the flows that have a step left, and the next event beside them."""
         return [name for name, flow in zip("AB", self.flows, strict=True) if flow.pending] + self.beside[:1]
 
     def take_step(self, choice: str) -> None:
@@ -101,8 +101,8 @@ class FlowHarness:
             generation = self.world.invalidate(hard=what == "hard")
             self.watch.invalidated(generation, hard=what == "hard")
 
-    def ask_as_a_reader(self) -> None:
-        """Claim for what is there, if it is not fresh, and let a worker do it."""
+    def refresh_as_a_reader(self) -> None:
+        """Claim the key, if its entry is not fresh, and let a worker refresh it."""
         entry = frozen_fields(self.world.look().raw_entry)
         if entry is None or entry[1] > entry[0]:
             reply = self.world.claim("the next reader", seen=entry[0] if entry else 0)
@@ -110,13 +110,13 @@ class FlowHarness:
             self.work_off()
 
     def is_at_rest(self) -> bool:
-        """A fresh entry, and nothing beside it."""
+        """Return whether there is a fresh entry, and no record beside it."""
         seen = self.world.look()
         entry = frozen_fields(seen.raw_entry)
         return entry is not None and entry[1] <= entry[0] and seen.record == {}
 
     def work_off(self) -> list[Flow]:
-        """Let workers do what was published, one after the other."""
+        """Let workers process the published messages, one after the other."""
         done = []
         while self.queue:
             flow = Flow(self.world, self.watch, self.queue.pop(0), (), self.queue)
@@ -128,7 +128,7 @@ class FlowHarness:
 
 
 def every_order(world: ClockedWorld, scene: Scene) -> Iterator[tuple[FlowHarness, Sequence[str]]]:
-    """Play all orders: the same beginning again, then the next choice, until there is none left."""
+    """Play all orders: repeat the same beginning, then take the next choice, until none is left."""
     unplayed: list[list[str]] = [[]]
     while unplayed:
         order = unplayed.pop()
@@ -150,22 +150,24 @@ def every_order(world: ClockedWorld, scene: Scene) -> Iterator[tuple[FlowHarness
 @pytest.mark.parametrize(
     "scene", [pytest.param(scene, id=str(scene), marks=[] if scene in QUICK else [pytest.mark.slow]) for scene in ALL]
 )
-def test_every_order_of_two_real_flows_ends_at_rest(clocked_world: ClockedWorld, scene: Scene) -> None:
+def test_every_interleaving_of_two_refresh_flows_leaves_the_key_at_rest(
+    clocked_world: ClockedWorld, scene: Scene
+) -> None:
     played = 0
     for harness, order in every_order(clocked_world, scene):
         played += 1
         followed = harness.work_off()
         outcomes = [outcome for flow in (*harness.flows, *followed) for outcome in flow.outcomes]
-        told = f"{order}: {[str(outcome) for outcome in outcomes]}, {harness.world.record()}"
+        details = f"{order}: {[str(outcome) for outcome in outcomes]}, {harness.world.record()}"
         has_failed = any(outcome.kind is OutcomeKind.FAILED for outcome in outcomes)
         met = [outcome for outcome in outcomes if outcome.kind is AS_STALE or outcome.why == "invalidated"]
-        # One for each invalidation that was met, and each run that was handed back.
+        # One for each run that an invalidation hit, and for each run that was handed back.
         most = len(met) + (scene.first + scene.second).count("shutdown")
-        assert len(followed) <= most, f"one more, not several: {told}"
+        assert len(followed) <= most, f"more follow-up refreshes than needed: {details}"
         if met and not has_failed and len(INVALIDATIONS & {*scene.beside}) == 1:
-            assert harness.is_at_rest(), f"the refresh that an invalidation asks for: {told}"
+            assert harness.is_at_rest(), f"the refresh that an invalidation requires is missing: {details}"
         harness.world.pass_time(LONGER_THAN_ALL_SECONDS)
-        harness.ask_as_a_reader()
-        assert harness.is_at_rest(), f"stuck: {told}"
+        harness.refresh_as_a_reader()
+        assert harness.is_at_rest(), f"stuck: {details}"
     log.info("%s: %d orders", scene, played)
     assert played > 20

@@ -1,4 +1,4 @@
-"""What the model of the lease record (tests/model) found, on a real Redis: orders of steps that no other test met."""
+"""Interleavings found by the model of the lease record (tests/model) and by no other test, on a real Redis."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class RunHarness(StepByStep):
-    """Workers on one real key. ``after`` holds what happens once after a step, by its script's name."""
+    """Workers on one real key. ``after`` maps a script to an action that is run once, after its next call."""
 
     world: World
     after: dict[str, Callable[[], object]] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class RunHarness(StepByStep):
         return [Loaded("value", 1)]
 
     def refresh(self) -> None:
-        """A reader claims whatever is there, and a worker serves it to its end."""
+        """Claim the key as a reader, whatever its entry, and serve the message as a worker."""
         number = self.world.claim(f"claim-{len(self.loads)}").claim_number
         self.serve(item_for(self.world.key, number, RefreshReason.STALE))
 
@@ -74,7 +74,7 @@ def harness(world: World) -> RunHarness:
     return RunHarness(world)
 
 
-def test_after_a_hard_invalidation_a_run_triggers_no_load_that_another_has_done(harness: RunHarness) -> None:
+def test_after_a_hard_invalidation_a_run_triggers_no_load_that_another_run_has_done(harness: RunHarness) -> None:
     harness.after["acquire"] = lambda: harness.world.invalidate(hard=True)
     harness.after["commit"] = harness.refresh
     harness.refresh()
@@ -83,7 +83,7 @@ def test_after_a_hard_invalidation_a_run_triggers_no_load_that_another_has_done(
     assert harness.world.state() == "idle"
 
 
-def test_after_a_hard_invalidation_a_run_triggers_a_load_that_no_other_has_done(harness: RunHarness) -> None:
+def test_after_a_hard_invalidation_a_run_triggers_a_load_that_no_other_run_has_done(harness: RunHarness) -> None:
     harness.after["acquire"] = lambda: harness.world.invalidate(hard=True)
     harness.refresh()
     (item,) = harness.published

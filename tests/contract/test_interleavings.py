@@ -1,9 +1,9 @@
-"""Every order in which workers, readers, invalidations and mishaps can meet between their scripts: none is drawn.
+"""Every interleaving of the scripts of workers, readers, invalidations and mishaps: exhaustive, not sampled.
 
 Each order is played on a real Redis whose clock stands still but for the mishaps. After each step: one winner (I1), no
-token goes back (I2), no invalidation is lost (I3), nothing without a time to live (I6); and from each state on, though
-all had died there, the key becomes fresh again (I4). `make test-long` lets more of them meet;
---log-cli-level=INFO tells how many orders there are.
+token goes back (I2), no invalidation is lost (I3), no key without a TTL (I6); and from each state on, even if all
+actors died there, the key becomes fresh again (I4). `make test-long` adds scenes with more actors;
+--log-cli-level=INFO shows the number of orders.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 A, B = Worker("A"), Worker("B")
 HASTY_A, HASTY_B = Worker("A", ("commit", "retry")), Worker("B", ("commit",))
 REPEATING_A, REPEATING_B = Worker("A", loses_replies=True), Worker("B", loses_replies=True)
-# In each the orders of two actors with all that can become of them, or of more of whom one is hasty.
+# Each has two actors with all outcomes, or more actors, some of them hasty: with few outcomes.
 SCENES: dict[str, tuple[Actor, ...]] = {
     "two workers whose replies are lost": (REPEATING_A, REPEATING_B),
     "two workers, an invalidation": (A, B, Writer()),
@@ -64,7 +64,7 @@ ALL = SCENES | FULL_SCENES | (LONG_SCENES if IS_LONG else {})
         for entry_there in ([False, True] if name in SCENES or IS_LONG else [True])
     ],
 )
-def test_every_order_keeps_every_promise(clocked_world: ClockedWorld, scene: str, entry_there: bool) -> None:
+def test_every_interleaving_keeps_every_invariant(clocked_world: ClockedWorld, scene: str, entry_there: bool) -> None:
     if entry_there:
         clocked_world.plant(clocked_world.clock.now_us - 1_000_000)
     explorer = Explorer(clocked_world, ALL[scene])

@@ -1,4 +1,4 @@
-"""What each step answers, field by field."""
+"""The reply of each lease step, field by field."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ NONCE, OTHER = b"nonce--1", b"nonce--2"
 
 
 def header_of(world: ClockedWorld) -> bytes:
-    """The entry that is there, without its payload."""
+    """Return the stored entry without its payload."""
     raw = world.client.get(world.key.entry)
     return raw[: -len(lasting.PAYLOAD)]
 
 
 @pytest.mark.parametrize("has_entry", [False, True])
-def test_an_acquire_and_its_repetition(clocked_world: ClockedWorld, has_entry: bool) -> None:
+def test_the_replies_to_an_acquire_and_its_repetition(clocked_world: ClockedWorld, has_entry: bool) -> None:
     world = clocked_world
     if has_entry:
         world.plant(5)
@@ -40,7 +40,7 @@ def test_an_acquire_and_its_repetition(clocked_world: ClockedWorld, has_entry: b
     assert world.acquire() == replace(first, left_seconds=lasting.LEASE_SECONDS - 3, now_us=world.now_us())
 
 
-def test_an_acquire_that_meets_a_run(clocked_world: ClockedWorld) -> None:
+def test_the_reply_to_an_acquire_during_a_run(clocked_world: ClockedWorld) -> None:
     world = clocked_world
     world.plant(5)
     world.invalidate(bookmarks=["b1"])
@@ -52,7 +52,7 @@ def test_an_acquire_that_meets_a_run(clocked_world: ClockedWorld) -> None:
 
 
 @pytest.mark.parametrize("is_claimed", [False, True])
-def test_an_acquire_of_what_is_fresh(clocked_world: ClockedWorld, is_claimed: bool) -> None:
+def test_the_reply_to_an_acquire_of_a_fresh_entry(clocked_world: ClockedWorld, is_claimed: bool) -> None:
     world = clocked_world
     number = world.claim().number if is_claimed else 1
     token = world.now_us() + 10
@@ -63,7 +63,7 @@ def test_an_acquire_of_what_is_fresh(clocked_world: ClockedWorld, is_claimed: bo
     )  # fmt: skip
 
 
-def test_a_claim_and_its_repetition(clocked_world: ClockedWorld) -> None:
+def test_the_replies_to_a_claim_and_its_repetition(clocked_world: ClockedWorld) -> None:
     world, at = clocked_world, clocked_world.now_us()
     first = world.claim()
     assert first == ClaimReply(ClaimStatus.CLAIMED, RecordState.QUEUED, lasting.QUEUE_TTL_SECONDS, "", 0, at, at, at)
@@ -71,7 +71,7 @@ def test_a_claim_and_its_repetition(clocked_world: ClockedWorld) -> None:
     assert world.claim() == replace(first, left_seconds=lasting.QUEUE_TTL_SECONDS - 3, now_us=world.now_us())
 
 
-def test_an_acquire_without_a_claim_and_its_repetition(clocked_world: ClockedWorld) -> None:
+def test_the_replies_to_an_acquire_without_a_claim_and_its_repetition(clocked_world: ClockedWorld) -> None:
     world, at = clocked_world, clocked_world.now_us()
     first = world.acquire()
     assert (first.claimed_at_us, world.record()["claim_number"]) == (at, b"1")
@@ -101,7 +101,7 @@ def test_a_number_that_an_invalidation_drew_is_not_drawn_again(clocked_world: Cl
 
 
 @pytest.mark.parametrize("is_claimed", [False, True])
-def test_a_claim_of_what_is_refreshed_already(clocked_world: ClockedWorld, is_claimed: bool) -> None:
+def test_the_reply_to_a_claim_of_an_already_refreshed_entry(clocked_world: ClockedWorld, is_claimed: bool) -> None:
     world = clocked_world
     if is_claimed:
         world.claim()
@@ -114,7 +114,7 @@ def test_a_claim_of_what_is_refreshed_already(clocked_world: ClockedWorld, is_cl
     assert bool(world.record()) == is_claimed
 
 
-def test_a_claim_that_is_refused(clocked_world: ClockedWorld) -> None:
+def test_the_reply_to_a_claim_during_cooling(clocked_world: ClockedWorld) -> None:
     world = clocked_world
     number = world.claim().number
     world.pass_time(1)
@@ -127,13 +127,13 @@ def test_a_claim_that_is_refused(clocked_world: ClockedWorld) -> None:
 
 
 def raw(world: ClockedWorld, call: Call[object]) -> object:
-    """What a script answers, before anything is made of it."""
-    # By the module's names, in the place of which the mutation tests put others.
+    """Return a script's unparsed reply."""
+    # Through the module's names, which the mutation tests patch.
     world.client.script_load(lease_store.source(call.script))
     return world.client.execute_command(*lease_store.by_hash(call))
 
 
-def test_what_the_script_of_each_step_of_a_run_answers(clocked_world: ClockedWorld) -> None:
+def test_the_raw_reply_of_each_step_of_a_run(clocked_world: ClockedWorld) -> None:
     world, key, own = clocked_world, clocked_world.key, {"nonce": NONCE, "retention_seconds": 60.0}
     failing = {"cooling_seconds": 30.0, "kind": "syntax", "attempts": 1, "longest_seconds": 60.0}
     handing = {"queue_ttl_seconds": 5.0}

@@ -1,4 +1,4 @@
-"""How many attempts of a refresh have failed, counted in its record: also those whose process can tell of nothing."""
+"""Failed attempts of a refresh, counted in its record: also those of processes that could not report them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def nonce(number: int) -> bytes:
 
 
 def taken_over(world: World, times: int) -> None:
-    """So many runs, one after another, whose leases run out: the next claim finds the last one."""
+    """Let the leases of ``times`` consecutive runs expire; the next claim finds the last one."""
     for number in range(times):
         world.claim(f"claim-{number}")
         world.acquire(nonce(number))
@@ -25,7 +25,7 @@ def taken_over(world: World, times: int) -> None:
 
 
 @pytest.mark.parametrize("claims", [True, False], ids=["claimed", "delivered again"])
-def test_each_run_whose_lease_ran_out_is_a_failed_attempt(world: World, *, claims: bool) -> None:
+def test_each_run_whose_lease_expired_is_a_failed_attempt(world: World, *, claims: bool) -> None:
     for before in range(4):
         if claims:
             world.claim(f"claim-{before}")
@@ -36,7 +36,7 @@ def test_each_run_whose_lease_ran_out_is_a_failed_attempt(world: World, *, claim
 
 
 @pytest.mark.parametrize("claims", [0, 1, 3], ids=["delivered again", "claimed", "claimed again and again"])
-def test_a_run_whose_lease_ran_out_is_told_of_once(world: World, claims: int) -> None:
+def test_a_run_whose_lease_expired_is_reported_as_overtaken_once(world: World, claims: int) -> None:
     assert not world.acquire(nonce(0)).has_overtaken
     world.pass_time(LONG_SECONDS)
     for number in range(claims):
@@ -50,14 +50,14 @@ def test_a_run_whose_lease_ran_out_is_told_of_once(world: World, claims: int) ->
 
 
 @pytest.mark.parametrize("end", ["retry", "hand_back", "fail", "commit"])
-def test_a_run_that_has_ended_itself_is_not_told_of(world: World, end: str) -> None:
+def test_a_run_that_ended_by_itself_is_not_reported_as_overtaken(world: World, end: str) -> None:
     getattr(world, end)(world.acquire(nonce(0)).token, nonce(0))
     world.pass_time(LONG_SECONDS)
     world.claim()
     assert not world.acquire(nonce(1), number=2**52).has_overtaken
 
 
-def test_what_is_held_or_fresh_tells_of_no_run(world: World) -> None:
+def test_a_held_or_already_fresh_reply_reports_no_overtaken_run(world: World) -> None:
     world.claim()
     token = world.acquire(nonce(0)).token
     assert not world.acquire(nonce(1)).has_overtaken
@@ -67,7 +67,7 @@ def test_what_is_held_or_fresh_tells_of_no_run(world: World) -> None:
     assert (reply.status, reply.has_overtaken) == (AcquireStatus.ALREADY_FRESH, False)
 
 
-def test_a_claim_that_nobody_serves_counts_no_run_twice(world: World) -> None:
+def test_unserved_claims_do_not_count_an_expired_run_twice(world: World) -> None:
     taken_over(world, 1)
     for number in range(3):
         world.claim(f"again-{number}")
@@ -75,7 +75,7 @@ def test_a_claim_that_nobody_serves_counts_no_run_twice(world: World) -> None:
     assert world.acquire(nonce(9)).attempts == 1
 
 
-def test_a_run_taken_over_after_a_retry_is_one_attempt_more(world: World) -> None:
+def test_a_run_taken_over_after_a_retry_is_one_more_failed_attempt(world: World) -> None:
     world.retry(world.acquire(nonce(0)).token, nonce(0))
     assert world.acquire(nonce(1), ticket="ticket-1").attempts == 1
     world.pass_time(LONG_SECONDS)
@@ -83,14 +83,14 @@ def test_a_run_taken_over_after_a_retry_is_one_attempt_more(world: World) -> Non
     assert world.acquire(nonce(2)).attempts == 2
 
 
-def test_attempts_are_kept_where_the_message_of_a_retry_is_lost(world: World) -> None:
+def test_failed_attempts_are_kept_when_the_message_of_a_retry_is_lost(world: World) -> None:
     world.retry(world.acquire(nonce(0)).token, nonce(0))
     world.pass_time(LONG_SECONDS)
     world.claim()
     assert world.acquire(nonce(1)).attempts == 1
 
 
-def test_a_run_that_is_handed_back_is_no_attempt(world: World) -> None:
+def test_a_run_that_is_handed_back_does_not_count_as_an_attempt(world: World) -> None:
     taken_over(world, 1)
     world.claim("second")
     world.hand_back(world.acquire(nonce(8)).token, nonce(8))
@@ -116,12 +116,12 @@ def commits_late_what_was_hard_invalidated(world: World) -> None:
     world.commit(token, nonce(8))
 
 
-def is_given_up(world: World) -> None:
+def is_abandoned(world: World) -> None:
     world.fail(world.acquire(nonce(8)).token, nonce(8))
     world.claim("forced", force=True)
 
 
-def is_given_up_and_taken_by_a_late_message(world: World) -> None:
+def is_abandoned_and_taken_by_a_late_message(world: World) -> None:
     world.fail(world.acquire(nonce(8)).token, nonce(8))
     world.pass_time(LONG_SECONDS)
 
@@ -139,18 +139,20 @@ def is_invalidated_while_it_runs(world: World) -> None:
 @pytest.mark.parametrize(
     "end",
     [
-        commits, commits_late, commits_late_what_was_hard_invalidated, is_given_up,
-        is_given_up_and_taken_by_a_late_message, is_invalidated, is_invalidated_while_it_runs,
+        commits, commits_late, commits_late_what_was_hard_invalidated, is_abandoned,
+        is_abandoned_and_taken_by_a_late_message, is_invalidated, is_invalidated_while_it_runs,
     ],
 )  # fmt: skip
-def test_what_begins_the_count_anew(world: World, end: Callable[[World], None]) -> None:
+def test_a_commit_a_final_failure_or_an_invalidation_resets_the_attempt_count(
+    world: World, end: Callable[[World], None]
+) -> None:
     taken_over(world, 2)
     world.claim("third")
     end(world)
     assert world.acquire(nonce(9), number=2**52).attempts == 0
 
 
-def test_a_record_of_a_release_that_did_not_count_is_none(world: World) -> None:
+def test_a_record_without_an_attempt_count_has_no_failed_attempt(world: World) -> None:
     world.claim()
     assert "attempts" not in world.record()
     assert world.acquire(nonce(0)).attempts == 0

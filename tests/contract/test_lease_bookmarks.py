@@ -1,4 +1,4 @@
-"""How long a bookmark lasts, whom it concerns, and what a load that fails by its bookmarks leaves behind."""
+"""Bookmarks in the lease record: their lifetime, the claims that they affect, and loads that fail due to them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ CLAIMED, REFUSED = ClaimStatus.CLAIMED, ClaimStatus.REFUSED
 
 
 def fails(world: World, fault: BookmarkFault, nonce: bytes = b"nonce--1") -> None:
-    """Run the load of the claim that waits, and let it fail."""
+    """Run the load of the queued claim, and let it fail."""
     assert world.fail(world.acquire(nonce).token, nonce, fault)
     assert world.state() == RecordState.COOLING
 
 
-# Those of a claim.
+# Bookmarks of a claim.
 
 
 @pytest.mark.parametrize("refused_by", ["claim", "acquire", "entry"])
@@ -41,7 +41,7 @@ def test_a_refused_reader_s_next_claim_carries_its_bookmarks(world: World) -> No
     assert world.acquire(OTHER).bookmarks == ("b9",)
 
 
-def test_bookmarks_of_a_claim_last_through_a_pause_a_repeat_and_being_handed_back(world: World) -> None:
+def test_a_claim_s_bookmarks_survive_a_repeated_acquire_a_hand_back_and_a_retry(world: World) -> None:
     world.claim(bookmarks=["b1"])
     run = world.acquire()
     assert world.acquire().bookmarks == ("b1",)  # its reply was lost
@@ -72,7 +72,7 @@ def test_bookmarks_of_a_claim_end_with_it(world: World, end: str) -> None:
     assert world.acquire(OTHER).bookmarks == ("b1",)
 
 
-# Those of invalidations.
+# Bookmarks of invalidations.
 
 
 def test_a_bookmark_of_an_invalidation_is_kept_for_10_to_20_minutes(clocked_world: ClockedWorld) -> None:
@@ -82,7 +82,7 @@ def test_a_bookmark_of_an_invalidation_is_kept_for_10_to_20_minutes(clocked_worl
     world.at(begun + KEPT_US - 1)
     world.invalidate(bookmarks=["b2"])
     assert given(world) == ("b1", "b2")
-    world.at(begun + KEPT_US)  # the first period is over: what comes now begins the second
+    world.at(begun + KEPT_US)  # the first period is over: the next invalidation begins the second
     world.invalidate(bookmarks=["b3"])
     assert given(world) == ("b1", "b2", "b3")
     world.at(begun + 2 * KEPT_US - 1)
@@ -94,7 +94,7 @@ def test_a_bookmark_of_an_invalidation_is_kept_for_10_to_20_minutes(clocked_worl
     assert given(world) == ("b3", "b4", "b5")
 
 
-def test_without_new_ones_a_bookmark_goes_after_20_minutes(clocked_world: ClockedWorld) -> None:
+def test_a_bookmark_expires_after_20_minutes_without_new_ones(clocked_world: ClockedWorld) -> None:
     world = clocked_world
     begun = world.clock.now_us
     world.invalidate(bookmarks=["b1"])
@@ -106,7 +106,7 @@ def test_without_new_ones_a_bookmark_goes_after_20_minutes(clocked_world: Clocke
     assert given(world) == ("b2",)
 
 
-def test_invalidations_without_bookmarks_prolong_none(clocked_world: ClockedWorld) -> None:
+def test_invalidations_without_bookmarks_do_not_extend_earlier_bookmarks(clocked_world: ClockedWorld) -> None:
     world = clocked_world
     begun = world.clock.now_us
     world.invalidate(bookmarks=["b1"])
@@ -117,30 +117,30 @@ def test_invalidations_without_bookmarks_prolong_none(clocked_world: ClockedWorl
 
 
 def given(world: ClockedWorld) -> tuple[str, ...]:
-    """What a load is given now; afterwards all is as it was but for a number."""
+    """Return the bookmarks that a load gets now; only a number of the record changes."""
     run = world.acquire(OTHER)
     assert world.hand_back(run.token, OTHER)
     assert world.unclaim(OTHER)
     return run.bookmarks
 
 
-# What fails by its bookmarks.
+# Failures due to bookmarks.
 
 
 @pytest.mark.parametrize("fault", [BookmarkFault.NOT_REACHED, BookmarkFault.REFUSED])
-def test_what_a_claim_s_bookmarks_make_fail_cools_for_claims_with_bookmarks_alone(
+def test_a_failure_due_to_a_claim_s_bookmarks_blocks_only_claims_with_bookmarks(
     world: World, fault: BookmarkFault
 ) -> None:
     world.invalidate(bookmarks=["good"])
     world.claim("reader", bookmarks=["bad"])
     fails(world, fault)
-    told = world.claim("reader again", bookmarks=["bad"])
-    assert (told.status, told.state, told.left_seconds > 0) == (REFUSED, RecordState.COOLING, True)
+    reply = world.claim("reader again", bookmarks=["bad"])
+    assert (reply.status, reply.state, reply.left_seconds > 0) == (REFUSED, RecordState.COOLING, True)
     assert world.claim("another").status is CLAIMED
     assert world.acquire(OTHER).bookmarks == ("good",)
 
 
-def test_what_an_invalidation_s_refused_bookmark_makes_fail_is_loaded_without_it(world: World) -> None:
+def test_an_invalidation_s_refused_bookmark_is_dropped_and_a_claim_granted(world: World) -> None:
     world.invalidate(bookmarks=["bad"])
     world.claim("reader")
     fails(world, BookmarkFault.REFUSED)
@@ -149,10 +149,10 @@ def test_what_an_invalidation_s_refused_bookmark_makes_fail_is_loaded_without_it
     assert world.claim("another").status is CLAIMED
     run = world.acquire(OTHER)
     assert run.bookmarks == ()
-    assert run.generation > 0  # what the invalidation said stays
+    assert run.generation > 0  # the invalidation itself is kept
 
 
-def test_after_a_second_fault_all_are_gone(world: World) -> None:
+def test_after_a_second_refusal_all_bookmarks_are_dropped(world: World) -> None:
     world.invalidate(bookmarks=["bad"])
     world.claim("reader", bookmarks=["bad too"])
     fails(world, BookmarkFault.REFUSED)
@@ -162,8 +162,8 @@ def test_after_a_second_fault_all_are_gone(world: World) -> None:
     assert world.acquire(b"nonce--3").bookmarks == ()
 
 
-def test_a_bookmark_of_an_invalidation_that_was_not_reached_stays_and_the_key_cools(world: World) -> None:
-    # The server may lag: what it loads without the bookmark would be stored as fresh.
+def test_an_invalidation_s_unreached_bookmark_is_kept_and_claims_are_refused(world: World) -> None:
+    # The server may lag: a value loaded without the bookmark would be stored as fresh.
     world.invalidate(bookmarks=["late"])
     world.claim("reader")
     fails(world, BookmarkFault.NOT_REACHED)
@@ -172,7 +172,7 @@ def test_a_bookmark_of_an_invalidation_that_was_not_reached_stays_and_the_key_co
     assert world.acquire(OTHER).bookmarks == ("late",)
 
 
-def test_a_bookmark_that_came_while_the_load_failed_stays(world: World) -> None:
+def test_a_bookmark_added_during_a_failing_load_is_kept(world: World) -> None:
     world.invalidate(bookmarks=["bad"])
     world.claim("reader")
     run = world.acquire()
@@ -183,7 +183,7 @@ def test_a_bookmark_that_came_while_the_load_failed_stays(world: World) -> None:
     assert "new" in world.acquire(OTHER).bookmarks
 
 
-def test_a_fault_of_no_bookmark_cools_for_all_and_drops_none(world: World) -> None:
+def test_a_failure_not_due_to_bookmarks_blocks_all_claims_and_drops_no_bookmark(world: World) -> None:
     world.invalidate(bookmarks=["b1"])
     world.claim("reader", bookmarks=["b2"])
     fails(world, BookmarkFault.NONE)
@@ -192,15 +192,15 @@ def test_a_fault_of_no_bookmark_cools_for_all_and_drops_none(world: World) -> No
     assert world.acquire(OTHER).bookmarks == ("b1",)
 
 
-def test_a_fault_without_any_bookmark_cools_for_all(world: World) -> None:
-    # The entry's own were at fault, say: another load would have the same.
+def test_a_bookmark_fault_without_bookmarks_in_the_record_blocks_all_claims(world: World) -> None:
+    # The entry's own bookmarks were at fault, say: another load would have the same ones.
     world.claim("reader")
     fails(world, BookmarkFault.REFUSED)
     assert world.claim("another").status is REFUSED
 
 
 @pytest.mark.parametrize("since", ["claim", "acquire", "invalidate"])
-def test_the_next_cooling_is_for_all_again(world: World, since: str) -> None:
+def test_the_next_failure_not_due_to_bookmarks_blocks_all_claims_again(world: World, since: str) -> None:
     world.claim("reader", bookmarks=["bad"])
     fails(world, BookmarkFault.REFUSED)
     if since == "acquire":

@@ -1,4 +1,4 @@
-"""Redis' clock is set back under a lease record: what it holds is over, and nobody waits for the old time to come.
+"""Redis' clock set back under a lease record: its deadlines count as passed, and no caller waits for the old time.
 
 The clock stands still but for the tests, so each bound is met to the microsecond.
 """
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 OTHER = b"nonce--2"
 HOUR = 3_600
-TOLERATED = 1.0  # a second: fractions of one are mended all the time
+TOLERATED = 1.0  # a second: clocks are corrected by fractions of one all the time
 US = 1e-6
 
 
 def begun(world: ClockedWorld) -> int:
-    """A run that has gone on for a while: what ends it has a time of its own."""
+    """Begin a run and let time pass, so that its end has another time; return its token."""
     token = world.acquire().token
     world.pass_time(100)
     return token
@@ -75,7 +75,7 @@ def left_as_explained(world: ClockedWorld) -> float:
 
 
 @EVERY
-def test_a_claim_passes_beyond_what_is_tolerated_and_not_before(
+def test_a_claim_is_granted_once_the_clock_is_set_back_beyond_the_tolerance(
     clocked_world: ClockedWorld, bring: Callable[[ClockedWorld], float]
 ) -> None:
     world = clocked_world
@@ -88,7 +88,7 @@ def test_a_claim_passes_beyond_what_is_tolerated_and_not_before(
 
 
 @HELD
-def test_an_acquire_passes_beyond_what_is_tolerated_and_not_before(
+def test_an_acquire_is_granted_once_the_clock_is_set_back_beyond_the_tolerance(
     clocked_world: ClockedWorld, bring: Callable[[ClockedWorld], float]
 ) -> None:
     world = clocked_world
@@ -102,7 +102,7 @@ def test_an_acquire_passes_beyond_what_is_tolerated_and_not_before(
 
 @EVERY
 @pytest.mark.parametrize("back", [0.5, 10.0, 500.0, HOUR])
-def test_no_reply_names_a_longer_wait_than_was_granted(
+def test_no_reply_returns_a_longer_wait_than_was_granted(
     clocked_world: ClockedWorld, bring: Callable[[ClockedWorld], float], back: float
 ) -> None:
     world = clocked_world
@@ -111,12 +111,12 @@ def test_no_reply_names_a_longer_wait_than_was_granted(
     world.pass_time(-back)
     is_over = back > 9 + TOLERATED
     assert left_as_explained(world) == pytest.approx(0 if is_over else min(lasts, lasts - 9 + back))
-    told = world.claim("second")
-    assert told.status is (ClaimStatus.CLAIMED if is_over else ClaimStatus.REFUSED)
-    assert is_over or told.left_seconds == pytest.approx(min(lasts, lasts - 9 + back))
+    reply = world.claim("second")
+    assert reply.status is (ClaimStatus.CLAIMED if is_over else ClaimStatus.REFUSED)
+    assert is_over or reply.left_seconds == pytest.approx(min(lasts, lasts - 9 + back))
 
 
-def test_a_lease_that_is_renewed_after_the_step_holds_from_then_on(clocked_world: ClockedWorld) -> None:
+def test_a_lease_renewed_after_the_clock_was_set_back_lasts_from_the_renewal(clocked_world: ClockedWorld) -> None:
     world = clocked_world
     token = world.acquire().token
     world.pass_time(-HOUR)
@@ -129,7 +129,7 @@ def test_a_lease_that_is_renewed_after_the_step_holds_from_then_on(clocked_world
 
 
 @pytest.mark.parametrize("back", [0.5, HOUR])
-def test_a_step_back_gives_no_run_more_than_its_budget(clocked_world: ClockedWorld, back: float) -> None:
+def test_a_clock_set_back_gives_no_run_more_than_its_budget(clocked_world: ClockedWorld, back: float) -> None:
     world = clocked_world
     token = world.acquire().token
     world.pass_time(900)
@@ -145,7 +145,7 @@ def test_a_step_back_gives_no_run_more_than_its_budget(clocked_world: ClockedWor
     assert world.renew(token) == 0
 
 
-def test_a_live_worker_whose_lease_was_ended_by_the_clock_commits_until_another_acquires(
+def test_a_worker_whose_lease_was_ended_by_the_clock_can_commit_until_another_acquires(
     clocked_world: ClockedWorld,
 ) -> None:
     world = clocked_world
@@ -169,7 +169,7 @@ def test_a_live_worker_whose_lease_was_taken_is_fenced(clocked_world: ClockedWor
     assert world.commit(taken.token, OTHER) is CommitStatus.ACCEPTED
 
 
-def test_once_entry_and_record_are_gone_numbers_begin_at_the_clock_and_no_run_from_before_commits(
+def test_without_entry_and_record_numbers_restart_at_the_clock_and_earlier_runs_are_rejected(
     clocked_world: ClockedWorld,
 ) -> None:
     world = clocked_world
@@ -188,7 +188,7 @@ def test_once_entry_and_record_are_gone_numbers_begin_at_the_clock_and_no_run_fr
     assert world.acquire(number=generation).token > generation
 
 
-def test_a_step_that_is_repeated_after_the_clock_was_set_back_is_the_same_step(clocked_world: ClockedWorld) -> None:
+def test_a_step_repeated_after_the_clock_was_set_back_returns_the_same_result(clocked_world: ClockedWorld) -> None:
     world = clocked_world
     number = world.claim("mine").number
     world.pass_time(-HOUR)
@@ -203,7 +203,7 @@ def test_a_step_that_is_repeated_after_the_clock_was_set_back_is_the_same_step(c
     assert world.store.run(lasting.fail_call(world.key, token, b"nonce--1")).pause_seconds == 0
 
 
-def test_a_publication_in_the_future_is_due_beyond_what_is_tolerated_and_not_before(
+def test_a_republication_is_due_once_the_clock_is_set_back_beyond_the_tolerance(
     clocked_world: ClockedWorld,
 ) -> None:
     world = clocked_world
@@ -217,14 +217,14 @@ def test_a_publication_in_the_future_is_due_beyond_what_is_tolerated_and_not_bef
     assert world.republish() == 0
 
 
-def test_what_an_invalidation_leaves_has_no_deadline(clocked_world: ClockedWorld) -> None:
+def test_an_invalidated_record_has_no_deadline(clocked_world: ClockedWorld) -> None:
     cooling(clocked_world)
     clocked_world.invalidate()
     assert (clocked_world.record()["until"], clocked_world.record().get("since")) == (b"0", None)
 
 
 @EVERY
-def test_a_record_of_an_earlier_release_lasts_until_its_deadline_as_it_did(
+def test_a_record_of_an_earlier_release_lasts_until_its_deadline(
     clocked_world: ClockedWorld, bring: Callable[[ClockedWorld], float]
 ) -> None:
     world = clocked_world

@@ -42,7 +42,7 @@ BUSY = pytest.mark.parametrize("bring", [running, retrying, cooling])
 
 
 @pytest.mark.parametrize("bring", [running, retrying, cooling, queued])
-def test_a_claim_passes_at_the_deadline_and_not_before(
+def test_a_claim_is_granted_at_the_deadline_and_not_before(
     clocked_world: ClockedWorld, bring: Callable[[ClockedWorld], float]
 ) -> None:
     world = clocked_world
@@ -55,7 +55,7 @@ def test_a_claim_passes_at_the_deadline_and_not_before(
 
 
 @BUSY
-def test_an_acquire_passes_at_the_deadline_and_not_before(
+def test_an_acquire_is_granted_at_the_deadline_and_not_before(
     clocked_world: ClockedWorld, bring: Callable[[ClockedWorld], float]
 ) -> None:
     world = clocked_world
@@ -85,7 +85,7 @@ def test_a_lease_is_renewed_until_its_limit_and_not_at_it(clocked_world: Clocked
         assert world.renew(token) == min(lasting.LEASE_SECONDS, (limit_us - world.now_us()) / 1e6)
     world.at(limit_us - 1)
     assert world.renew(token) == 1e-6
-    # A record that says otherwise than its limit: the limit counts.
+    # Where `until` lies beyond the limit, the limit counts.
     world.client.hset(world.key.record, "until", limit_us + 1)
     world.at(limit_us)
     before = world.record()
@@ -117,7 +117,7 @@ def test_a_repeated_step_returns_the_time_left_now(clocked_world: ClockedWorld) 
 
 
 @pytest.mark.parametrize("bring", [running, retrying, cooling, queued])
-def test_a_record_goes_by_itself_once_its_retention_has_passed(
+def test_a_record_expires_once_its_retention_has_passed(
     clocked_world: ClockedWorld, bring: Callable[[ClockedWorld], float]
 ) -> None:
     world = clocked_world
@@ -142,7 +142,7 @@ def test_each_number_drawn_after_the_clock_was_set_back_is_larger(clocked_world:
     assert drawn == token + 1
 
 
-def test_a_commit_across_a_step_back_is_stored_and_stale_by_number_if_it_was_invalidated(
+def test_a_commit_invalidated_in_flight_is_stale_even_when_the_clock_was_set_back(
     clocked_world: ClockedWorld,
 ) -> None:
     world = clocked_world
@@ -155,7 +155,7 @@ def test_a_commit_across_a_step_back_is_stored_and_stale_by_number_if_it_was_inv
     assert world.entry().generation == generation
 
 
-def test_a_wait_in_the_queue_over_a_step_back_is_no_negative_one(clocked_world: ClockedWorld) -> None:
+def test_the_queue_wait_is_not_negative_when_the_clock_was_set_back(clocked_world: ClockedWorld) -> None:
     world = clocked_world
     world.claim()
     world.pass_time(-HOUR)

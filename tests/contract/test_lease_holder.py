@@ -1,4 +1,4 @@
-"""Whose a lease record is: who claimed it, who runs it. For people; no step looks at it."""
+"""The owner in a lease record: its claimer, then its worker. For people; no step reads it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_record_names_its_claimer_then_its_worker_until_cooling_ends(world: Wo
     world.fail(token)
     assert holder(world) == "celery@node:7"
     world.invalidate()
-    assert holder(world) is None, "nobody's: the next one who asks may claim"
+    assert holder(world) is None, "no owner: the next reader may claim"
 
 
 def test_the_default_owner_is_this_process(world: World) -> None:

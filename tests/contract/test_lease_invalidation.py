@@ -1,4 +1,4 @@
-"""An invalidation in each state, and every step that may be repeated because its reply was lost."""
+"""Invalidations in each state, and every step repeated because its reply was lost."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_hard_invalidation_deletes_the_entry(world: World, there: str) -> None
     ("hard", "status"), [(False, CommitStatus.ACCEPTED_AS_STALE), (True, CommitStatus.INVALIDATED)]
 )
 @pytest.mark.parametrize("lapsed", [False, True])
-def test_a_run_that_an_invalidation_met_is_stored_as_stale_or_not_at_all(
+def test_a_commit_after_a_soft_invalidation_is_stale_and_after_a_hard_one_rejected(
     world: World, hard: bool, status: CommitStatus, lapsed: bool
 ) -> None:
     token = world.acquire().token
@@ -78,7 +78,7 @@ def test_a_run_that_an_invalidation_met_is_stored_as_stale_or_not_at_all(
 
 
 @pytest.mark.parametrize("hard_first", [False, True])
-def test_a_hard_invalidation_counts_before_or_after_a_soft_one(world: World, hard_first: bool) -> None:
+def test_a_hard_invalidation_before_or_after_a_soft_one_rejects_the_commit(world: World, hard_first: bool) -> None:
     token = world.acquire().token
     world.invalidate(hard=hard_first)
     world.invalidate(hard=not hard_first)
@@ -96,7 +96,7 @@ def test_a_hard_invalidation_before_an_acquire_does_not_reject_its_commit(world:
 
 
 @pytest.mark.parametrize("hard", [False, True])
-def test_a_late_commit_met_by_an_invalidation_leaves_the_claim_that_came_meanwhile(world: World, hard: bool) -> None:
+def test_a_late_commit_after_an_invalidation_keeps_the_claim_made_meanwhile(world: World, hard: bool) -> None:
     token = world.acquire().token
     world.pass_time(10_000)
     number = world.claim("second").number
@@ -120,7 +120,7 @@ def test_an_invalidation_keeps_a_queued_claim_and_ends_a_pause_and_cooling(world
     assert (world.state(), world.claim("third").status) == ("invalidated", ClaimStatus.CLAIMED)
 
 
-def test_a_message_claimed_before_an_invalidation_serves_it(world: World) -> None:
+def test_a_run_claimed_before_but_acquired_after_an_invalidation_commits_as_fresh(world: World) -> None:
     number = world.claim().number
     generation = world.invalidate()
     token = world.acquire(number=number).token
@@ -160,7 +160,7 @@ def test_bookmarks_are_kept_once_each_in_their_order(world: World, given: list[l
 
 
 @pytest.mark.parametrize("again", [0, -1], ids=["first", "last"])
-def test_a_bookmark_that_is_given_again_takes_no_more_room(world: World, again: int) -> None:
+def test_a_repeated_bookmark_takes_no_extra_space(world: World, again: int) -> None:
     as_many_as_fit = MANY[: lease.MAX_BOOKMARKS_BYTES // (len(MANY[0]) + 1)]
     for bookmark in (*as_many_as_fit, as_many_as_fit[again]):
         world.invalidate(bookmarks=[bookmark])
@@ -176,7 +176,7 @@ def test_of_too_many_bookmarks_the_oldest_are_dropped_whole(world: World) -> Non
     assert room <= len("\n".join(kept)) <= lease.MAX_BOOKMARKS_BYTES
 
 
-def test_as_many_bookmarks_as_a_call_may_give_are_all_kept(world: World) -> None:
+def test_a_claim_with_the_maximum_of_bookmarks_keeps_all_of_them(world: World) -> None:
     most = [f"{n:02d}" + "x" * 1_022 for n in range(16)]
     world.claim(bookmarks=most)
     assert world.acquire().bookmarks == tuple(most)
@@ -189,10 +189,10 @@ def test_bookmarks_of_an_invalidation_outlast_a_claim_a_run_and_a_pause(world: W
     assert world.acquire(OTHER, ticket="ticket-1").bookmarks == ("b1", "b2")
 
 
-# Repeats: the reply was lost, and the caller sends the very same again.
+# Repeats: the reply was lost, and the caller sends the same call again.
 
 
-def test_the_same_claim_again_is_the_same_claim(world: World) -> None:
+def test_a_repeated_claim_returns_the_same_claim(world: World) -> None:
     first = world.claim("mine")
     before = world.record()
     again = world.claim("mine")
@@ -201,7 +201,7 @@ def test_the_same_claim_again_is_the_same_claim(world: World) -> None:
     assert world.claim("another").claim_number == first.number
 
 
-def test_the_same_acquire_again_is_the_same_run(world: World) -> None:
+def test_a_repeated_acquire_returns_the_same_run(world: World) -> None:
     world.claim(bookmarks=["b1"])
     world.invalidate()
     first = world.acquire()
@@ -221,7 +221,7 @@ SINCE: dict[str, Callable[[World], object]] = {
 
 
 @pytest.mark.parametrize("since", list(SINCE))
-def test_the_same_commit_again_is_accepted_again_and_writes_nothing(world: World, since: str) -> None:
+def test_a_repeated_commit_is_accepted_again_and_writes_nothing(world: World, since: str) -> None:
     token = world.acquire().token
     world.commit(token)
     SINCE[since](world)
@@ -230,7 +230,7 @@ def test_the_same_commit_again_is_accepted_again_and_writes_nothing(world: World
     assert (world.client.get(world.key.entry), world.record()) == before
 
 
-def test_a_commit_repeated_after_another_s_is_superseded_or_lost(world: World) -> None:
+def test_a_commit_repeated_after_another_run_s_commit_is_superseded_or_lost(world: World) -> None:
     token = world.acquire().token
     world.commit(token)
     world.commit(world.acquire(OTHER, number=token).token, OTHER)
@@ -240,7 +240,7 @@ def test_a_commit_repeated_after_another_s_is_superseded_or_lost(world: World) -
 
 
 @pytest.mark.parametrize(("step", "state"), [("retry", "retrying"), ("fail", "cooling"), ("hand_back", "queued")])
-def test_the_end_of_a_run_again_is_the_same_end(world: World, step: str, state: str) -> None:
+def test_a_repeated_end_of_a_run_returns_the_same_reply(world: World, step: str, state: str) -> None:
     world.claim()
     token = world.acquire().token
     end: Callable[[int], object] = getattr(world, step)
@@ -251,9 +251,7 @@ def test_the_end_of_a_run_again_is_the_same_end(world: World, step: str, state: 
 
 
 @pytest.mark.parametrize(("token", "nonce"), [(100, OTHER), (101, b"nonce--1")])
-def test_a_commit_is_repeated_only_by_the_token_and_the_nonce_of_the_entry(
-    world: World, token: int, nonce: bytes
-) -> None:
+def test_a_repeated_commit_needs_the_token_and_the_nonce_of_the_entry(world: World, token: int, nonce: bytes) -> None:
     world.plant(100, nonce=b"nonce--1")
     assert world.commit(100) is CommitStatus.ACCEPTED
     assert world.commit(token, nonce) is CommitStatus.LOST
@@ -289,7 +287,7 @@ def test_the_end_of_another_run_is_refused(world: World) -> None:
 
 
 def test_a_repeated_commit_reports_again_that_it_was_invalidated(world: World) -> None:
-    # Its first reply may have been lost, and with it the one more refresh that the invalidation asks for.
+    # Its first reply may have been lost, and with it the follow-up refresh that the invalidation requires.
     token = world.acquire().token
     world.invalidate()
     assert [world.commit(token) for _ in range(2)] == [CommitStatus.ACCEPTED_AS_STALE] * 2

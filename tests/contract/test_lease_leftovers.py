@@ -1,4 +1,4 @@
-"""What a step leaves behind, and what it does with what others left: garbage, data from before, limits."""
+"""Leftovers of lease steps, and how steps treat existing data: garbage, older data, limits."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def fails(world: World, nonce: bytes, *, cooling_seconds: float, longest_seconds
 
 
 @pytest.mark.parametrize("end", ["retry", "fail", "hand_back"])
-def test_an_ended_run_leaves_nothing_of_itself(world: World, end: str) -> None:
+def test_an_ended_run_leaves_no_token_nonce_or_limit_in_the_record(world: World, end: str) -> None:
     world.claim()
     assert getattr(world, end)(world.acquire().token)
     assert world.record().keys() & OF_A_RUN == set()
 
 
-def test_a_run_handed_back_is_published_again_as_if_for_the_first_time(world: World) -> None:
+def test_a_hand_back_restarts_the_republication_interval(world: World) -> None:
     number = world.claim().number
     for seconds in (1_000, 2_000):
         world.pass_time(seconds)
@@ -45,7 +45,7 @@ def test_a_run_handed_back_is_published_again_as_if_for_the_first_time(world: Wo
     assert world.republish() == number
 
 
-def test_a_failure_of_another_run_while_the_key_cools_is_not_mine(world: World) -> None:
+def test_a_failure_with_another_nonce_is_refused_while_the_key_cools(world: World) -> None:
     token = world.acquire().token
     world.fail(token)
     before = world.record()
@@ -53,7 +53,7 @@ def test_a_failure_of_another_run_while_the_key_cools_is_not_mine(world: World) 
     assert world.record() == before
 
 
-def test_a_row_of_failures_ends_with_an_invalidation_that_meets_the_next_run(world: World) -> None:
+def test_an_invalidation_during_the_next_run_resets_the_failure_count(world: World) -> None:
     for failures, nonce in enumerate((b"nonce--1", b"nonce--2"), 1):
         assert fails(world, nonce, cooling_seconds=1_000, longest_seconds=9_000).failures == failures
         world.pass_time(9_000)
@@ -62,7 +62,7 @@ def test_a_row_of_failures_ends_with_an_invalidation_that_meets_the_next_run(wor
     assert fails(world, b"nonce--3", cooling_seconds=1_000, longest_seconds=9_000).failures == 1
 
 
-def test_a_row_of_failures_ends_where_a_claim_is_taken_back_to_forget_it(world: World) -> None:
+def test_an_unclaim_with_forget_resets_the_failure_count(world: World) -> None:
     world.invalidate()
     fails(world, b"nonce--1", cooling_seconds=1_000, longest_seconds=9_000)
     world.claim(force=True)
@@ -70,31 +70,31 @@ def test_a_row_of_failures_ends_where_a_claim_is_taken_back_to_forget_it(world: 
     assert (world.state(), "failures" in world.record()) == ("invalidated", False)
 
 
-def test_the_longest_pause_is_no_shorter_than_the_first(world: World) -> None:
+def test_the_maximum_pause_is_never_shorter_than_the_first(world: World) -> None:
     assert fails(world, OTHER, cooling_seconds=1_000, longest_seconds=10).pause_seconds == 1_000
 
 
-def test_a_pause_longer_than_the_retention_is_remembered_for_as_long_again(world: World) -> None:
+def test_a_record_whose_pause_exceeds_the_retention_is_kept_for_twice_the_pause(world: World) -> None:
     longer = 2 * lasting.RETENTION_SECONDS
     fails(world, OTHER, cooling_seconds=longer, longest_seconds=0)
     assert world.client.pttl(world.key.record) == pytest.approx(2 * longer * 1000, abs=60_000)
 
 
 @pytest.mark.parametrize("newer", ["the message", "an invalidation"])
-def test_what_a_message_asks_for_counts_beside_the_claim_that_waits(world: World, newer: str) -> None:
+def test_an_acquire_is_granted_if_its_message_or_an_invalidation_is_newer_than_the_entry(
+    world: World, newer: str
+) -> None:
     number = world.claim().number
-    asked = number + 10 if newer == "the message" else number
+    requested = number + 10 if newer == "the message" else number
     if newer == "an invalidation":
         world.invalidate()
     world.plant(number + 5)  # data from before the claim came back under a number above it
-    assert world.acquire(number=asked).status is AcquireStatus.ACQUIRED
+    assert world.acquire(number=requested).status is AcquireStatus.ACQUIRED
 
 
 @pytest.mark.parametrize("field", ["token", "generation"])
 @pytest.mark.parametrize(("value", "is_read"), [(0, True), (2**53 - 1, True), (2**53, False), (2**63, False)])
-def test_numbers_that_lua_knows_exactly_are_read_and_no_others(
-    world: World, field: str, value: int, is_read: bool
-) -> None:
+def test_only_numbers_that_lua_represents_exactly_are_read(world: World, field: str, value: int, is_read: bool) -> None:
     world.plant(7)
     offset = {"token": 20, "generation": 28}[field]
     world.client.setrange(world.key.entry, offset, value.to_bytes(8, "big"))
@@ -105,14 +105,14 @@ def test_numbers_that_lua_knows_exactly_are_read_and_no_others(
 @pytest.mark.parametrize(
     ("limit", "given", "kept"),
     [
-        (11, ["first", "other"], "first\nother"),  # exactly as much as there is room for
+        (11, ["first", "other"], "first\nother"),  # exactly the limit
         (10, ["first", "other"], "other"),
-        (3, ["first", "other"], "other"),  # what is given now is kept whole, whatever the limit
+        (3, ["first", "other"], "other"),  # the newest is kept whole, whatever the limit
         (12, ["a", "bcd", "efghijk"], "bcd\nefghijk"),
         (13, ["a", "bcd", "efghijk"], "a\nbcd\nefghijk"),
     ],
 )
-def test_bookmarks_beyond_the_limit_go_whole_and_no_sooner(
+def test_bookmarks_are_dropped_whole_and_only_beyond_the_limit(
     world: World, limit: int, given: list[str], kept: str
 ) -> None:
     for bookmark in given:

@@ -1,4 +1,4 @@
-"""What a run may do with its lease: renew, commit, end; and what each leaves behind."""
+"""Steps of a run on its lease: renew, commit, end; and the record that each leaves behind."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_renewal_extends_the_lease_from_now(world: World) -> None:
 
 
 @pytest.mark.parametrize(("token_off", "nonce"), [(1, b"nonce--1"), (0, OTHER)])
-def test_no_step_of_a_run_passes_with_another_token_or_another_nonce(
+def test_no_step_of_a_run_is_accepted_with_another_token_or_another_nonce(
     world: World, token_off: int, nonce: bytes
 ) -> None:
     world.claim()
@@ -59,10 +59,10 @@ def test_no_step_of_a_run_passes_with_another_token_or_another_nonce(
     assert world.entry() is None
 
 
-def test_no_step_of_a_run_passes_without_a_record(world: World) -> None:
+def test_no_step_of_a_run_is_accepted_without_a_record(world: World) -> None:
     token = world.acquire().token
     world.client.delete(world.key.record)
-    assert world.commit(0, b"") is CommitStatus.LOST, "nothing there is not a record with nothing in it"
+    assert world.commit(0, b"") is CommitStatus.LOST, "a missing record does not match an empty token and nonce"
     assert world.renew(token) == 0
     ends = (world.retry, world.fail, world.hand_back)
     assert [end.__name__ for end in ends if end(token)] == []
@@ -98,7 +98,7 @@ def test_a_run_whose_expired_lease_was_claimed_can_only_commit(world: World) -> 
     assert world.commit(token) is CommitStatus.ACCEPTED
 
 
-def test_a_pause_belongs_to_its_ticket(world: World) -> None:
+def test_another_retry_does_not_replace_the_ticket_of_a_pause(world: World) -> None:
     token = world.acquire().token
     assert world.retry(token, ticket="ticket-1")
     assert not world.retry(token, ticket="ticket-2")
@@ -111,7 +111,7 @@ def test_a_late_commit_is_accepted_until_another_run_acquires(world: World) -> N
     assert world.commit(token) is CommitStatus.ACCEPTED
 
 
-def test_a_late_commit_leaves_a_claim_made_meanwhile(world: World) -> None:
+def test_a_late_commit_keeps_a_claim_made_meanwhile(world: World) -> None:
     token = world.acquire().token
     world.pass_time(10_000)
     number = world.claim("second").number
@@ -128,31 +128,31 @@ def test_a_commit_never_overwrites_an_entry_with_a_newer_token(world: World) -> 
     assert world.commit(token) is CommitStatus.SUPERSEDED
 
 
-def test_a_commit_leaves_one_key_and_notifies_waiters(world: World) -> None:
-    told = world.client.pubsub(ignore_subscribe_messages=True)
-    told.subscribe(world.key.channel)
-    told.get_message(timeout=MAX_WAIT_SECONDS)
+def test_a_commit_leaves_only_the_entry_and_notifies_waiters(world: World) -> None:
+    notifications = world.client.pubsub(ignore_subscribe_messages=True)
+    notifications.subscribe(world.key.channel)
+    notifications.get_message(timeout=MAX_WAIT_SECONDS)
     world.claim()
     assert world.commit(world.acquire().token) is CommitStatus.ACCEPTED
     assert world.client.exists(world.key.record) == 0
     assert world.client.pttl(world.key.entry) == pytest.approx(200_000_000, abs=60_000)
-    assert told.get_message(timeout=MAX_WAIT_SECONDS)["data"] == b"committed"
-    told.close()
+    assert notifications.get_message(timeout=MAX_WAIT_SECONDS)["data"] == b"committed"
+    notifications.close()
 
 
 @pytest.mark.parametrize(("step", "word"), [("fail", b"failed"), ("invalidate", b"invalidated")])
 def test_a_failure_and_an_invalidation_notify_waiters(world: World, step: str, word: bytes) -> None:
     token = world.acquire().token
-    told = world.client.pubsub(ignore_subscribe_messages=True)
-    told.subscribe(world.key.channel)
-    told.get_message(timeout=MAX_WAIT_SECONDS)
+    notifications = world.client.pubsub(ignore_subscribe_messages=True)
+    notifications.subscribe(world.key.channel)
+    notifications.get_message(timeout=MAX_WAIT_SECONDS)
     _ = world.fail(token) if step == "fail" else world.invalidate()
-    assert told.get_message(timeout=MAX_WAIT_SECONDS)["data"] == word
-    told.close()
+    assert notifications.get_message(timeout=MAX_WAIT_SECONDS)["data"] == word
+    notifications.close()
 
 
 @pytest.mark.parametrize("invalidate_first", [False, True])
-def test_an_unclaimed_record_is_as_before_the_claim(world: World, invalidate_first: bool) -> None:
+def test_an_unclaim_restores_the_record_from_before_the_claim(world: World, invalidate_first: bool) -> None:
     if invalidate_first:
         world.invalidate(bookmarks=["b1"])
     world.claim()
@@ -188,7 +188,7 @@ def test_a_run_handed_back_but_not_published_is_unclaimed_by_its_nonce(world: Wo
     assert world.state() == ("invalidated" if invalidate_first else "idle")
 
 
-def test_an_entry_of_the_writer_comes_out_as_it_went_in(world: World) -> None:
+def test_a_committed_entry_is_stored_unchanged(world: World) -> None:
     token = world.acquire().token
     world.commit(token, degree=12)
     assert world.entry() == a_header(token, b"nonce--1", degree=12)

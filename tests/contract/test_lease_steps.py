@@ -1,4 +1,4 @@
-"""Each step of the lease record in each state: a table of what is allowed, what it becomes and what it returns."""
+"""Each lease step in each state of the record: whether it is granted, the state that follows, and the reply."""
 
 from __future__ import annotations
 
@@ -75,15 +75,15 @@ def test_a_claim_is_granted_only_without_a_live_record(world: World, state: str)
         assert reply.left_seconds == pytest.approx(STATES[state][1], abs=60)
 
 
-def test_a_forced_claim_passes_cooling_and_nothing_else(world: World, state: str) -> None:
+def test_a_forced_claim_overrides_cooling_and_no_other_state(world: World, state: str) -> None:
     granted = world.claim("second", force=True).status is ClaimStatus.CLAIMED
     assert granted == (state in OPEN_TO_CLAIMS | {"cooling"})
 
 
 def test_a_refused_claim_returns_the_kind_of_the_error(world: World, state: str) -> None:
     reply = world.claim("second")
-    told = {"retrying": ("timeout", 1), "cooling": ("syntax", 2)}.get(state, ("", 0))
-    assert (reply.kind, reply.attempts) == told
+    expected = {"retrying": ("timeout", 1), "cooling": ("syntax", 2)}.get(state, ("", 0))
+    assert (reply.kind, reply.attempts) == expected
 
 
 def test_each_claim_draws_a_larger_number(world: World, state: str) -> None:
@@ -112,7 +112,7 @@ def test_numbers_grow_after_the_clock_was_set_back(world: World, step: str, ahea
     assert DRAWS[step](world) == later + 1
 
 
-def test_once_its_deadline_has_passed_any_state_may_be_claimed_and_acquired(world: World, state: str) -> None:
+def test_after_its_deadline_a_record_in_any_state_can_be_claimed_and_acquired(world: World, state: str) -> None:
     world.pass_time(10_000)
     assert world.claim("second").status is ClaimStatus.CLAIMED
     assert world.record().keys() & {"ticket", "kind", "ended_by"} == set()
@@ -153,7 +153,7 @@ def test_a_claim_for_an_already_refreshed_entry_is_refused(world: World) -> None
 
 
 @pytest.mark.parametrize("seen", [None, 100])
-def test_a_claim_for_any_entry_or_for_one_that_is_gone_is_granted(world: World, seen: int | None) -> None:
+def test_a_claim_without_a_seen_token_or_for_a_missing_entry_is_granted(world: World, seen: int | None) -> None:
     if seen is None:
         world.plant(7)
     assert world.claim(seen=seen).status is ClaimStatus.CLAIMED
@@ -198,7 +198,7 @@ def test_an_old_message_refreshes_an_entry_that_was_invalidated_since(world: Wor
     assert world.acquire(OTHER, number=number).status is AcquireStatus.ACQUIRED
 
 
-def test_a_ticket_is_used_up_by_its_acquire(world: World) -> None:
+def test_a_retry_ticket_is_consumed_by_its_acquire(world: World) -> None:
     world.retry(world.acquire().token)
     taken = world.acquire(OTHER, ticket="ticket-1")
     assert (taken.status, world.record().keys() & {"ticket", "kind"}) == (AcquireStatus.ACQUIRED, set())
@@ -206,7 +206,9 @@ def test_a_ticket_is_used_up_by_its_acquire(world: World) -> None:
 
 
 @pytest.mark.parametrize("bring", [running, retrying, cooling])
-def test_the_id_of_a_finished_claim_claims_nothing(world: World, bring: Callable[[World], None]) -> None:
+def test_the_id_of_a_finished_claim_cannot_claim_unclaim_or_hand_back(
+    world: World, bring: Callable[[World], None]
+) -> None:
     bring(world)
     world.client.hset(world.key.record, "claim", "over")
     assert world.claim("over").status is ClaimStatus.REFUSED
@@ -216,24 +218,24 @@ def test_the_id_of_a_finished_claim_claims_nothing(world: World, bring: Callable
 
 
 @pytest.mark.parametrize("bring", [running, cooling])
-def test_a_ticket_is_valid_only_for_its_own_pause(world: World, bring: Callable[[World], None]) -> None:
+def test_a_retry_ticket_is_ignored_outside_the_retrying_state(world: World, bring: Callable[[World], None]) -> None:
     bring(world)
     world.client.hset(world.key.record, "ticket", "of a pause long over")
     assert world.acquire(OTHER, ticket="of a pause long over").status is AcquireStatus.HELD
 
 
-def test_a_pause_is_ended_early_only_by_its_ticket(world: World) -> None:
+def test_an_empty_ticket_does_not_end_a_retry_pause_early(world: World) -> None:
     world.retry(world.acquire().token, ticket="")
     assert world.acquire(OTHER, ticket="").status is AcquireStatus.HELD
 
 
-def test_an_entry_that_came_back_from_before_an_invalidation_is_loaded_anew(world: World) -> None:
+def test_an_entry_restored_from_before_an_invalidation_is_reloaded(world: World) -> None:
     world.invalidate()
     world.plant(100)
     assert world.acquire(number=5).status is AcquireStatus.ACQUIRED
 
 
-def test_a_repeated_acquire_after_its_lease_was_claimed_is_a_new_run(world: World) -> None:
+def test_an_acquire_repeated_after_its_lease_expired_and_was_claimed_is_a_new_run(world: World) -> None:
     first = world.acquire()
     world.pass_time(10_000)
     number = world.claim("second").number
@@ -241,7 +243,7 @@ def test_a_repeated_acquire_after_its_lease_was_claimed_is_a_new_run(world: Worl
     assert (again.token > first.token, world.state()) == (True, "running")
 
 
-def test_the_wait_in_the_queue_counts_from_the_claim_over_a_retry(world: World) -> None:
+def test_the_queue_wait_is_measured_from_the_claim_even_across_a_retry(world: World) -> None:
     world.claim()
     claimed_at = int(world.record()["claimed_at"])
     first = world.acquire()
@@ -251,7 +253,7 @@ def test_the_wait_in_the_queue_counts_from_the_claim_over_a_retry(world: World) 
     assert second.now_us >= claimed_at
 
 
-def test_a_run_that_takes_over_a_lapsed_one_begins_its_own_wait(world: World) -> None:
+def test_a_run_that_takes_over_an_expired_lease_starts_a_new_queue_wait(world: World) -> None:
     world.claim()
     world.acquire()
     world.pass_time(10_000)
@@ -259,14 +261,14 @@ def test_a_run_that_takes_over_a_lapsed_one_begins_its_own_wait(world: World) ->
     assert taken.claimed_at_us == taken.now_us
 
 
-def test_a_claim_without_a_time_has_no_queue_wait(world: World) -> None:
+def test_a_claim_without_claimed_at_has_no_queue_wait(world: World) -> None:
     world.claim()
     world.client.hdel(world.key.record, "claimed_at")
     reply = world.acquire()
     assert reply.claimed_at_us == reply.now_us
 
 
-def test_a_claim_in_the_future_has_no_negative_queue_wait(world: World) -> None:
+def test_a_claimed_at_in_the_future_gives_no_negative_queue_wait(world: World) -> None:
     world.claim()
     world.client.hset(world.key.record, "claimed_at", world.now_us() + 3_600_000_000)
     reply = world.acquire()
@@ -292,7 +294,7 @@ def test_a_republication_is_due_after_one_interval_then_two_then_four(world: Wor
     assert world.republish() == 0
 
 
-def test_only_a_queued_record_is_published_again(world: World, state: str) -> None:
+def test_only_a_queued_record_is_republished(world: World, state: str) -> None:
     world.pass_time(1_500)
     assert bool(world.republish()) == (state == "queued")
 

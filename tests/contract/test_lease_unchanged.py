@@ -1,4 +1,4 @@
-"""Commits of values that are unchanged: a new header before the payload that is there, or nothing at all."""
+"""Commits of unchanged values: a new header before the existing payload, or no change at all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TAGGED = b"\x91\xa1t"
 
 
 def plant(world: World, token: int = OLD_TOKEN, nonce: bytes = OLD, payload: bytes = PAYLOAD) -> None:
-    """Put an entry there whose header is longer than the least."""
+    """Store an entry whose header is longer than the minimum."""
     header = a_header(token, nonce, encoded_tags=TAGGED)
     world.client.set(world.key.entry, encode(header, world.key.digest, payload), px=50_000)
 
@@ -34,24 +34,26 @@ def payload_of(world: World) -> bytes:
 
 @pytest.fixture
 def token(world: World) -> int:
-    """That of a run whose load has found the entry unchanged."""
+    """The token of a run whose load has found the entry unchanged."""
     plant(world)
     return world.acquire(NEW, number=OLD_TOKEN).token
 
 
-def test_the_header_is_new_and_the_payload_stays(world: World, token: int) -> None:
+def test_an_unchanged_commit_replaces_the_header_and_keeps_the_payload(world: World, token: int) -> None:
     assert world.prolong(token, NEW, OLD, degree=12) is CommitStatus.ACCEPTED
     assert raw(world) == encode(a_header(token, NEW, degree=12), world.key.digest, PAYLOAD)
     assert HARD_TTL_SECONDS * 1_000 - 60_000 < world.look().entry_ms <= HARD_TTL_SECONDS * 1_000
     assert world.record() == {}
 
 
-def test_once_though_its_reply_is_lost(world: World, token: int) -> None:
+def test_an_unchanged_commit_repeated_after_a_lost_reply_is_accepted_again(world: World, token: int) -> None:
     assert [world.prolong(token, NEW, OLD) for _ in range(2)] == [CommitStatus.ACCEPTED] * 2
     assert payload_of(world) == PAYLOAD
 
 
-def test_after_a_soft_invalidation_it_is_stale_and_after_a_hard_one_not_there(world: World, token: int) -> None:
+def test_an_unchanged_commit_is_stale_after_a_soft_invalidation_and_rejected_after_a_hard_one(
+    world: World, token: int
+) -> None:
     generation = world.invalidate()
     assert world.prolong(token, NEW, OLD) is CommitStatus.ACCEPTED_AS_STALE
     header = decode_header(raw(world), world.key.digest)
@@ -63,7 +65,7 @@ def test_after_a_soft_invalidation_it_is_stale_and_after_a_hard_one_not_there(wo
     assert world.entry() is None
 
 
-def test_a_run_that_another_one_has_overtaken_prolongs_nothing(world: World, token: int) -> None:
+def test_an_overtaken_run_cannot_prolong_the_entry(world: World, token: int) -> None:
     world.pass_time(LIMIT_SECONDS)
     world.acquire(OTHER, number=OLD_TOKEN)
     before = raw(world)
@@ -80,7 +82,7 @@ GONE: dict[str, Callable[[World], object]] = {
 
 
 @pytest.mark.parametrize("gone", GONE.values(), ids=GONE)
-def test_where_the_entry_is_another_nothing_changes_and_the_run_goes_on(
+def test_an_unchanged_commit_over_another_entry_changes_nothing_and_the_run_goes_on(
     world: World, token: int, gone: Callable[[World], object]
 ) -> None:
     gone(world)
@@ -93,6 +95,6 @@ def test_where_the_entry_is_another_nothing_changes_and_the_run_goes_on(
     assert world.commit(token, NEW) is CommitStatus.ACCEPTED
 
 
-def test_a_load_is_given_the_payload_of_the_entry_that_its_run_has_seen(world: World, token: int) -> None:
+def test_a_payload_can_be_read_only_by_the_nonce_of_its_entry(world: World, token: int) -> None:
     assert world.store.run(lease.read_payload(world.key, nonce=OLD)) == PAYLOAD
     assert world.store.run(lease.read_payload(world.key, nonce=NEW)) == b""

@@ -1,4 +1,4 @@
-"""The registry of live versions: its two scripts, and every order of a new version's first load and an invalidation."""
+"""The registry of live versions: its two scripts, and a new version's first load interleaved with an invalidation."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_registered_version_is_found_once(world: World, query: str) -> None:
     assert found(world, f"{query}.other") == frozenset()
 
 
-def test_a_version_lives_for_as_long_as_the_longest_of_its_workers_said(
+def test_a_version_is_kept_for_the_longest_lifetime_that_a_worker_registered(
     clocked_world: ClockedWorld, query: str
 ) -> None:
     add(clocked_world, query, 1, lives_seconds=100)
@@ -52,10 +52,10 @@ def test_a_version_lives_for_as_long_as_the_longest_of_its_workers_said(
     assert found(clocked_world, query) == {1, 2}
     clocked_world.pass_time(2)
     add(clocked_world, query, 3, lives_seconds=1)
-    assert found(clocked_world, query) == {2, 3}, "what nobody has renewed is swept"
+    assert found(clocked_world, query) == {2, 3}, "a version that was not renewed is swept"
 
 
-def test_the_key_itself_goes_with_its_last_version(clocked_world: ClockedWorld, query: str) -> None:
+def test_the_registry_key_expires_with_its_last_version(clocked_world: ClockedWorld, query: str) -> None:
     add(clocked_world, query, 1, lives_seconds=100)
     add(clocked_world, query, 2, lives_seconds=10)
     clocked_world.pass_time(99)
@@ -65,7 +65,7 @@ def test_the_key_itself_goes_with_its_last_version(clocked_world: ClockedWorld, 
 
 
 @pytest.mark.parametrize("foreign", [lambda r, k: r.set(k, "x"), lambda r, k: r.hset(k, "a", "b")], ids=["set", "hset"])
-def test_a_key_of_another_type_is_replaced_by_a_worker_and_an_error_until_then(
+def test_a_registry_key_of_another_type_is_an_error_until_a_worker_replaces_it(
     world: World, query: str, foreign: Callable[[redis.Redis, str], object]
 ) -> None:
     foreign(world.client, versions_key("test", query))
@@ -82,7 +82,7 @@ def test_an_unrecognised_version_is_ignored(world: World, query: str) -> None:
     assert found(world, query) == {7}
 
 
-def test_a_registry_that_cannot_grow_is_an_error_and_keeps_what_it_has(world: World, query: str) -> None:
+def test_a_registration_in_a_full_redis_fails_and_keeps_the_known_versions(world: World, query: str) -> None:
     add(world, query, 1)
     world.client.config_set("maxmemory", 1)
     try:
@@ -97,7 +97,7 @@ def test_a_registry_that_cannot_grow_is_an_error_and_keeps_what_it_has(world: Wo
 
 
 class Race:
-    """A worker of version 2, which nobody has loaded yet, and a writer that knows version 1 from before."""
+    """A worker of version 2, which has not been loaded yet, and a writer that knows only version 1."""
 
     def __init__(self, client: redis.Redis, query: str) -> None:
         self.client, self.store, self.graph = client, LeaseStore(client), "old"
@@ -136,7 +136,7 @@ class Race:
         calls = next(rounds)
         replies = []
         while True:
-            for call in calls:  # of a cluster each goes to another node: anything may come between them
+            for call in calls:  # in a cluster each goes to another node: anything may happen between them
                 replies.append(self.store.run(call))
                 yield
             try:
@@ -145,7 +145,7 @@ class Race:
                 return
 
     def is_stale_or_new(self) -> bool:
-        """Whether a reader of version 2 can't take the old value for a fresh one."""
+        """Return whether a reader of version 2 can't take the old value for a fresh one."""
         raw = self.client.get(self.keys[2].entry)
         if raw is None:
             return True
@@ -180,5 +180,5 @@ def test_in_every_order_the_first_load_of_a_new_version_is_invalidated_or_has_re
     assert all(outcomes(client, query, registers_first=True))
 
 
-def test_registered_after_its_load_it_could_be_missed(client: redis.Redis, query: str) -> None:
-    assert not all(outcomes(client, query, registers_first=False)), "the test above has teeth"
+def test_a_version_registered_after_its_load_could_miss_an_invalidation(client: redis.Redis, query: str) -> None:
+    assert not all(outcomes(client, query, registers_first=False)), "the test above can't fail"

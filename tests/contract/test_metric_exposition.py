@@ -1,6 +1,6 @@
-"""Names, kinds, labels, helps, units and buckets of all metrics: dashboards and alerts of others rest on them.
+"""Names, kinds, labels, helps, units and buckets of all metrics: users' dashboards and alerts depend on them.
 
-``python -m tests.contract.test_metric_exposition`` records them anew.
+``python -m tests.contract.test_metric_exposition`` rewrites the recorded file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the two packages promise, and how little importing the reader costs."""
+"""The public API of the two packages, and the low cost of importing the reader."""
 
 from __future__ import annotations
 
@@ -87,9 +87,9 @@ def test_sync_and_async_methods_take_the_same_arguments(
 
 
 def test_importing_the_reader_loads_nothing_of_the_worker() -> None:
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-W", "error", "-c", SEEN_BY_A_FRESH_PROCESS], capture_output=True, text=True, check=True
     )
-    seen = json.loads(told.stdout)
+    seen = json.loads(result.stdout)
     assert {name.partition(".")[0] for name in seen["modules"]} & TOO_HEAVY == set()
     assert seen["environ_kept"]

@@ -1,4 +1,4 @@
-"""A key that keeps failing: its pauses grow, and what ends that. Deadlines are moved, nobody waits."""
+"""Backoff of a key that keeps failing: its growing pauses, and what resets them. Deadlines are moved; no test waits."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ DAY_SECONDS = 86_400.0
 
 
 def failed(world: World, *, longest_seconds: float = MAX_SECONDS, retention_seconds: float = 60.0) -> FailReply:
-    """Claim, begin a run, give it up."""
+    """Claim, begin a run, and abandon it."""
     assert world.claim(f"claim-{world.now_us()}").status is ClaimStatus.CLAIMED
-    return given_up(world, longest_seconds=longest_seconds, retention_seconds=retention_seconds)
+    return abandoned(world, longest_seconds=longest_seconds, retention_seconds=retention_seconds)
 
 
-def given_up(world: World, *, longest_seconds: float = MAX_SECONDS, retention_seconds: float = 60.0) -> FailReply:
+def abandoned(world: World, *, longest_seconds: float = MAX_SECONDS, retention_seconds: float = 60.0) -> FailReply:
     reply = world.store.run(
         lease.fail(
             world.key, token=world.acquire().token, nonce=b"nonce--1", cooling_seconds=FIRST_SECONDS, kind="syntax",
@@ -36,15 +36,15 @@ def failed_often(world: World, times: int) -> None:
         world.pass_time(failed(world).pause_seconds)
 
 
-def test_each_failure_in_a_row_doubles_the_pause_up_to_the_longest(world: World) -> None:
-    told = []
+def test_each_consecutive_failure_doubles_the_pause_up_to_the_maximum(world: World) -> None:
+    replies = []
     for _ in range(9):
-        told.append(failed(world))
+        replies.append(failed(world))
         left = (int(world.record()["until"]) - world.now_us()) / 1e6
-        assert told[-1].pause_seconds - 10 < left <= told[-1].pause_seconds
-        world.pass_time(told[-1].pause_seconds)
-    assert [reply.pause_seconds for reply in told] == [30, 60, 120, 240, 480, 960, 1920, 3600, 3600]
-    assert [reply.failures for reply in told] == list(range(1, 10))
+        assert replies[-1].pause_seconds - 10 < left <= replies[-1].pause_seconds
+        world.pass_time(replies[-1].pause_seconds)
+    assert [reply.pause_seconds for reply in replies] == [30, 60, 120, 240, 480, 960, 1920, 3600, 3600]
+    assert [reply.failures for reply in replies] == list(range(1, 10))
 
 
 def test_a_key_that_fails_for_a_day_is_loaded_thirty_times_not_three_thousand(world: World) -> None:
@@ -72,11 +72,11 @@ def test_an_infrastructure_failure_has_the_first_pause_and_is_not_counted(world:
     assert failed(world).failures == 3
 
 
-def test_a_longest_pause_below_the_first_is_the_first(world: World) -> None:
+def test_a_maximum_pause_below_the_first_pause_is_raised_to_it(world: World) -> None:
     assert [failed(world, longest_seconds=1).pause_seconds] == [FIRST_SECONDS]
 
 
-def test_a_repeated_step_counts_once_and_answers_the_same(world: World) -> None:
+def test_a_repeated_fail_step_counts_once_and_returns_the_same_reply(world: World) -> None:
     world.claim()
     token = world.acquire().token
     call = lease.fail(
@@ -89,7 +89,7 @@ def test_a_repeated_step_counts_once_and_answers_the_same(world: World) -> None:
     assert FIRST_SECONDS - 10 < replies[1].pause_seconds <= FIRST_SECONDS
 
 
-def test_a_failure_returns_the_token_of_the_failed_run_before(world: World) -> None:
+def test_a_failure_returns_the_token_of_the_previous_failed_run(world: World) -> None:
     assert failed(world).failed_token == 0
     first = int(world.record()["failed_token"])
     world.pass_time(FIRST_SECONDS)
@@ -98,16 +98,16 @@ def test_a_failure_returns_the_token_of_the_failed_run_before(world: World) -> N
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_a_claim_and_a_run_keep_the_count(world: World, force: bool) -> None:
+def test_a_claim_and_a_run_keep_the_failure_count(world: World, force: bool) -> None:
     failed(world)
     if not force:
         world.pass_time(FIRST_SECONDS)
     assert world.claim("again", force=force).status is ClaimStatus.CLAIMED
     assert world.record()["failures"] == b"1"
-    assert given_up(world).failures == 2
+    assert abandoned(world).failures == 2
 
 
-def test_a_retry_of_the_run_keeps_the_count(world: World) -> None:
+def test_a_retry_of_the_run_keeps_the_failure_count(world: World) -> None:
     failed_often(world, 1)
     world.claim("again")
     world.retry(world.acquire().token)
@@ -121,7 +121,7 @@ def commit(world: World) -> None:
 
 
 def commit_late(world: World) -> None:
-    """The lease ran out, and somebody has claimed since."""
+    """Commit after the lease expired and another claim was granted."""
     world.claim("again")
     token = world.acquire().token
     world.pass_time(10_000)
@@ -176,11 +176,11 @@ def test_an_unclaim_keeps_the_count_of_failures(world: World, how: str, force: b
         assert world.unclaim(b"nonce--1")
     assert (world.state(), world.record()["failures"]) == ("invalidated" if invalidated_before else "idle", b"8")
     assert not world.record().keys() & {"claim", "since", "kind", "attempts", "token", "nonce", "limit", "by"}
-    told = failed(world)
-    assert (told.pause_seconds, told.failures) == (MAX_SECONDS, 9)
+    reply = failed(world)
+    assert (reply.pause_seconds, reply.failures) == (MAX_SECONDS, 9)
 
 
-def test_an_unclaim_does_not_shorten_how_long_the_count_is_kept(world: World) -> None:
+def test_an_unclaim_does_not_shorten_the_lifetime_of_the_failure_count(world: World) -> None:
     failed(world)
     life_ms = 2 * int(QUEUE_TTL_SECONDS + RETENTION_SECONDS) * 1_000
     world.client.pexpire(world.key.record, life_ms)
@@ -190,7 +190,7 @@ def test_an_unclaim_does_not_shorten_how_long_the_count_is_kept(world: World) ->
 
 
 @pytest.mark.parametrize("times", [0, 1])
-def test_a_record_that_is_kept_for_less_or_counts_nothing_lives_as_long_as_its_claim(world: World, times: int) -> None:
+def test_a_claim_extends_a_shorter_lived_record_and_shortens_one_without_failures(world: World, times: int) -> None:
     failed_often(world, times)
     if not times:
         world.invalidate()
@@ -206,7 +206,7 @@ def claimed_after_a_run_that_lapsed(world: World) -> None:
     assert world.claim("once more").status is ClaimStatus.CLAIMED
 
 
-def test_a_claim_that_is_taken_back_leaves_the_failed_attempts(world: World) -> None:
+def test_an_unclaim_keeps_the_count_of_failed_attempts(world: World) -> None:
     claimed_after_a_run_that_lapsed(world)
     assert world.unclaim("once more")
     assert (world.state(), world.record()["attempts"]) == ("idle", b"1")
@@ -226,7 +226,7 @@ def test_an_unclaim_with_forget_leaves_neither_failures_nor_attempts(world: Worl
     assert bool(world.record()) == invalidated_before
 
 
-def test_an_invalidation_outlives_a_claim_that_is_taken_back_late_by_its_retention(world: World) -> None:
+def test_an_invalidation_is_kept_for_its_retention_after_a_late_unclaim(world: World) -> None:
     world.invalidate()
     failed(world)
     world.claim("again", force=True)
@@ -235,7 +235,7 @@ def test_an_invalidation_outlives_a_claim_that_is_taken_back_late_by_its_retenti
     assert world.client.pttl(world.key.record) == pytest.approx(RETENTION_SECONDS * 1_000, abs=60_000)
 
 
-def test_a_late_commit_over_a_claim_that_was_taken_back_is_superseded(world: World) -> None:
+def test_a_late_commit_after_another_claim_was_unclaimed_is_superseded(world: World) -> None:
     failed(world)
     token = world.acquire(number=world.claim("again", force=True).number).token
     world.pass_time(10_000)
@@ -251,7 +251,7 @@ def test_after_an_invalidation_a_claim_is_granted_at_once(world: World) -> None:
     assert failed(world).failures == 1
 
 
-def test_the_count_outlives_its_pause_by_as_long_again(world: World) -> None:
+def test_the_failure_count_outlives_its_pause_by_the_longer_of_pause_and_retention(world: World) -> None:
     failed_often(world, 5)
     pause_seconds = failed(world).pause_seconds
     assert pause_seconds == 960
@@ -264,7 +264,7 @@ def test_the_count_outlives_its_pause_by_as_long_again(world: World) -> None:
     assert kept_seconds - 10 < left_seconds <= kept_seconds
 
 
-def test_a_record_of_a_release_that_does_not_count_is_the_first_failure(world: World) -> None:
+def test_after_a_record_without_a_failure_count_the_next_failure_is_the_first(world: World) -> None:
     failed(world)
     world.pass_time(FIRST_SECONDS)
     world.client.hdel(world.key.record, "failures", "failed_token")

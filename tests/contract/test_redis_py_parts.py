@@ -1,4 +1,4 @@
-"""What the thin connections take of redis-py that has no public name. A new release of it may break each of these."""
+"""Private parts of redis-py that the pooled raw connections use. A new release of it may break any of these."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ TIMEOUT_SECONDS = 12.5
 
 def test_a_sync_connection_keeps_its_socket_in_sock(clean_redis: RedisServer) -> None:
     made = connection_maker(clean_redis.url(0), timeout_seconds=TIMEOUT_SECONDS)()
-    assert made._sock is None, "a connection of redis-py connects before it is told to: connection.Connection tells it"
+    assert made._sock is None, "redis-py connects before connect() is called: connection.Connection calls it"
     made.connect()
     assert isinstance(made._sock, socket.socket), "redis-py keeps the socket elsewhere: see connection.Connection"
     made.disconnect()
     assert made._sock is None, "disconnect() does not close the socket any more: see connection.Connection.close"
 
 
-def test_the_kernel_bounds_what_a_sync_connection_waits(clean_redis: RedisServer) -> None:
+def test_the_kernel_bounds_the_waits_of_a_sync_connection(clean_redis: RedisServer) -> None:
     maker = connection_maker(clean_redis.url(0), timeout_seconds=TIMEOUT_SECONDS)
     connection = Connection(maker, timeout_seconds=TIMEOUT_SECONDS, reply_seconds=TIMEOUT_SECONDS)
     connection.connect()

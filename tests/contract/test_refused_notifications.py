@@ -1,4 +1,4 @@
-"""A user that may not publish: a step that was done is reported as done."""
+"""Steps by a Redis user without permission to publish: a step that was done is reported as done."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NONCE = b"nonce--1"
 
 @pytest.fixture(params=["resetchannels", "-publish"])
 def mute_world(request: pytest.FixtureRequest, any_redis: RedisServer, client: redis.Redis) -> Iterator[World]:
-    """A key, and steps by a user without the right to notify."""
+    """A key, and steps by a user without permission to publish."""
     user = uuid.uuid4().hex
     client.execute_command("ACL", "SETUSER", user, "on", ">secret", "~*", "&*", "+@all", request.param)
     with redis.Redis.from_url(f"redis://{user}:secret@{any_redis.host}:{any_redis.port}") as weak:
@@ -27,21 +27,21 @@ def mute_world(request: pytest.FixtureRequest, any_redis: RedisServer, client: r
     client.acl_deluser(user)
 
 
-def test_a_commit_is_reported_as_accepted_and_so_is_its_repetition(mute_world: World) -> None:
+def test_without_permission_to_publish_a_commit_and_its_repetition_are_accepted(mute_world: World) -> None:
     token = mute_world.acquire(number=mute_world.claim().number).token
     assert mute_world.commit(token) is CommitStatus.ACCEPTED
     assert (mute_world.entry().token, mute_world.state()) == (token, "idle")
     assert mute_world.commit(token) is CommitStatus.ACCEPTED
 
 
-def test_a_failure_is_reported_with_its_pause(mute_world: World) -> None:
+def test_without_permission_to_publish_a_failure_returns_its_pause(mute_world: World) -> None:
     token = mute_world.acquire(number=mute_world.claim().number).token
-    told = mute_world.store.run(fail_call(mute_world.key, token, NONCE))
-    assert (told.pause_seconds, mute_world.state()) == (lasting.COOLING_SECONDS, "cooling")
+    reply = mute_world.store.run(fail_call(mute_world.key, token, NONCE))
+    assert (reply.pause_seconds, mute_world.state()) == (lasting.COOLING_SECONDS, "cooling")
 
 
 @pytest.mark.parametrize("hard", [False, True])
-def test_an_invalidation_is_reported_with_its_generation(mute_world: World, hard: bool) -> None:
+def test_without_permission_to_publish_an_invalidation_returns_its_generation(mute_world: World, hard: bool) -> None:
     mute_world.plant(1)
     generation = mute_world.invalidate(hard=hard)
     assert mute_world.record()["generation"] == str(generation).encode()

@@ -1,4 +1,4 @@
-"""A lease is renewed before it runs out, also when the entry has taught a longer one than acquire could grant."""
+"""Renewals of leases: in time, even when the lease learned from the entry is longer than acquire could grant."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def left_us(world: World) -> int:
     return int(world.record()["until"]) - (seconds * 1_000_000 + microseconds)
 
 
-def test_the_first_renewal_comes_within_what_acquire_granted(world: World) -> None:
+def test_the_first_renewal_comes_within_the_lease_that_acquire_granted(world: World) -> None:
     store = LeaseStore(world.client)
     renewals = Renewals(store.run_all)
     held = held_for(world, store, granted_seconds=0.9, lease_seconds=300.0)
     with renewals.holding([held]):
-        eventually(lambda: left_us(world) > 200_000_000, "the lease is as long as was learned")
+        eventually(lambda: left_us(world) > 200_000_000, "the lease has its learned length")
     assert not held.lost
     renewals.close()
 

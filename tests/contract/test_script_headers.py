@@ -1,4 +1,4 @@
-"""A script's header is a contract: it is held against the body, and against the Python that calls it."""
+"""Script headers as contracts: each is compared with its body, and with the Python that calls it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ CALLS: dict[str, Call[object]] = {
         tags.sweep(tag_index_key("test", "tag"), tag_state_key("test", "tag"), limit=250),
     )
 }
-# What each argument of a header is in the call above: the names can't be read out of a tuple.
+# The values of each argument of a header in the calls above: a tuple has no names.
 SENT = {
     "nonce": {b"n", b"nonce--1"}, "claim_number": {1}, "ticket": {"t"}, "lease_us": {1_000_000},
     "limit_us": {1_000_000}, "retention_ms": {60_000}, "claim_id": {"c"}, "seen_token": {1},
@@ -107,7 +107,7 @@ def test_scripts_lists_exactly_the_files() -> None:
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_a_header_says_purpose_returns_and_what_it_keeps(name: str) -> None:
+def test_a_header_states_purpose_return_values_and_guarantees(name: str) -> None:
     header = header_of(name)
     assert header.startswith(f"-- {name}: ")
     assert re.search(r"^-- returns  \S", header, re.MULTILINE)
@@ -124,7 +124,7 @@ def test_a_body_uses_every_key_and_argument_of_its_header_and_no_other(name: str
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_the_caller_sends_what_the_header_asks_for_in_its_order(name: str) -> None:
+def test_the_caller_sends_the_keys_and_arguments_of_the_header_in_its_order(name: str) -> None:
     call = CALLS[name]
     assert [KEYS_SENT[word] for word in declared(name, "KEYS").values()] == list(call.keys)
     words = list(declared(name, "ARGV").values())
@@ -133,7 +133,7 @@ def test_the_caller_sends_what_the_header_asks_for_in_its_order(name: str) -> No
 
 
 @pytest.mark.parametrize("name", [*SCRIPTS, "prelude"])
-def test_a_header_with_units_for_every_duration(name: str) -> None:
+def test_a_header_states_the_unit_of_every_duration(name: str) -> None:
     wrong = [
         line
         for line in header_of(name).splitlines()
@@ -144,7 +144,7 @@ def test_a_header_with_units_for_every_duration(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*SCRIPTS, "prelude"])
-def test_no_script_loops_or_looks_for_keys(name: str) -> None:
+def test_no_script_loops_or_scans_keys(name: str) -> None:
     body = body_of(name)
     assert re.findall(r"\b(?:for|while|repeat|goto)\b", body) == []
     assert re.findall(r"'(?:KEYS|SCAN|HSCAN|SSCAN|ZSCAN|EVAL|FLUSHDB|FLUSHALL|RANDOMKEY)'", body.upper()) == []
@@ -173,7 +173,7 @@ def test_numbers_leave_lua_as_text_and_no_caller_s_clock_comes_in(name: str) -> 
     assert not any("now" in word for word in declared(name, "ARGV").values())
 
 
-def test_every_script_calls_nothing_that_the_prelude_does_not_have() -> None:
+def test_scripts_call_only_existing_functions_and_use_every_one_of_the_prelude() -> None:
     functions = set(re.findall(r"local function (\w+)", text_of("prelude")))
     calls = re.compile(r"(?<![\w.:])(?<!function )(\w+)\(")
     called = {word for name in SCRIPTS for word in calls.findall(body_of(name))}

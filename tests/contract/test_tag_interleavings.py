@@ -1,6 +1,6 @@
-"""A worker's own flow of a tagged query, and an invalidation of its tag, in every order of their steps on a real Redis.
+"""Every interleaving of a worker's own refresh of a tagged query and an invalidation of its tag, on a real Redis.
 
-What an invalidation keeps for itself (its pending entry) meets no worker's step: it comes with the step before it.
+Steps on the invalidation's own pending entry affect no worker's step: they are played with the step before them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OLD, NEW = "old", "new"
 
 
 class Unwatched(Watch):
-    """The history of a key that is invalidated by steps which nobody tells it of."""
+    """A history that ignores runs, since it does not see the steps that invalidate the key."""
 
     def acquired(self, run: Any) -> None:
         pass
@@ -96,7 +96,7 @@ class Scene:
         self.check()
 
     def value(self) -> tuple[str, bool] | None:
-        """The entry's value, and whether it is fresh."""
+        """Return the entry's value, and whether it is fresh."""
         raw = self.world.client.get(self.key.entry)
         if raw is None:
             return None
@@ -112,7 +112,7 @@ class Scene:
         return found is None or found[0] == NEW or not (found[1] or self.hard)
 
     def choices(self) -> list[str]:
-        """Who has a step left."""
+        """Return the actors that have a step left."""
         return ["worker"] * (self.flow.pending is not None) + ["client"] * (not self.has_returned)
 
     def take_step(self, actor: str) -> None:
@@ -123,7 +123,7 @@ class Scene:
 
 
 def every_order(world: ClockedWorld, **scene: bool) -> Iterator[tuple[Scene, list[str]]]:
-    """Play all orders: the same beginning again, then the next choice, until there is none left."""
+    """Play all orders: repeat the same beginning, then take the next choice, until none is left."""
     unplayed: list[list[str]] = [[]]
     while unplayed:
         order = unplayed.pop()
@@ -146,7 +146,7 @@ def every_order(world: ClockedWorld, **scene: bool) -> Iterator[tuple[Scene, lis
         pytest.param(False, True, id="missing-hard", marks=pytest.mark.long),
     ],
 )
-def test_in_every_order_what_is_fresh_is_not_from_before_the_invalidation(
+def test_in_every_interleaving_no_value_from_before_a_tag_invalidation_is_fresh(
     clocked_world: ClockedWorld, is_cached: bool, hard: bool
 ) -> None:
     orders = 0
@@ -161,7 +161,7 @@ def test_in_every_order_what_is_fresh_is_not_from_before_the_invalidation(
     assert orders > 100
 
 
-def test_without_its_registration_a_load_in_flight_would_be_missed(
+def test_without_registration_a_tag_invalidation_would_miss_a_load_in_flight(
     clocked_world: ClockedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flow_module, "register", lambda *_: {})
@@ -177,7 +177,7 @@ class Link:
 
 
 def begun_and_killed(scene: Scene, calls: int) -> bool:
-    """Invalidate up to so many calls, and no further; whether that was all of it."""
+    """Run the first ``calls`` calls of an invalidation; return whether that completed it."""
     rounds = scene.walk()
     batch: list[Call[Any]] = next(rounds)
     replies: list[Any] = []
@@ -192,7 +192,7 @@ def begun_and_killed(scene: Scene, calls: int) -> bool:
 
 
 @pytest.mark.parametrize("hard", [False, True], ids=["soft", "hard"])
-def test_an_invalidator_killed_between_any_two_steps_is_finished_by_a_worker(
+def test_a_tag_invalidation_killed_between_any_two_steps_is_finished_by_a_worker(
     clocked_world: ClockedWorld, hard: bool
 ) -> None:
     settings = WorkerSettings(namespace=SETTINGS.namespace)
@@ -203,18 +203,20 @@ def test_an_invalidator_killed_between_any_two_steps_is_finished_by_a_worker(
         pending = clocked_world.client.zcard(pending_tags_key(SETTINGS.namespace))
         clocked_world.pass_time(PENDING_SECONDS - 1)
         TagUpkeep(settings).finish_pending(Link(clocked_world))
-        assert clocked_world.client.zcard(pending_tags_key(SETTINGS.namespace)) == pending, "its client may go on"
+        assert clocked_world.client.zcard(pending_tags_key(SETTINGS.namespace)) == pending, (
+            "its client may still continue"
+        )
         clocked_world.pass_time(2)
         TagUpkeep(settings).finish_pending(Link(clocked_world))
         assert not clocked_world.client.exists(pending_tags_key(SETTINGS.namespace))
-        # By the tick alone nothing was kept.
+        # After the tick alone there is no pending entry yet.
         assert scene.is_right() == (calls > 1), f"killed after {calls} calls"
         if is_over:
             break
     assert calls > 5
 
 
-def test_what_redis_does_not_answer_is_not_committed(clocked_world: ClockedWorld) -> None:
+def test_a_load_whose_tag_registration_fails_is_not_committed(clocked_world: ClockedWorld) -> None:
     scene = Scene(clocked_world, is_cached=False)
 
     def refuses(call: Call[Any]) -> Any:

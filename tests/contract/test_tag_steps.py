@@ -1,4 +1,4 @@
-"""The scripts of tags, each on its own: what they keep, and what they forget."""
+"""The tag scripts, each on its own: what they store, and when it expires."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def tag() -> str:
 
 @pytest.fixture
 def namespace(client: redis.Redis) -> Iterator[str]:
-    """One whose tag clock and pending invalidations are the test's own."""
+    """A namespace whose tag clock and pending invalidations are the test's own."""
     name = f"tags-{next(_numbers)}"
     yield name
     client.delete(tag_clock_key(name), pending_tags_key(name))
@@ -64,7 +64,7 @@ def page(world: World, tag: str, cursor: int | None, limit: int = 2) -> list[byt
 
 
 def walk(world: World, *names: str, **options: Any) -> tuple[int, list[str]]:
-    """Invalidate tags: how many entries, and the scripts that were run."""
+    """Invalidate tags; return the number of entries, and the scripts that were run."""
     scripts: list[str] = []
 
     def run(calls: Any) -> list[Any]:
@@ -75,7 +75,7 @@ def walk(world: World, *names: str, **options: Any) -> tuple[int, list[str]]:
     return drive(rounds, run), scripts
 
 
-def test_each_tick_is_larger_and_is_what_the_clock_says_then(world: World, namespace: str) -> None:
+def test_each_tick_of_the_tag_clock_is_larger_and_is_its_new_reading(world: World, namespace: str) -> None:
     assert world.store.run(tags.read_clock(namespace)) == 0
     before_us = world.now_us()
     first = world.store.run(tags.tick(namespace))
@@ -88,21 +88,21 @@ def test_each_tick_is_larger_and_is_what_the_clock_says_then(world: World, names
 
 
 @pytest.mark.parametrize("garbage", [b"x", b"-1", b"1e300", b"", b"9007199254740992"])
-def test_a_tag_clock_of_garbage_begins_anew_at_redis_time(world: World, namespace: str, garbage: bytes) -> None:
+def test_a_tag_clock_with_a_garbage_value_restarts_at_redis_time(world: World, namespace: str, garbage: bytes) -> None:
     world.client.set(tag_clock_key(namespace), garbage)
     assert world.store.run(tags.read_clock(namespace)) == 0
     before_us = world.now_us()
     assert before_us <= world.store.run(tags.tick(namespace)) <= world.now_us()
 
 
-def test_a_tag_clock_that_was_set_back_goes_on_counting(clocked_world: ClockedWorld) -> None:
+def test_the_tag_clock_keeps_counting_after_redis_clock_was_set_back(clocked_world: ClockedWorld) -> None:
     first = clocked_world.store.run(tags.tick(NAMESPACE))
     clocked_world.pass_time(-3_600)
     assert clocked_world.store.run(tags.tick(NAMESPACE)) == first + 1
     clocked_world.pass_time(3_600)
 
 
-def test_a_registration_says_what_the_tag_was_marked_with(world: World, tag: str) -> None:
+def test_a_registration_returns_the_marks_of_its_tag(world: World, tag: str) -> None:
     (key,) = keys(1)
     before = register(world, key, tag)
     assert (before.last, before.hard, before.bookmarks) == (0, 0, ())
@@ -129,7 +129,9 @@ def test_bookmarks_of_a_tag_are_kept_for_ten_to_twenty_minutes(clocked_world: Cl
     assert register(clocked_world, key, tag).bookmarks == ()
 
 
-def test_a_member_is_forgotten_no_sooner_than_any_worker_has_said(clocked_world: ClockedWorld, tag: str) -> None:
+def test_a_tag_member_is_kept_for_the_longest_lifetime_that_a_worker_registered(
+    clocked_world: ClockedWorld, tag: str
+) -> None:
     (key,) = keys(1)
     index = tag_index_key(NAMESPACE, tag)
     register(clocked_world, key, tag, lives_seconds=100)
@@ -138,7 +140,7 @@ def test_a_member_is_forgotten_no_sooner_than_any_worker_has_said(clocked_world:
     assert clocked_world.client.zscore(index, tag_member(key)) == clocked_world.now_us() + 100_000_000
 
 
-def test_what_is_past_is_swept_with_registrations_and_by_workers(clocked_world: ClockedWorld, tag: str) -> None:
+def test_expired_tag_members_are_swept_by_registrations_and_by_workers(clocked_world: ClockedWorld, tag: str) -> None:
     index, state = tag_index_key(NAMESPACE, tag), tag_state_key(NAMESPACE, tag)
     for key in keys(25):
         register(clocked_world, key, tag, lives_seconds=100)
@@ -198,7 +200,7 @@ def test_an_index_that_cannot_grow_is_an_error(world: World, tag: str) -> None:
         world.client.config_set("maxmemory", 0)
 
 
-def test_a_walk_is_left_and_taken_up_where_it_was(world: World, tag: str) -> None:
+def test_an_interrupted_walk_resumes_at_its_cursor(world: World, tag: str) -> None:
     members = [tag_member(key) for key in keys(4)]
     world.client.zadd(tag_index_key(NAMESPACE, tag), {member: place for place, member in enumerate(members, 1)})
     assert page(world, tag, None) == members[:2]
@@ -206,8 +208,8 @@ def test_a_walk_is_left_and_taken_up_where_it_was(world: World, tag: str) -> Non
     assert page(world, tag, 3) == members[2:]
     other = world.store.run(tags.page(NAMESPACE, tag, number=8, cursor=None, limit=2))
     assert [member for member, _ in other] == members[:2], "another invalidation begins at the beginning"
-    assert page(world, tag, None) == members[2:], "what was before the cursor is done"
-    assert page(world, tag, 4) == members[3:], "the last page: who takes it up after this begins anew"
+    assert page(world, tag, None) == members[2:], "members before the cursor are done"
+    assert page(world, tag, 4) == members[3:], "after the last page the next walk starts over"
     assert page(world, tag, None) == members[:2]
     assert world.client.hgetall(tag_state_key(NAMESPACE, tag)) == {}
 
@@ -234,7 +236,7 @@ def test_a_key_with_several_of_the_tags_is_invalidated_once(world: World, tag: s
     assert (entries, scripts.count("invalidate")) == (1, 1)
 
 
-def test_the_order_of_an_invalidation(world: World, tag: str) -> None:
+def test_the_steps_of_a_tag_invalidation_in_order(world: World, tag: str) -> None:
     (key,) = keys(1)
     register(world, key, tag)
     assert walk(world, tag)[1] == [
@@ -245,7 +247,9 @@ def test_the_order_of_an_invalidation(world: World, tag: str) -> None:
     assert walk(world)[1] == [], "no tags, no step"
 
 
-def test_garbage_in_an_index_or_among_the_pending_is_passed_by(world: World, tag: str, namespace: str) -> None:
+def test_garbage_in_a_tag_index_or_among_pending_invalidations_is_skipped(
+    world: World, tag: str, namespace: str
+) -> None:
     (key,) = keys(1)
     register(world, key, tag)
     world.client.zadd(tag_index_key(NAMESPACE, tag), {b"x": 1, b"": 2, b"q:0:" + bytes(16): 3, b"q:1:short": 4})
@@ -256,7 +260,7 @@ def test_garbage_in_an_index_or_among_the_pending_is_passed_by(world: World, tag
     assert not world.client.exists(pending_tags_key(namespace))
 
 
-def test_a_pending_invalidation_is_taken_over_when_its_time_has_passed(clocked_world: ClockedWorld) -> None:
+def test_a_pending_invalidation_is_taken_over_when_its_lease_has_expired(clocked_world: ClockedWorld) -> None:
     run = clocked_world.store.run
     assert run(tags.keep(NAMESPACE, b"one", lease_seconds=PENDING_SECONDS)) == 1
     assert run(tags.take(NAMESPACE)) == b""
@@ -275,7 +279,7 @@ def test_a_pending_invalidation_is_taken_over_when_its_time_has_passed(clocked_w
     assert run(tags.take(NAMESPACE)) == b"", "renewed after its end it is not there again"
 
 
-def test_a_deadline_of_a_clock_that_was_set_back_has_passed(clocked_world: ClockedWorld) -> None:
+def test_a_pending_invalidation_is_taken_over_after_the_clock_was_set_back(clocked_world: ClockedWorld) -> None:
     clocked_world.store.run(tags.keep(NAMESPACE, b"two", lease_seconds=PENDING_SECONDS))
     clocked_world.pass_time(-0.5)
     assert clocked_world.store.run(tags.take(NAMESPACE)) == b"", "clocks are corrected by fractions of a second"
@@ -285,15 +289,15 @@ def test_a_deadline_of_a_clock_that_was_set_back_has_passed(clocked_world: Clock
     clocked_world.pass_time(3_600.5)
 
 
-def test_two_invalidations_of_a_tag_are_pending_apart(world: World, tag: str) -> None:
-    """One that ends first does not end the other, which would be nobody's then."""
+def test_two_invalidations_of_a_tag_are_pending_independently(world: World, tag: str) -> None:
+    """The end of one does not end the other, which nothing would finish then."""
     walk(world, tag, wait=False)
     walk(world, tag)
     assert world.client.zcard(pending_tags_key(NAMESPACE)) == 1
     world.client.delete(pending_tags_key(NAMESPACE))
 
 
-def test_a_member_names_its_key() -> None:
+def test_a_tag_member_identifies_its_key() -> None:
     key = make_key(NAMESPACE, "a.query-1", {"n": 1}, 65_535)
     found = key_of_member(NAMESPACE, tag_member(key))
     assert found is not None

@@ -1,4 +1,4 @@
-"""What a reader does about an entry that it can't read: a miss, counted each time, logged once, and overwritten."""
+"""Unreadable entries: to a reader each is a miss, counted each time, logged once, and overwritten by a commit."""
 
 from __future__ import annotations
 
@@ -73,14 +73,14 @@ def reader(any_redis: RedisServer, events: Counted, request: pytest.FixtureReque
 
 @pytest.fixture
 def worked_key(reader: AnyReader, client: redis.Redis, request: pytest.FixtureRequest) -> World:
-    """The world of the key that ``reader`` asks for; the test plays the worker."""
+    """The world of the key that ``reader`` reads; the test plays the worker."""
     key = reader.key("query", {"test": str(hash(request.node.nodeid))})
     client.delete(key.entry, key.record)
     return World(client, LeaseStore(client), key)
 
 
 def load_as_a_worker_would(world: World, value: bytes = PAYLOAD) -> int:
-    """Wait for the claim, acquire and commit; the entry's token."""
+    """Wait for the claim, acquire and commit; return the entry's token."""
     eventually(lambda: world.state() == "queued", "a claim")
     reply = world.acquire(number=int(world.record()["claim_number"]))
     assert reply.status is AcquireStatus.ACQUIRED
@@ -131,9 +131,9 @@ def test_each_unreadable_entry_is_counted_and_logged_once(
             with pytest.raises(WaitTimeout):
                 reader.get("query", worked_key.key.params, timeout=0.02)
     assert events.unreadable == ["garbage"] * 3
-    told = [record.getMessage() for record in caplog.records if "unreadable entry" in record.getMessage()]
-    assert len(told) == 1
-    assert worked_key.key.short in told[0]
+    logged = [record.getMessage() for record in caplog.records if "unreadable entry" in record.getMessage()]
+    assert len(logged) == 1
+    assert worked_key.key.short in logged[0]
 
 
 def test_a_stale_value_is_returned_at_once_without_any_worker(reader: AnyReader, worked_key: World) -> None:

@@ -1,4 +1,4 @@
-"""What any release has written can be read by this one, and this one writes what its own golden files hold.
+"""Formats of all releases: this release reads those of every release, and writes exactly those of its golden files.
 
 Readers and workers of two releases run at once, and entries outlive them both.
 """
@@ -35,7 +35,7 @@ RELEASES = sorted(
     (path.name for path in FORMATS.iterdir() if path.is_dir()), key=lambda name: [*map(int, name.split("."))]
 )
 NEWEST = RELEASES[-1]
-# Which headers there are is Celery's; these of them are ours.
+# Celery determines the headers; only these are ours.
 OURS = ("task", "argsrepr", "shadow", "ignore_result")
 
 
@@ -45,7 +45,7 @@ def golden(release: str, name: str) -> Any:
 
 
 def of_all_releases(name: str, part: str | None = None) -> list[Any]:
-    """A parameter for each thing that each release has written."""
+    """Return one parameter for each item that each release has written."""
     contents = {release: golden(release, name) for release in RELEASES}
     return [
         pytest.param(release, each, id=f"{release}: {each}")
@@ -55,7 +55,7 @@ def of_all_releases(name: str, part: str | None = None) -> list[Any]:
 
 
 def without_frames(content: Any) -> Any:
-    """Leave the compressed bytes out: another version of the compressor may make other ones."""
+    """Leave the compressed bytes out: they may differ between versions of the compressor."""
     made = {
         name: one if not one["header"]["is_compressed"] else {**one, "bytes": None}
         for name, one in content["made"].items()
@@ -79,7 +79,7 @@ def test_records_and_notifications_are_those_of_the_golden_file(clocked_redis: C
     assert json.loads(as_text(records(clocked_redis))) == golden(NEWEST, "records")
 
 
-def test_a_message_travels_as_the_golden_file_says(redis_server: RedisServer) -> None:
+def test_a_published_message_matches_the_golden_envelope(redis_server: RedisServer) -> None:
     written, kept = carried(redis_server), golden(NEWEST, "envelope")
     for name in ("body", "content-type", "content-encoding"):
         assert written[name] == kept[name]
@@ -213,5 +213,5 @@ def test_the_next_step_goes_on_from_a_record_of_any_release(
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_every_state_that_any_release_has_written_is_looked_at(release: str) -> None:
+def test_every_record_state_of_any_release_is_tested(release: str) -> None:
     assert {name for name, *_ in READ} >= set(golden(release, "records"))

@@ -1,4 +1,4 @@
-"""Fuzzing: the same inputs in every run; FUZZ_EXAMPLES says how many, `make test-long` a million for each decoder."""
+"""Fuzzing: the same inputs in every run; FUZZ_EXAMPLES sets their number, a million per decoder in `make test-long`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHORT, LONG = 4_000, 1_000_000
 INPUTS: Final = int(os.environ.get("FUZZ_EXAMPLES") or (LONG if IS_LONG else SHORT))
 BATCH: Final = 1_000
 TIMEOUT_SECONDS: Final = 180 + INPUTS // 200
-# Generous: what takes a decoder milliseconds here must not take it minutes anywhere.
+# Generous: an input that takes milliseconds here must not take minutes on any machine.
 MAX_SECONDS_PER_INPUT: Final = 2.0
 MAX_GROWTH_KIB: Final = 512 * 1024
 
@@ -29,7 +29,7 @@ Feed = Callable[[Mutator], object]
 
 @pytest.fixture(autouse=True)
 def _quiet() -> Iterator[None]:
-    """What is logged of each input is not what is looked at here, and takes most of the time."""
+    """Disable logging: it is not tested here, and would take most of the time."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)

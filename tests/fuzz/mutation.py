@@ -1,4 +1,4 @@
-"""Makes inputs that are almost right: valid ones, changed in a few places, with what decoders take offence at."""
+"""Mutator of valid inputs: changes a few places, to values that decoders may reject."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 _BYTES: Final = (0, 1, 0x7F, 0x80, 0xC0, 0xC7, 0xDF, 0xFE, 0xFF)
 _NUMBERS: Final = (0, 1, 2**7, 2**8 - 1, 2**15, 2**16 - 1, 2**31, 2**32 - 1, 2**53 - 1, 2**53, 2**63, 2**64 - 1)
 _MAX_CHANGES: Final = 6
-_LONGEST: Final = 4_096
+_MAX_BYTES: Final = 4_096
 
 _SCALARS: Final[tuple[Any, ...]] = (
     None, True, False, 0, -1, 1, 2**31, 2**53, 2**63, 2**64, -(2**63) - 1, 10**400, 1.5, -0.0, 1e308, float("nan"),
@@ -24,7 +24,7 @@ _NAMES: Final = (
 
 
 class Mutator:
-    """Draws from one source of chance, so that a seed says all."""
+    """Draws from one random source, so that a seed determines everything."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)  # noqa: S311 - not for secrets
@@ -34,14 +34,14 @@ class Mutator:
         raw = bytearray(self.random.choice(corpus))
         for _ in range(self.random.randint(1, _MAX_CHANGES)):
             self._change(raw, corpus)
-        return bytes(raw[:_LONGEST])
+        return bytes(raw[:_MAX_BYTES])
 
     def of_text(self, corpus: Sequence[str]) -> str:
         """Return one of ``corpus``, changed; any text."""
         return self.of_bytes([text.encode("utf-8", "surrogatepass") for text in corpus]).decode("utf-8", "replace")
 
     def of_json(self, corpus: Sequence[Any]) -> Any:
-        """Return a copy of one of ``corpus``, changed: still what JSON can say, and somewhat more."""
+        """Return a copy of one of ``corpus``, changed: still JSON, with a few values beyond it."""
         value = json.loads(json.dumps(self.random.choice(corpus)))
         for _ in range(self.random.randint(1, _MAX_CHANGES)):
             value = self._changed(value)

@@ -1,4 +1,4 @@
-"""Entries that are almost right: read, or refused with the one error; decided about, explained, expanded in bounds."""
+"""Mutated entries: read, or rejected with the one error; evaluated, explained and expanded within bounds."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ CORPUS = (
     encode(replace(EXTENDED, is_compressed=True), KEY.digest, FRAME),
     encode(HEADER, bytes(16), CONTENT),
 )
-FLOORS = (ANY, Freshness(0.0, fresh=True, min_bookmarks=frozenset({"FB:a"})), Freshness(30.0))
+FRESHNESS = (ANY, Freshness(0.0, fresh=True, min_bookmarks=frozenset({"FB:a"})), Freshness(30.0))
 TYPES: tuple[Any, ...] = (Any, dict[str, Any], list[dict[str, int]], int)
 REASONS = {"garbage", "version", "flags", "digest"}
 
 
 def read(raw: bytes, mutator: Mutator) -> None:
     assert 0 <= frozen_token(raw) < MAX_TOKEN
-    evaluate(raw, KEY.digest, mutator.random.choice(FLOORS), now_us=NOW_US, u=mutator.random.random() or 1.0)
+    evaluate(raw, KEY.digest, mutator.random.choice(FRESHNESS), now_us=NOW_US, u=mutator.random.random() or 1.0)
     explained = explanation(KEY, (raw[: MAX_HEADER_BYTES + 1], len(raw), 1_000, [], (NOW_US // 10**6, 5)))
     assert str(explained).startswith("friends_of v1: ")
     try:
@@ -80,7 +80,7 @@ def use(raw: bytes, header: Header, mutator: Mutator) -> None:
         return
 
 
-def test_entries(fuzz: Callable[[Feed], None]) -> None:
+def test_fuzzed_entries_are_read_or_rejected_as_unreadable(fuzz: Callable[[Feed], None]) -> None:
     for raw in CORPUS[:4]:
         assert decode_header(raw, KEY.digest)
     fuzz(lambda mutator: read(mutator.of_bytes(CORPUS), mutator))

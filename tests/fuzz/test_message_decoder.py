@@ -1,4 +1,4 @@
-"""Messages that are almost right, from their envelope inwards: to the guard, the decoder, and the key of each item."""
+"""Mutated messages, from their envelope inwards: through the guard, the decoder, and the key of each item."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ ENCODINGS = ("utf-8", "utf-8", "binary", "utf-99", "", None, "rot13", "base64")
 
 
 def body_of(mutator: Mutator) -> bytes:
-    """A body with bytes changed, or with values changed inside of its JSON."""
+    """Return a body with bytes changed, or with values changed in its JSON."""
     if mutator.random.random() < 0.4:
         return mutator.of_bytes(RAW_BODIES)
     return json.dumps(mutator.of_json(BODIES)).encode()
 
 
 def receive(mutator: Mutator) -> None:
-    """Do with a message what a worker does."""
+    """Process a message as a worker does."""
     chance = mutator.random.random
     odd = chance() < 0.1
     message = Message(
@@ -100,11 +100,11 @@ def use(items: list[RefreshItem]) -> None:
         assert messages.item_for(key, 1, item.reason).key("cache") == key
 
 
-def test_messages_as_a_worker_receives_them(fuzz: Callable[[Feed], None]) -> None:
+def test_fuzzed_messages_are_decoded_or_rejected_as_a_worker_would(fuzz: Callable[[Feed], None]) -> None:
     for body in BODIES:
         decode(body[0][0])
     fuzz(receive)
 
 
-def test_arguments_of_the_task(fuzz: Callable[[Feed], None]) -> None:
+def test_fuzzed_task_arguments_are_decoded_or_malformed(fuzz: Callable[[Feed], None]) -> None:
     fuzz(lambda mutator: decode(mutator.of_json(MESSAGES)))

@@ -1,4 +1,4 @@
-"""Environments that are almost right: settings, or the one error, which never shows a password."""
+"""Mutated environments: they make settings, or raise the one error, which never shows a password."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ URLS = (
     "redis+sentinel://h:26379,i:26379/main/0", "rediss+cluster://a:7000,b:7001", "amqps://h//?ssl_cert_reqs=required",
     "amqp://h:5672/vhost", "bolt://127.0.0.1:7687", "neo4j+s://h?policy=eu", "bolt+s://[::1]:7687",
 )  # fmt: skip
-# The password where people put it. What stands before the @ and behind a : must not be shown, however it is damaged.
+# Passwords in their usual places. The text between a : and the @ must not be shown, however the URL is damaged.
 SECRET_URLS = (
     f"redis://:{CANARY}@h:6379/0", f"rediss://user:{CANARY}@h:6380/1", f"amqps://user:{CANARY}@h//vhost",
     f"redis+sentinel://u:{CANARY}@h:26379/main/0", f"bolt://neo4j:{CANARY}@h:7687",
@@ -62,7 +62,7 @@ def read(environ: dict[str, str]) -> None:
 
 
 def read_secret(mutator: Mutator) -> None:
-    """A password with other characters before and after it, in a URL with its parts in disorder."""
+    """Show a URL with other characters around its password, and with its parts in disorder."""
     pick = mutator.random.choice
     url = pick(SECRET_URLS).replace(CANARY, pick(AROUND) + CANARY + pick(AROUND))
     if mutator.random.random() < 0.5:
@@ -79,13 +79,13 @@ def read_secret(mutator: Mutator) -> None:
 
 
 def read_secret_without_its_place(mutator: Mutator) -> None:
-    """A URL whose @ or colons were forgotten, or in which the password stands where an option's value should."""
+    """Show a URL whose @ or colons are missing, or whose password is the value of an option."""
     pick = mutator.random.choice
     url = pick((*SECRET_URLS, f"redis://h/0?token={CANARY}", f"amqp://h//?pw={CANARY}&heartbeat=3"))
     forgotten = pick(("@", ":", "//", "/", ""))
     url = url.replace(forgotten, "", mutator.random.randint(1, 2)) if forgotten else url
     if f"//{CANARY}" in url or f"/{CANARY}" in url or CANARY not in url:
-        return  # a host, or a path: no place of a secret
+        return  # a host or a path, not a secret
     shown = [without_password(url)]
     for who in BOTH:
         for name in ("CACHE_REDIS_URL", "CACHE_BROKER_URL", "NEO4J_URI"):
@@ -96,13 +96,13 @@ def read_secret_without_its_place(mutator: Mutator) -> None:
     assert not any(CANARY in text for text in shown), url
 
 
-def test_environments(fuzz: Callable[[Feed], None]) -> None:
+def test_fuzzed_environments_make_settings_or_a_configuration_error(fuzz: Callable[[Feed], None]) -> None:
     fuzz(lambda mutator: read(environment(mutator)))
 
 
-def test_no_damage_to_a_url_brings_its_password_to_light(fuzz: Callable[[Feed], None]) -> None:
+def test_no_damaged_url_shows_its_password(fuzz: Callable[[Feed], None]) -> None:
     fuzz(read_secret)
 
 
-def test_no_password_in_a_wrong_place_is_shown(fuzz: Callable[[Feed], None]) -> None:
+def test_no_misplaced_password_in_a_url_is_shown(fuzz: Callable[[Feed], None]) -> None:
     fuzz(read_secret_without_its_place)

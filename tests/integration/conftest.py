@@ -1,4 +1,4 @@
-"""What tests of several files use beside the code under test."""
+"""Fixtures of several test files."""
 
 from __future__ import annotations
 

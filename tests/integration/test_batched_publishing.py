@@ -1,4 +1,4 @@
-"""What a publisher sends together, on a real Redis: triggers of queries that workers load in batches."""
+"""Batched publishing on a real Redis: triggers of queries that workers load in batches."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ def harness(clean_redis: RedisServer, script: ScriptedBroker) -> Iterator[Publis
 
 
 def hold_three(harness: PublisherHarness) -> BatchPublisher:
-    """Let the publisher hold triggers 0 to 2, since more are said to follow."""
+    """Let the publisher hold triggers 0 to 2, as if more followed."""
     register_batched_query(harness.client)
     publication = publication_of(harness.publisher)
     publication.handle([harness.trigger(n) for n in range(3)], more_follow=True)
     return publication
 
 
-def test_those_of_a_batched_query_are_one_message(harness: PublisherHarness, script: ScriptedBroker) -> None:
+def test_triggers_of_a_batched_query_are_one_message(harness: PublisherHarness, script: ScriptedBroker) -> None:
     register_batched_query(harness.client)
     harness.handle(*(harness.trigger(n) for n in range(10)))
     assert script.sizes == [10]
     assert harness.events.recorded == [("triggered", "stale")] * 10
 
 
-def test_those_of_any_other_query_or_version_are_a_message_each(
+def test_triggers_of_a_version_that_is_not_batched_are_one_message_each(
     harness: PublisherHarness, script: ScriptedBroker
 ) -> None:
     register_batched_query(harness.client, version=2)
@@ -48,9 +48,7 @@ def test_those_of_any_other_query_or_version_are_a_message_each(
     assert script.sizes == [1] * 10
 
 
-def test_a_lone_trigger_is_sent_at_once_and_nothing_is_looked_up(
-    harness: PublisherHarness, script: ScriptedBroker
-) -> None:
+def test_a_single_trigger_is_sent_at_once_without_a_lookup(harness: PublisherHarness, script: ScriptedBroker) -> None:
     register_batched_query(harness.client)
     looked_up = harness.client.info("commandstats").get("cmdstat_zrange", {"calls": 0})["calls"]
     for n in range(3):
@@ -60,7 +58,7 @@ def test_a_lone_trigger_is_sent_at_once_and_nothing_is_looked_up(
 
 
 @pytest.mark.usefixtures("no_hold_ends")
-def test_a_message_holds_a_hundred_at_most_and_those_who_wait_go_apart(
+def test_a_message_has_at_most_a_hundred_items_and_waiters_get_separate_messages(
     harness: PublisherHarness, script: ScriptedBroker
 ) -> None:
     register_batched_query(harness.client)
@@ -72,7 +70,7 @@ def test_a_message_holds_a_hundred_at_most_and_those_who_wait_go_apart(
     assert [sorted(numbers) for numbers in with_waiter] == [list(range(1_000, 1_020))]
 
 
-def test_while_more_is_on_its_way_nothing_is_held_for_longer_than_its_time(
+def test_triggers_are_held_no_longer_than_hold_seconds_while_more_follow(
     harness: PublisherHarness, script: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("api_client.trigger.batches.HOLD_SECONDS", 0.0)
@@ -101,7 +99,9 @@ def test_a_message_that_can_t_be_sent_gives_all_its_claims_back(
 
 
 @pytest.mark.usefixtures("no_hold_ends")
-def test_a_publisher_that_ends_gives_back_what_it_holds(harness: PublisherHarness, script: ScriptedBroker) -> None:
+def test_a_publisher_that_ends_releases_the_claims_of_held_triggers(
+    harness: PublisherHarness, script: ScriptedBroker
+) -> None:
     publication = hold_three(harness)
     assert [harness.claimed(n) for n in range(3)] == [True] * 3
     publication.give_back_held()
@@ -110,7 +110,7 @@ def test_a_publisher_that_ends_gives_back_what_it_holds(harness: PublisherHarnes
 
 
 @pytest.mark.parametrize("spoil", [lambda r, name: r.set(name, "no set"), lambda r, name: r.zadd(name, {"x": 1e18})])
-def test_what_can_t_be_looked_up_goes_one_by_one(
+def test_triggers_are_sent_one_by_one_when_the_versions_can_t_be_read(
     harness: PublisherHarness, script: ScriptedBroker, spoil: Callable[..., object]
 ) -> None:
     spoil(harness.client, versions_key(NAMESPACE, "q"))
@@ -118,7 +118,7 @@ def test_what_can_t_be_looked_up_goes_one_by_one(
     assert script.sizes == [1, 1, 1]
 
 
-def test_what_workers_register_is_noticed_half_a_minute_later(
+def test_a_newly_registered_batched_query_is_noticed_after_half_a_minute(
     harness: PublisherHarness, script: ScriptedBroker
 ) -> None:
     harness.handle(harness.trigger(0), harness.trigger(1))
@@ -147,7 +147,7 @@ def test_a_queue_s_length_is_counted_in_refreshes(harness: PublisherHarness, scr
         ([b"2", b"batched:0", b"batched:65536", b"batched:", b"batched:x", b"batched:-1"], set()),
     ],
 )
-def test_what_is_registered_is_read_with_care(members: list[bytes], versions: set[int]) -> None:
+def test_invalid_registrations_of_batched_versions_are_ignored(members: list[bytes], versions: set[int]) -> None:
     assert batched_versions(members) == versions
 
 

@@ -23,7 +23,7 @@ ROWS = [Row(id=number, name=f"person {number}") for number in range(2_000)]
 
 
 def stored(cache: InlineCache, server: RedisServer, name: str) -> tuple[bool, int]:
-    """Whether what is in Redis is compressed, and its size in bytes."""
+    """Return whether the entry in Redis is compressed, and its size in bytes."""
     key = cache.client.key(name)
     with redis.Redis.from_url(server.url(0)) as client:
         raw: Any = client.get(key.entry)
@@ -34,7 +34,7 @@ def test_a_large_value_is_compressed_in_redis_and_read_as_if_it_were_not(clean_r
     with InlineCache(redis_url=clean_redis.url(0)) as cache:
         cache.answer("rows", ROWS)
         cache.answer("few", ROWS[:20])
-        for _ in range(2):  # the one that waited for it, and a hit
+        for _ in range(2):  # a miss, and a hit
             assert get_cached("rows", type=list[Row]) == get_cached("rows") == ROWS
             assert get_cached("few") == ROWS[:20]
         (is_compressed, size), (few_are, _) = stored(cache, clean_redis, "rows"), stored(cache, clean_redis, "few")
@@ -42,7 +42,7 @@ def test_a_large_value_is_compressed_in_redis_and_read_as_if_it_were_not(clean_r
         assert size < 20_000
 
 
-def test_a_reader_s_bound_is_on_what_a_compressed_value_would_become(clean_redis: RedisServer) -> None:
+def test_a_reader_s_size_limit_applies_to_the_decompressed_value(clean_redis: RedisServer) -> None:
     with InlineCache(redis_url=clean_redis.url(0)) as cache:
         cache.answer("rows", ROWS)
         get_cached("rows")

@@ -27,7 +27,7 @@ def kinds(cache: InlineCache) -> list[OutcomeKind]:
     return [outcome.kind for outcome in cache.outcomes]
 
 
-def test_a_loader_builds_on_what_is_there(cache: InlineCache) -> None:
+def test_a_conditional_loader_can_extend_the_previous_value(cache: InlineCache) -> None:
     posts, given = ["first"], []
 
     def posts_of(person_id: int, previous: Previous | None) -> Any:
@@ -57,7 +57,7 @@ def test_a_loader_builds_on_what_is_there(cache: InlineCache) -> None:
 
 
 @pytest.mark.parametrize("value", ["short", LONG, None, {"rows": [1, 2.5, b"x"]}], ids=["short", "long", "none", "map"])
-def test_the_value_is_served_as_it_was(cache: InlineCache, value: Any) -> None:
+def test_an_unchanged_value_is_served_as_it_was(cache: InlineCache, value: Any) -> None:
     def unchanged(previous: Previous | None) -> Any:
         assert previous is None or previous.value == value
         return UNCHANGED if previous else value
@@ -72,7 +72,7 @@ def test_the_value_is_served_as_it_was(cache: InlineCache, value: Any) -> None:
     assert kinds(cache) == [OutcomeKind.COMMITTED, *[OutcomeKind.UNCHANGED] * 4]
 
 
-def test_it_keeps_its_tags_so_that_an_invalidation_reaches_it(cache: InlineCache) -> None:
+def test_an_unchanged_value_keeps_its_tags_and_can_be_invalidated_by_them(cache: InlineCache) -> None:
     cache.answer(
         "tagged", lambda previous: UNCHANGED if previous else "value", ttl="1m", grace="1h", conditional=True,
         tags=lambda value: [f"is:{value}"],
@@ -91,7 +91,7 @@ def test_it_keeps_its_tags_so_that_an_invalidation_reaches_it(cache: InlineCache
     [(False, OutcomeKind.COMMITTED_AS_STALE, "load 1"), (True, OutcomeKind.REJECTED, "load 3")],
     ids=["soft", "hard"],
 )
-def test_an_invalidation_during_the_check_is_not_lost(
+def test_an_invalidation_during_a_conditional_load_is_not_lost(
     cache: InlineCache, hard: bool, ended: OutcomeKind, left: str
 ) -> None:
     loads: list[bool] = []
@@ -111,7 +111,9 @@ def test_an_invalidation_during_the_check_is_not_lost(
     assert (get_cached("checked"), cache.client.get_entry("checked").state) == (left, EntryState.FRESH)
 
 
-def test_an_entry_that_is_evicted_meanwhile_is_loaded_after_all(cache: InlineCache, redis_server: RedisServer) -> None:
+def test_an_entry_evicted_during_a_conditional_load_is_loaded_in_full(
+    cache: InlineCache, redis_server: RedisServer
+) -> None:
     client = connect(redis_server.url(), timeout_seconds=5)
 
     def checked(previous: Previous | None) -> Any:
@@ -128,14 +130,14 @@ def test_an_entry_that_is_evicted_meanwhile_is_loaded_after_all(cache: InlineCac
     assert get_cached("checked") == "loaded"
 
 
-def test_unchanged_without_a_value_is_one_error(cache: InlineCache) -> None:
+def test_unchanged_without_a_previous_value_is_a_result_error(cache: InlineCache) -> None:
     cache.answer("wrong", UNCHANGED, ttl="1m", grace="1h")
     with pytest.raises(RefreshFailed) as caught:
         get_cached("wrong")
     assert caught.value.kind == "result"
 
 
-def test_previous_is_no_param(cache: InlineCache) -> None:
+def test_previous_is_refused_as_a_param(cache: InlineCache) -> None:
     cache.answer("checked", lambda previous: "value", ttl="1m", grace="1h", conditional=True)
     with pytest.raises(RefreshFailed) as caught:
         get_cached("checked", {"previous": 1})

@@ -1,4 +1,4 @@
-"""A retry of a key that was given up, where Redis' clock was set back since and its numbers began again below."""
+"""A retry of a dead key after Redis' clock was set back: its new tokens are below that of the dead letter."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HOUR_US = 3_600_000_000
 
 
 @pytest.mark.parametrize("has_old_value", [False, True])
-def test_it_is_refreshed_though_its_token_is_below_the_letter_s(
+def test_a_retried_dead_key_is_refreshed_though_its_token_is_below_the_letter_s(
     clean_redis: RedisServer, control: redis.Redis, has_old_value: bool
 ) -> None:
     settings = ReaderSettings(redis_url=clean_redis.url(0), broker_url=clean_redis.url(1), namespace=NAMESPACE)

@@ -1,4 +1,4 @@
-"""The demo's queries on the real engines, held against a plain Python computation over the same graph."""
+"""The demo's queries on the real engines, compared with a plain Python computation over the same graph."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 GRAPH = SocialGraph.generated(200, 700, seed=11)
 ISLANDS = ["Solo Allen 90000", "Solo Berg 90001"]
-"""Two who know each other and nobody else: no path leads to them."""
+"""Two persons who know only each other: no path leads to them."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def test_shortest_path(loaded: Loaded) -> None:
             assert all(after in loaded.friends[before] for before, after in pairwise(path))
 
 
-def test_shortest_path_where_there_is_none(loaded: Loaded) -> None:
+def test_shortest_path_is_empty_where_there_is_none(loaded: Loaded) -> None:
     assert loaded.read(queries.shortest_path, GRAPH.names[0], ISLANDS[0]) == []
     assert loaded.read(queries.shortest_path, GRAPH.names[0], "Nobody") == []
     assert loaded.read(queries.shortest_path, "Nobody", "Nobody") == []
@@ -179,7 +179,7 @@ def test_degree_queries_count_relationships_in_both_directions(loaded: Loaded) -
         assert loaded.read(degree, queries.DEGREE_OF_SOURCE, source=name, target="unused") == expected
 
 
-def test_a_hub_is_cut_at_the_bounds(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_for_a_hub_stay_within_the_bounds(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
     hub = GRAPH.names[int(GRAPH.degrees.argmax())]
     counts = mutual_friends(loaded.friends, hub)
     monkeypatch.setattr(queries, "MAX_FRIENDS", 2)

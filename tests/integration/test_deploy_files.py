@@ -1,4 +1,4 @@
-"""compose.yaml and all that it mounts, names and reads: valid by its schema, and true to the project's code."""
+"""compose.yaml and all that it mounts, names and reads: valid, and consistent with the project's code."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ ON_RABBITMQ = compose("compose.yaml", "compose.rabbitmq.yaml")
 BOTH = pytest.mark.parametrize("system", [ON_REDIS, ON_RABBITMQ], ids=["redis", "rabbitmq"])
 OURS = {"refresher": "worker", "refresher-example": "application"}
 BYTES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-# What is read by others than our settings: Flower, gunicorn's configuration, Neo4j's and Grafana's images.
+# Variables that others than our settings read: Flower, gunicorn's configuration, Neo4j's and Grafana's images.
 OF_OTHERS = re.compile(r"(FLOWER|NEO4J|GF)_[A-Za-z_]+|BIND")
 
 
 def size(text: str) -> int:
-    """Bytes of a size as Redis and compose write it."""
+    """Return the bytes of a size as Redis and compose write it."""
     number, unit = re.fullmatch(r"(\d+)([kmg])b?", text).groups()  # type: ignore[union-attr]
     return int(number) * BYTES[unit]
 
@@ -47,14 +47,14 @@ def known_variables() -> set[str]:
     return {variable(hints[kind][field], field) for kind in hints for field in kind.__struct_fields__}
 
 
-def test_the_compose_files_are_by_the_schema_of_the_specification() -> None:
+def test_the_compose_files_conform_to_the_compose_specification() -> None:
     files = ["deploy/compose.yaml", "deploy/compose.rabbitmq.yaml"]
     done = run(tool("check-jsonschema"), "--builtin-schema", "vendor.compose-spec", *files)
     assert done.returncode == 0, done.stdout
 
 
 @BOTH
-def test_every_service_is_watched_bounded_and_without_privileges(system: dict[str, Any]) -> None:
+def test_every_service_has_a_health_check_limits_and_no_privileges(system: dict[str, Any]) -> None:
     for name, service in system["services"].items():
         assert {"test", "interval", "timeout"} <= service["healthcheck"].keys(), name
         assert service["deploy"]["resources"]["limits"].keys() == {"cpus", "memory", "pids"}, name
@@ -66,7 +66,7 @@ def test_every_service_is_watched_bounded_and_without_privileges(system: dict[st
 
 
 @BOTH
-def test_nothing_is_published_beyond_loopback_and_no_port_twice(system: dict[str, Any]) -> None:
+def test_ports_are_published_on_loopback_only_and_once_each(system: dict[str, Any]) -> None:
     published = [port for service in system["services"].values() for port in service.get("ports", [])]
     assert all(re.fullmatch(r"127\.0\.0\.1:\d+:\d+", port) for port in published)
     hosts = [port.split(":")[1] for port in published]
@@ -87,7 +87,7 @@ def test_every_image_is_pinned_or_built_here(system: dict[str, Any]) -> None:
 
 
 @BOTH
-def test_whatever_is_mounted_named_or_waited_for_is_there(system: dict[str, Any], made: Path) -> None:
+def test_every_mount_secret_network_and_dependency_exists(system: dict[str, Any], made: Path) -> None:
     for name, service in system["services"].items():
         for mounted in service.get("volumes", []):
             source = mounted.split(":")[0]
@@ -121,7 +121,7 @@ def test_every_service_reaches_the_servers_of_its_environment(system: dict[str, 
     assert (reached["flower"], reached["application"]) == ({broker}, {"redis-cache", broker})
 
 
-def test_every_variable_is_one_that_somebody_reads(made: Path) -> None:
+def test_every_environment_variable_is_read_by_some_program(made: Path) -> None:
     named = [set(environment(file)) for file in (made / "secrets").glob("*.env")]
     named += [set(service.get("environment", {})) for service in ON_RABBITMQ["services"].values()]
     named += [
@@ -137,7 +137,7 @@ def test_every_variable_is_one_that_somebody_reads(made: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [(), ("here",)], ids=["compose", "here"])
-def test_secrets_are_random_and_everyone_s_own(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_secrets_are_random_and_each_server_has_its_own(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     folder = copy_with_secrets(tmp_path, *arguments) / "secrets"
     assert folder.stat().st_mode & 0o777 == 0o700
     texts = {file.name: file.read_text(encoding="utf-8") for file in folder.iterdir()}
@@ -154,7 +154,7 @@ def test_secrets_are_random_and_everyone_s_own(tmp_path: Path, arguments: tuple[
     assert texts == {file.name: file.read_text(encoding="utf-8") for file in folder.iterdir()}
 
 
-def test_limits_nest(made: Path) -> None:
+def test_time_limits_nest_from_the_transaction_to_the_stop_of_the_service(made: Path) -> None:
     settings = WorkerSettings.from_env(environment(made / "secrets" / "worker.env"))
     services = ON_REDIS["services"]
     stops = [seconds(services["worker"]["stop_grace_period"])]
@@ -178,7 +178,7 @@ def test_redis_s_memory_fits_into_its_container(name: str, least: float) -> None
 
 
 @pytest.mark.container
-def test_prometheus_s_configuration_for_compose_scrapes_what_listens(made: Path) -> None:
+def test_prometheus_s_compose_configuration_scrapes_the_metrics_ports_of_the_services(made: Path) -> None:
     done = run(tool("promtool"), "check", "config", "prometheus.compose.yml", cwd=DEPLOY / "prometheus")
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.compose.yml").read_text(encoding="utf-8"))
@@ -196,7 +196,7 @@ def test_prometheus_s_configuration_for_compose_scrapes_what_listens(made: Path)
     assert {**config, "scrape_configs": []} == {**by_hand, "scrape_configs": []}
 
 
-def test_prometheus_keeps_what_the_rules_look_back_on() -> None:
+def test_prometheus_s_retention_exceeds_the_longest_range_of_the_rules() -> None:
     rules = "".join(file.read_text(encoding="utf-8") for file in (DEPLOY / "prometheus").glob("refresher.*s.yml"))
     longest = max(int(days) for days in re.findall(r"\[(\d+)d\]", rules))
     [kept] = re.findall(r"retention\.time=(\d+)d", json.dumps(ON_REDIS["services"]["prometheus"]["command"]))
@@ -217,7 +217,7 @@ def test_grafana_finds_its_data_source_and_the_dashboard() -> None:
 
 
 def unknown_fields(written: Any, understood: Any, where: str = "") -> Iterator[str]:
-    """The places of what got lost, or was changed."""
+    """Yield the paths of fields that were lost or changed."""
     if isinstance(written, dict) and isinstance(understood, dict):
         for key, value in written.items():
             yield from unknown_fields(value, understood.get(key), f"{where}/{key}")

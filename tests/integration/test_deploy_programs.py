@@ -1,4 +1,4 @@
-"""The Dockerfile, what goes to its builder, and the units of systemd: valid by their tools, and saying the same."""
+"""The Dockerfile, its build context, and the systemd units: valid by their tools, and consistent with each other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.tools import run, tool
 
 SERVICES = compose()["services"]
 UNITS = sorted(DEPLOY.glob("*.service"))
-# Commands that import all that the images' own do, and end.
+# Commands that import the same as those of the images, and end.
 IMPORTS_ALL = {
     "worker": ("celery", "-A", "refresher", "report"),
     "application": ("gunicorn", "--check-config", "--config", "gunicorn.conf.py", "application:app"),
@@ -28,7 +28,7 @@ def test_health_checks_of_compose_include_those_of_the_images() -> None:
     assert image("worker")["HEALTHCHECK"] == [*SERVICES["worker"]["healthcheck"]["test"][1:], "--live"]
 
 
-def test_the_dockerfile_is_as_hadolint_wants_it() -> None:
+def test_hadolint_accepts_the_dockerfile() -> None:
     done = run(tool("hadolint"), "--no-color", "deploy/Dockerfile")
     assert (done.returncode, done.stdout) == (0, "")
 
@@ -36,7 +36,7 @@ def test_the_dockerfile_is_as_hadolint_wants_it() -> None:
 if IS_LONG:
 
     @pytest.mark.parametrize(("stage", "target"), [("worker-venv", "worker"), ("application-venv", "application")])
-    def test_an_image_s_steps_install_what_it_starts(tmp_path: Path, stage: str, target: str) -> None:
+    def test_an_image_s_build_steps_install_the_programs_it_starts(tmp_path: Path, stage: str, target: str) -> None:
         copied = [rest.split() for word, rest in stages()["source"] if word == "COPY"]
         for source in (ROOT / one for words in copied for one in words[:-1]):
             if source.is_dir():
@@ -56,7 +56,7 @@ if IS_LONG:
         assert not (made / "bin" / "pip").exists()
 
 
-def test_images_run_as_nobody_in_particular_and_hold_what_they_start() -> None:
+def test_images_run_unprivileged_and_contain_the_files_they_start() -> None:
     for stage in ("worker", "application"):
         assert ("FROM", f"base AS {stage}") in stages()[stage]
         assert not any(word == "USER" for word, _ in stages()[stage])
@@ -69,7 +69,7 @@ def test_images_run_as_nobody_in_particular_and_hold_what_they_start() -> None:
         for word in [*image(stage)["CMD"], *image(stage)["HEALTHCHECK"]]:
             assert not word.startswith("/deploy/") or Path(word).name in copied, word
     assert [rest for word, rest in stages()["base"] if word == "USER"] == ["10001"]
-    assert list(stages())[-1] == "worker"  # what is built when nobody says which
+    assert list(stages())[-1] == "worker"  # the default build target
     [listening] = SERVICES["worker"]["environment"].items()
     assert listening == ("CACHE_METRICS_ADDRESS", "0.0.0.0")  # noqa: S104 - in its container
 
@@ -86,7 +86,7 @@ def goes_to_the_builder(path: str, patterns: list[str]) -> bool:
     return taken
 
 
-def test_the_builder_gets_what_is_copied_and_nothing_else() -> None:
+def test_the_build_context_has_the_copied_files_and_no_others() -> None:
     lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
     patterns = [line for line in lines if line and not line.startswith("#")]
     copied = [
@@ -109,7 +109,7 @@ def test_the_builder_gets_what_is_copied_and_nothing_else() -> None:
 
 @pytest.fixture
 def installed(tmp_path: Path) -> list[str]:
-    """The units as systemd-analyze can look at them: what they start is here, and is only looked for."""
+    """The units for systemd-analyze, with a program in place of Celery that exists here."""
     folder = tmp_path / "units"
     folder.mkdir()
     for unit in UNITS:
@@ -119,17 +119,17 @@ def installed(tmp_path: Path) -> list[str]:
 
 
 @pytest.mark.container
-def test_systemd_understands_the_units_and_finds_little_exposed(installed: list[str]) -> None:
+def test_systemd_accepts_the_units_and_rates_their_exposure_low(installed: list[str]) -> None:
     assert [unit.name for unit in UNITS] == ["refresher-flower.service", "refresher-worker.service"]
     analyze = tool("systemd-analyze")
     verified = run(analyze, "verify", "--man=no", *installed)
     about_ours = [line for line in verified.stderr.splitlines() if "refresher" in line]
     assert (verified.returncode, about_ours) == (0, [])
-    judged = run(analyze, "security", "--offline=true", "--threshold=15", "--no-pager", *installed)
-    assert judged.returncode == 0, judged.stdout
+    rated = run(analyze, "security", "--offline=true", "--threshold=15", "--no-pager", *installed)
+    assert rated.returncode == 0, rated.stdout
 
 
-def test_units_and_images_start_the_same() -> None:
+def test_systemd_units_and_images_start_the_same_commands() -> None:
     def words(unit: Path) -> list[str]:
         return directives(unit, "ExecStart")[0].replace("/opt/refresher/bin/", "").split()
 

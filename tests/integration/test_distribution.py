@@ -1,4 +1,4 @@
-"""Wheel and sdist: what they hold, and that the same tree makes the same bytes wherever and whenever it is built."""
+"""Wheel and sdist: their contents, and the same bytes from the same tree wherever and whenever it is built."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.installations import ROOT, built, copied, files_of, unpack
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a commit of this tree would hold."""
+    """A copy of the files that a commit of this tree would have."""
     return copied(ROOT, files_of(ROOT), tmp_path_factory.mktemp("tree"))
 
 
@@ -26,7 +26,7 @@ def dist(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path
     return {kind: built(tree, folder, kind) for kind in ("wheel", "sdist")}
 
 
-def test_nothing_is_wrong_with_them(tree: Path, dist: Mapping[str, Path]) -> None:
+def test_wheel_and_sdist_have_no_faults(tree: Path, dist: Mapping[str, Path]) -> None:
     assert [*faults_of_wheel(dist["wheel"], tree), *faults_of_sdist(dist["sdist"])] == []
     version = version_of(tree)
     assert dist["wheel"].name == f"refresher-{version}-py3-none-any.whl"
@@ -59,7 +59,7 @@ def test_the_sdist_makes_the_same_wheel(dist: Mapping[str, Path], tmp_path: Path
         (None, "tests/conftest.py", "wheel: tests/conftest.py does not belong there"),
     ],
 )
-def test_what_is_wrong_with_a_wheel_is_said(
+def test_a_fault_of_a_wheel_is_reported(
     tree: Path, dist: Mapping[str, Path], tmp_path: Path, leave_out: str | None, put_in: str | None, expected: str
 ) -> None:
     changed = tmp_path / dist["wheel"].name
@@ -83,7 +83,7 @@ def test_what_is_wrong_with_a_wheel_is_said(
         ("\nRequires-Dist: celery", "\nRequires-Dist: neo4j", "a reader's installation would bring"),
     ],
 )
-def test_what_is_wrong_with_the_metadata_is_said(
+def test_a_fault_of_the_metadata_is_reported(
     tree: Path, dist: Mapping[str, Path], before: str, after: str, expected: str
 ) -> None:
     with zipfile.ZipFile(dist["wheel"]) as archive:

@@ -1,4 +1,4 @@
-"""What doctor says of readers, of what others have written, and of Flower: what needs no worker to be seen."""
+"""The checks of `doctor` that need no worker: readers, entries, settings, tags, budgets and Flower."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ WORKERS_METRICS = '\nrefresher_ready{part="cache"} 1.0\n'
 
 @pytest.fixture
 def own_redis() -> Iterator[RedisServer]:
-    """A server that nobody else is connected to."""
+    """A server without other clients."""
     with RedisServer.start() as server:
         yield server
 
@@ -84,7 +84,7 @@ def test_readers_are_counted_by_process_and_release_and_other_clients_are_not(
 
 
 def test_equal_names_on_two_hosts_are_two_readers_and_a_long_silence_is_reported() -> None:
-    """As Redis tells of connections: a test can't wait for it."""
+    """With a canned CLIENT LIST: a test can't wait for a long silence."""
     one = {"name": "reader/0.1.0/app:1", "addr": "10.0.0.1:4711", "idle": "75"}
     connections = [one, {**one, "addr": "10.0.0.2:4711"}, {**one, "addr": "10.0.0.2:4712", "idle": "12"}, {"name": ""}]
     cache = SimpleNamespace(client_list=lambda: connections)
@@ -94,7 +94,7 @@ def test_equal_names_on_two_hosts_are_two_readers_and_a_long_silence_is_reported
     )  # fmt: skip
 
 
-def test_a_worker_is_no_reader(own_redis: RedisServer, cache: redis.Redis) -> None:
+def test_a_worker_is_not_counted_as_a_reader(own_redis: RedisServer, cache: redis.Redis) -> None:
     link = RetryingLink(own_redis.url(0))
     try:
         link.store.run(lease.invalidate(make_key("cache", "q", {}, 1), hard=True, bookmarks=(), retention_seconds=1))
@@ -104,7 +104,7 @@ def test_a_worker_is_no_reader(own_redis: RedisServer, cache: redis.Redis) -> No
         link.close()
 
 
-def test_a_reader_that_awaits_is_counted_until_it_has_gone(own_redis: RedisServer, cache: redis.Redis) -> None:
+def test_an_async_reader_is_counted_until_it_disconnects(own_redis: RedisServer, cache: redis.Redis) -> None:
     async def said_meanwhile() -> str:
         async with AsyncCacheClient(reader_settings(own_redis.url(0))) as client:
             await client.get("q", {}, default=None, timeout=0)
@@ -122,7 +122,7 @@ def test_a_missing_permission_to_list_connections_is_named(own_redis: RedisServe
     assert run_check("rights", redis_url=url).message.endswith("need: +client|list")
 
 
-def test_where_redis_does_not_know_the_command_readers_can_not_be_counted() -> None:
+def test_without_the_client_command_readers_still_read_but_can_t_be_counted() -> None:
     with RedisServer.start(extra_config={"rename-command": "CLIENT NO-CLIENT"}) as server:
         found = run_check("readers", redis_url=server.url(0))
         with CacheClient(reader_settings(server.url(0))) as reader:
@@ -144,7 +144,7 @@ def test_a_reader_without_permission_to_set_its_name_still_reads(
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
-def test_a_name_in_the_url_is_the_one_that_is_given(own_redis: RedisServer, cache: redis.Redis, kind: str) -> None:
+def test_a_client_name_in_the_url_is_used(own_redis: RedisServer, cache: redis.Redis, kind: str) -> None:
     reader = KINDS[kind](reader_settings(own_redis.url(0) + "?client_name=mine"), ReaderEvents())
     try:
         reader.get("q", {}, default=None, timeout=0)
@@ -154,7 +154,7 @@ def test_a_name_in_the_url_is_the_one_that_is_given(own_redis: RedisServer, cach
 
 
 @pytest.mark.parametrize(
-    ("written", "why", "mend"),
+    ("written", "why", "remedy"),
     [
         (b"no entry", "1 garbage", "something else writes there"),
         (b"\x00" * 2_000, "1 garbage", "something else writes there"),
@@ -162,8 +162,8 @@ def test_a_name_in_the_url_is_the_one_that_is_given(own_redis: RedisServer, cach
     ],
     ids=["short", "long", "newer"],
 )
-def test_entries_that_nobody_can_read_are_counted(
-    clean_redis: RedisServer, written: bytes, why: str, mend: str
+def test_unreadable_entries_are_counted_with_their_cause(
+    clean_redis: RedisServer, written: bytes, why: str, remedy: str
 ) -> None:
     with redis.Redis.from_url(clean_redis.url(0)) as client:
         none = run_check("entries", redis_url=clean_redis.url(0))
@@ -173,7 +173,7 @@ def test_entries_that_nobody_can_read_are_counted(
     assert (found.level, found.message) == (
         Level.WARNING, f"of 1 sampled, 1 are unreadable and count as misses: {why}",
     )  # fmt: skip
-    assert mend in found.remedy
+    assert remedy in found.remedy
 
 
 @pytest.mark.parametrize(
@@ -205,15 +205,15 @@ def test_a_flower_with_online_workers_is_ok() -> None:
         (["OK", "nothing of that kind"], 200, "but reports no workers"),
         (["no"], 403, "/healthcheck replied 403: use Flower's own address"),
     ],
-    ids=["one that has gone", "no metrics", "a proxy"],
+    ids=["an offline worker", "no metrics", "a proxy"],
 )
-def test_a_flower_that_hears_nothing_is_a_warning(bodies: list[str], status: int, words: str) -> None:
+def test_a_flower_without_workers_or_behind_a_proxy_is_a_warning(bodies: list[str], status: int, words: str) -> None:
     with TellingServer(bodies, status) as server:
         found = run_check("flower", flower_url=server.url)
     assert (found.level, words in found.message, bool(found.remedy)) == (Level.WARNING, True, True)
 
 
-def test_no_flower_is_a_warning() -> None:
+def test_an_unreachable_flower_is_a_warning() -> None:
     url = f"http://127.0.0.1:{free_port()}"
     found = run_check("flower", flower_url=url)
     assert (found.level, found.message.startswith(f"no Flower at {url}: ")) == (Level.WARNING, True)
@@ -222,13 +222,13 @@ def test_no_flower_is_a_warning() -> None:
 @pytest.mark.parametrize(
     "url", ["127.0.0.1:5555", f"http://me:{SECRET}@127.0.0.1:5555", "http://h:x", "ftp://h", "http://"]
 )
-def test_what_is_no_url_of_flower_is_wrong_usage(url: str) -> None:
+def test_an_invalid_flower_url_is_wrong_usage(url: str) -> None:
     done = CliRunner().invoke(app, ["doctor", "--flower", url])
     assert (done.exit_code, "allowed is http://HOST:PORT" in done.output) == (2, True)
     assert SECRET not in done.output
 
 
-def test_a_misspelled_setting_is_named_with_the_one_that_was_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_misspelled_setting_is_named_with_a_suggestion(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("CACHE_REDIS_TIMEOUT", "CELERY_BROKER_URL", "CACHE_DIRECTORY", "NEO4J_PLUGINS"):
         monkeypatch.setenv(name, "1s")
     monkeypatch.setenv("CACHE_REDIS_TIMOUT", "1s")
@@ -257,7 +257,7 @@ def test_each_check_has_a_row_in_the_documentation() -> None:
         ("volatile-lru", 0, 5, Level.WARNING, "the largest has 5 members: an invalidation takes Redis about"),
     ],
 )
-def test_what_invalidations_of_tags_rely_on(
+def test_tags_that_may_be_evicted_are_long_pending_or_too_large_are_a_warning(
     own_redis: RedisServer, cache: redis.Redis, monkeypatch: pytest.MonkeyPatch,
     policy: str, pending: float, members: int, level: Level, words: str,
 ) -> None:  # fmt: skip
@@ -296,7 +296,7 @@ def test_tags_that_this_user_may_not_see_are_a_warning(own_redis: RedisServer, c
         ({"concurrency": 2}, {}, 1, 5, 2, Level.WARNING, "all of 2 loads at once are in progress"),
     ],
 )
-def test_a_budget_that_refreshes_wait_for_is_a_warning(
+def test_a_budget_that_delays_refreshes_is_a_warning(
     own_redis: RedisServer, cache: redis.Redis, monkeypatch: pytest.MonkeyPatch,
     of_query: dict[str, Any], of_all: dict[str, float], keys: int, waits: int, loads: int, level: Level, words: str,
 ) -> None:  # fmt: skip

@@ -44,13 +44,13 @@ def client_of(server: RedisServer) -> redis.Redis:
     return redis.Redis.from_url(server.url(), retry=Retry(NoBackoff(), 0), socket_timeout=5, decode_responses=True)
 
 
-def ask(graph: ArcadeDbServer, cypher: str, **parameters: object) -> list[object]:
+def run_cypher(graph: ArcadeDbServer, cypher: str, **parameters: object) -> list[object]:
     with neo4j.GraphDatabase.driver(graph.bolt_uri, auth=(graph.user, graph.password)) as driver:
         return [record[0] for record in driver.execute_query(cypher, parameters, database_=graph.database).records]
 
 
 @pytest.mark.parametrize("name", ["redis_server", "arcadedb"])
-def test_a_server_keeps_to_itself(name: str, request: pytest.FixtureRequest) -> None:
+def test_a_server_listens_on_loopback_only_and_hides_its_password(name: str, request: pytest.FixtureRequest) -> None:
     server: EmbeddedServer = request.getfixturevalue(name)
     assert server.is_running
     assert addresses_beyond_loopback(server.pid) == []
@@ -59,14 +59,14 @@ def test_a_server_keeps_to_itself(name: str, request: pytest.FixtureRequest) -> 
     assert server.directory.stat().st_mode & 0o077 == 0
 
 
-def test_redis_wants_its_password(redis_server: RedisServer) -> None:
+def test_redis_requires_its_password(redis_server: RedisServer) -> None:
     stranger = redis.Redis(host=redis_server.host, port=redis_server.port, retry=Retry(NoBackoff(), 0))
     with stranger, pytest.raises(redis.AuthenticationError):
         stranger.ping()
 
 
 @pytest.mark.parametrize("password", ["wrong", "neo4j", ""])
-def test_a_graph_wants_its_password(arcadedb: ArcadeDbServer, password: str) -> None:
+def test_a_graph_requires_its_password(arcadedb: ArcadeDbServer, password: str) -> None:
     with (
         neo4j.GraphDatabase.driver(arcadedb.bolt_uri, auth=(arcadedb.user, password)) as driver,
         pytest.raises(AuthError),
@@ -75,9 +75,9 @@ def test_a_graph_wants_its_password(arcadedb: ArcadeDbServer, password: str) -> 
 
 
 def test_a_graph_answers_the_driver(arcadedb: ArcadeDbServer) -> None:
-    ask(arcadedb, "UNWIND $rows AS row CREATE (:Seen {n: row})", rows=[1, 2, 3])
-    assert ask(arcadedb, "MATCH (s:Seen) WHERE s.n > $least RETURN s.n ORDER BY s.n", least=1) == [2, 3]
-    assert ask(arcadedb, "MATCH (s:Seen {n: 1}) RETURN COUNT { (s)--() }") == [0]
+    run_cypher(arcadedb, "UNWIND $rows AS row CREATE (:Seen {n: row})", rows=[1, 2, 3])
+    assert run_cypher(arcadedb, "MATCH (s:Seen) WHERE s.n > $least RETURN s.n ORDER BY s.n", least=1) == [2, 3]
+    assert run_cypher(arcadedb, "MATCH (s:Seen {n: 1}) RETURN COUNT { (s)--() }") == [0]
 
 
 def check_nothing_is_left_after_stop(server: EmbeddedServer) -> None:
@@ -96,8 +96,8 @@ def test_nothing_is_left_of_redis_after_stop(own_redis: RedisServer) -> None:
     check_nothing_is_left_after_stop(own_redis)
 
 
-def test_redis_comes_back_with_what_was_on_its_disk(own_redis: RedisServer) -> None:
-    """A crash loses what was not saved: a restart from an older state."""
+def test_redis_restarts_with_the_data_that_was_saved_to_disk(own_redis: RedisServer) -> None:
+    """A crash loses unsaved data."""
     with client_of(own_redis) as client:
         client.set("saved", "1")
         client.save()
@@ -144,13 +144,13 @@ def test_the_bundled_redis_works() -> None:
 def test_a_graph_restarts_and_leaves_nothing_after_stop() -> None:
     count = "MATCH (k:Kept) RETURN count(k)"
     with ArcadeDbServer.start(java_options=SHORT_LIVED) as graph:
-        ask(graph, "CREATE (:Kept)")
+        run_cypher(graph, "CREATE (:Kept)")
         graph.kill()
         graph.restart(keep_data=True)
-        assert ask(graph, count) == [1]
+        assert run_cypher(graph, count) == [1]
         assert shown_in_process_list(graph.password) == []
         graph.restart(keep_data=False)
-        assert ask(graph, count) == [0]
+        assert run_cypher(graph, count) == [0]
         check_nothing_is_left_after_stop(graph)
 
 
@@ -160,14 +160,14 @@ def test_arcadedb_ends_a_query_that_takes_too_long() -> None:
         ArcadeDbServer.start(query_seconds=0.5, java_options=SHORT_LIVED) as graph,
         pytest.raises(ClientError) as caught,
     ):
-        ask(graph, slow)
+        run_cypher(graph, slow)
     assert caught.value.code == "Neo.ClientError.Transaction.TransactionTimedOut"
 
 
 @pytest.mark.parametrize(
     ("start", "which"), [(RedisServer.start, 0), pytest.param(ArcadeDbServer.start, 1, marks=pytest.mark.slow)]
 )
-def test_a_port_taken_at_the_last_moment(
+def test_a_server_starts_on_another_port_when_its_own_is_taken_at_the_last_moment(
     start: Callable[[], EmbeddedServer], which: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     choose = ports.free_ports
@@ -189,13 +189,13 @@ def test_a_port_taken_at_the_last_moment(
             assert len(chosen) == 2
 
 
-def test_a_wrong_directive_is_shown() -> None:
+def test_an_invalid_directive_is_shown_in_the_error() -> None:
     with pytest.raises(ServerDidNotStart, match="Redis did not start") as caught:
         RedisServer.start(extra_config={"no-such-directive": "1"})
     assert "no-such-directive" in str(caught.value)
 
 
-def test_a_program_that_is_no_redis(tmp_path: Path) -> None:
+def test_a_program_that_is_not_redis_fails_to_start(tmp_path: Path) -> None:
     silent = tmp_path / "silent"
     silent.write_text("#!/bin/sh\necho not a redis; exec sleep 60\n")
     silent.chmod(0o700)
@@ -205,7 +205,7 @@ def test_a_program_that_is_no_redis(tmp_path: Path) -> None:
         RedisServer.start(binary="/nonexistent/redis-server")
 
 
-def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_server_is_named_with_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr("refresher.embedded.redis_server.find_spec", lambda _name: None)
     monkeypatch.setattr("refresher.embedded.arcadedb.find_spec", lambda _name: None)

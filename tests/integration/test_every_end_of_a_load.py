@@ -1,4 +1,4 @@
-"""Every way in which a load can end is one outcome: counted, a dead letter, and an error for those who wait at once.
+"""Every way a load can end has one outcome: it is counted, dead-lettered, and raised to its waiters at once.
 
 Through the worker's own flow on a real Redis, with a reader that waits. Loads that end their process, or hang: see
 `tests/acceptance/worker_faults/test_every_end_counts.py`.
@@ -42,7 +42,7 @@ class Panic(BaseException):
 
 
 class Unprintable(Exception):
-    """Neither its text nor its representation can be had."""
+    """Neither str() nor repr() of it works."""
 
     def __str__(self) -> str:
         raise RuntimeError("no text")
@@ -51,14 +51,14 @@ class Unprintable(Exception):
 
 
 class UnprintablePanic(Panic):
-    """The same, and what it raises is no Exception either."""
+    """The same, and its str() raises a BaseException."""
 
     def __str__(self) -> str:
         raise Panic("again")
 
 
 class NoText(Exception):
-    """Its text is none."""
+    """Its str() is None."""
 
     def __str__(self) -> str:
         return cast("str", None)
@@ -120,7 +120,7 @@ def bad_dict(error: BaseException) -> dict[str, int]:
 
 
 class NoClass:
-    """What asks for its class gets an error."""
+    """Access to its class raises."""
 
     @property
     def __class__(self) -> type:  # type: ignore[override]
@@ -210,11 +210,11 @@ RAISED: dict[str, tuple[BaseException, str, int]] = {
     "an exception": (Exception("x"), "loader_error", ALL),
     "a mistake": (ValueError("x"), "loader_error", ONE),
     "an assertion": (AssertionError(), "loader_error", ONE),
-    "one without a text": (Unprintable(), "loader_error", ALL),
-    "one whose text is none": (NoText(), "loader_error", ALL),
-    "one whose text is no Unicode": (Exception("\udc80"), "loader_error", ALL),
-    "one with a text of megabytes": (ValueError("x" * 5_000_000), "loader_error", ONE),
-    "one that is its own cause's cause": (endless_causes(), "loader_error", ONE),
+    "an exception without a text": (Unprintable(), "loader_error", ALL),
+    "an exception whose text is None": (NoText(), "loader_error", ALL),
+    "an exception whose text is not Unicode": (Exception("\udc80"), "loader_error", ALL),
+    "an exception with a text of megabytes": (ValueError("x" * 5_000_000), "loader_error", ONE),
+    "an exception that is its own cause's cause": (endless_causes(), "loader_error", ONE),
     "a group": (ExceptionGroup("g", [ValueError()]), "loader_error", ALL),
     "a group of panics": (BaseExceptionGroup("g", [Panic()]), "loader_error", FEW),
     "a panic": (Panic("x"), "loader_error", FEW),
@@ -235,7 +235,7 @@ RAISED: dict[str, tuple[BaseException, str, int]] = {
     "Celery's Reject": (Reject("x", requeue=True), "loader_error", ALL),
     "the soft time limit": (SoftTimeLimitExceeded(5), "timeout", FEW),
     "a failure of the worker's own kind": (LoadFailed("own", "x", is_transient=False), "own", ONE),
-    "one of it without a text": (UnprintableFailure("own", "x", is_transient=False), "own", ONE),
+    "a failure of that kind without a text": (UnprintableFailure("own", "x", is_transient=False), "own", ONE),
     "a failure that passes": (TransientFailure("x"), "transient", ALL),
     "an error of the cache": (CacheUnavailable("x"), "network", ALL),
     "the server's timeout": (server_error("ClientError.Transaction.TransactionTimedOut"), "timeout", FEW),
@@ -265,7 +265,7 @@ VALUES: dict[str, tuple[Callable[[], Any], str, int]] = {
     "far too large": (lambda: "x" * 2_000_000, "too_large", ONE),
     "rows that fail": (rows_that_fail, "loader_error", ONE),
     "rows that panic": (rows_that_panic, "loader_error", FEW),
-    "rows that don't end when told to": (rows_that_go_on, "loader_error", ALL),
+    "rows that don't end when closed": (rows_that_go_on, "loader_error", ALL),
     "an iterator that fails": (lambda: BadIterator(Unprintable()), "loader_error", ALL),
     "an iterator that panics": (lambda: BadIterator(Panic()), "loader_error", FEW),
 }
@@ -361,7 +361,7 @@ def test_every_end_of_a_load_is_counted_dead_lettered_and_raised_to_the_waiter(
             client.get(name, timeout=MAX_WAIT_SECONDS)
         assert (caught.value.kind, caught.value.attempts) == (kind, loads)
         assert begun == (0 if kind == "wrong_params" else loads)
-        assert client.flush(MAX_WAIT_SECONDS)  # what it tells afterwards is told
+        assert client.flush(MAX_WAIT_SECONDS)  # what is recorded after the error is recorded, too
         assert worker.outcomes[-1] is OutcomeKind.FAILED
         assert client.explain(name).record.state == "cooling"
         [letter] = runtime.dead_letters.newest()

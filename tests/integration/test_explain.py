@@ -1,4 +1,4 @@
-"""`explain` of both readers on a real Redis: what the process did last, what came of it, and whose the lease is."""
+"""`explain` of both readers on a real Redis: the last read of the process, its outcome, and the owner of the lease."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def plant(reader: AnyReader, control: redis.Redis, left_seconds: float, delta_se
     return world
 
 
-def test_before_any_read_there_is_no_last_one(reader: AnyReader, control: redis.Redis) -> None:
+def test_explain_has_no_last_read_before_any_read(reader: AnyReader, control: redis.Redis) -> None:
     plant(reader, control, 600.0)
     said = reader.explain("q", PARAMS)
     assert (said.state, said.last, said.outcome, said.record) == (EntryState.FRESH, None, None, None)

@@ -73,7 +73,7 @@ def test_a_wrong_database_user_or_password_is_a_problem(server: Server, wrong: d
     assert settings.neo4j_password not in problem + done.output
 
 
-def test_a_password_that_was_forgotten_is_named(server: Server) -> None:
+def test_a_missing_password_of_the_graph_is_named(server: Server) -> None:
     problem = graph_problem(WorkerSettings.from_env(environment(server, NEO4J_PASSWORD="")))
     assert problem is not None
     assert "; NEO4J_PASSWORD is not set; " in problem

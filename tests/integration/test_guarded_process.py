@@ -55,7 +55,7 @@ def run_python(tmp_path: Path) -> Iterator[Callable[[str], GuardedProcess]]:
 
 @pytest.fixture
 def parent_and_family(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
-    """A parent that has started a server and a family: what it said, and its own pid."""
+    """A parent that has started a server and a family: its report, and its process."""
     arguments = getattr(request, "param", [])
     with subprocess.Popen(
         [sys.executable, "-m", "tests.support.killable_parent", *arguments],
@@ -70,7 +70,9 @@ def parent_and_family(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_everything_goes_when_the_parent_ends(parent_and_family: dict[str, Any], number: signal.Signals) -> None:
+def test_all_processes_and_data_are_removed_when_the_parent_ends(
+    parent_and_family: dict[str, Any], number: signal.Signals
+) -> None:
     parent_and_family["parent"].send_signal(number)
     for pid in [parent_and_family["server"], *parent_and_family["family"]]:
         eventually(lambda pid=pid: is_gone(pid), f"the end of process {pid}")  # type: ignore[misc]
@@ -86,8 +88,8 @@ def test_a_fork_of_the_parent_keeps_nothing_alive(parent_and_family: dict[str, A
     os.kill(parent_and_family["fork"], signal.SIGKILL)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child of its parent's death")
-def test_the_program_goes_with_its_guardian(run_python: Callable[[str], GuardedProcess]) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux signals a child at its parent's death")
+def test_the_program_ends_with_its_guardian(run_python: Callable[[str], GuardedProcess]) -> None:
     process = run_python(PAUSE)
     psutil.Process(psutil.Process(process.pid).ppid()).kill()
     eventually(lambda: is_gone(process.pid), "the end of the program")
@@ -107,7 +109,7 @@ def test_kill_ends_the_whole_family(run_python: Callable[[str], GuardedProcess])
     assert all(map(is_gone, family))
 
 
-def test_children_left_behind_by_their_leader_go_too(run_python: Callable[[str], GuardedProcess]) -> None:
+def test_children_that_outlive_a_killed_program_are_ended_too(run_python: Callable[[str], GuardedProcess]) -> None:
     process = run_python(FAMILY)
     family = family_of(process)
     os.kill(process.pid, signal.SIGKILL)
@@ -116,7 +118,7 @@ def test_children_left_behind_by_their_leader_go_too(run_python: Callable[[str],
 
 
 @pytest.mark.alone
-def test_terminate_is_bounded(run_python: Callable[[str], GuardedProcess]) -> None:
+def test_terminate_kills_a_program_that_outlasts_its_time_limit(run_python: Callable[[str], GuardedProcess]) -> None:
     process = run_python(FAMILY)
     family = family_of(process)
     with Measured() as took:
@@ -140,7 +142,7 @@ def test_terminate_returns_the_program_s_own_exit_code(run_python: Callable[[str
     assert process.kill() == 7
 
 
-def test_a_stopped_program_is_ended_too(run_python: Callable[[str], GuardedProcess]) -> None:
+def test_terminate_ends_a_stopped_program(run_python: Callable[[str], GuardedProcess]) -> None:
     process = run_python(PAUSE)
     os.kill(process.pid, signal.SIGSTOP)
     # A SIGTERM that finds it not stopped yet would be taken first.
@@ -162,7 +164,7 @@ def test_waiting_in_one_thread_does_not_block_a_kill_from_another(
     assert seen == [-signal.SIGKILL]
 
 
-def test_a_guardian_that_does_not_answer_is_passed_over(
+def test_kill_bypasses_a_guardian_that_does_not_respond(
     run_python: Callable[[str], GuardedProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("refresher.embedded.process._GUARDIAN_MARGIN_SECONDS", 0.3)
@@ -172,7 +174,7 @@ def test_a_guardian_that_does_not_answer_is_passed_over(
     eventually(lambda: is_gone(process.pid), "the end of the program")
 
 
-def test_environment_directory_and_log(tmp_path: Path) -> None:
+def test_a_program_has_its_environment_directory_and_private_log(tmp_path: Path) -> None:
     log_file = tmp_path / "log"
     source = "import os; print(os.environ['WORD'], os.getcwd()); raise SystemExit(3)"
     process = GuardedProcess.start(
@@ -183,13 +185,13 @@ def test_environment_directory_and_log(tmp_path: Path) -> None:
     assert log_file.stat().st_mode & 0o077 == 0
 
 
-def test_the_tail_of_a_long_log_is_short(run_python: Callable[[str], GuardedProcess]) -> None:
+def test_the_tail_of_a_long_log_has_only_its_last_lines(run_python: Callable[[str], GuardedProcess]) -> None:
     process = run_python("for i in range(100_000): print('line', i)")
     assert process.wait(MAX_WAIT_SECONDS) == 0
     assert process.tail_of_log(lines=2) == "line 99998\nline 99999"
 
 
-def test_a_program_that_is_not_there(tmp_path: Path) -> None:
+def test_starting_a_missing_program_raises_server_did_not_start(tmp_path: Path) -> None:
     with pytest.raises(ServerDidNotStart, match="No such file or directory"):
         GuardedProcess.start([str(tmp_path / "nothing")], log_file=tmp_path / "log")
 

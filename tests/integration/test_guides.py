@@ -1,4 +1,4 @@
-"""The examples of guides that need no worker and no graph, as they stand there."""
+"""The examples of guides that need no worker and no graph, unchanged."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def cache(redis_server: RedisServer) -> Iterator[InlineCache]:
         yield cache
 
 
-def test_reading(cache: InlineCache, tmp_path: Path) -> None:
+def test_the_examples_of_the_reading_guide_work(cache: InlineCache, tmp_path: Path) -> None:
     (tmp_path / "reading.py").write_text(
         "\n".join(examples_of("docs/how-to/read.md") + examples_of("docs/how-to/invalidate.md"))
     )
@@ -51,7 +51,7 @@ class Colleagues:
         return [{"id": 7, "name": "Grace"}]
 
 
-def test_invalidating_by_tags(redis_server: RedisServer, tmp_path: Path) -> None:
+def test_the_examples_of_the_invalidation_guide_work(redis_server: RedisServer, tmp_path: Path) -> None:
     (tmp_path / "invalidating.py").write_text("\n".join(examples_of("docs/how-to/invalidate.md")))
     names = runpy.run_path(str(tmp_path / "invalidating.py"))
     with InlineCache(redis_url=redis_server.url(0), tx=Colleagues()) as cache:
@@ -75,7 +75,7 @@ sys.meta_path.insert(0, Absent())
 """A pytest plugin: an environment as `refresher[testing]` makes it."""
 
 
-def test_tests_of_your_own_need_no_driver(tmp_path: Path) -> None:
+def test_the_testing_guide_s_example_passes_without_a_driver(tmp_path: Path) -> None:
     (tmp_path / "reader_only.py").write_text(READER_ONLY)
     of_the_application, _ = examples_of("docs/how-to/test.md")
     (tmp_path / "test_page.py").write_text(of_the_application)

@@ -66,13 +66,13 @@ def test_a_value_of_another_shape_is_an_error_that_names_the_field(cache: Inline
         friends_of(person_id=1)
 
 
-def test_everything_else_works_on_the_handles_version(cache: InlineCache) -> None:
+def test_key_invalidate_explain_and_refresh_use_the_handle_s_version(cache: InlineCache) -> None:
     first = friends_of.of(person_id=42).get_entry()
     assert friends_of.of(person_id=42).key() == cache.client.key("friends_of", {"person_id": 42}, version=2)
-    told = friends_of.of(person_id=42).invalidate()
+    invalidation = friends_of.of(person_id=42).invalidate()
     assert friends_of.of(person_id=42).get_entry().state is EntryState.STALE
     second = friends_of.of(person_id=42).get_entry()
-    assert second.token > told.generation > first.token
+    assert second.token > invalidation.generation > first.token
     assert friends_of.of(person_id=42).explain().key == friends_of.of(person_id=42).key().entry
     assert friends_of.of(person_id=42).refresh(wait=True) is RefreshState.TRIGGERED
     assert friends_of.of(person_id=42).get_entry().token > second.token
@@ -150,8 +150,8 @@ def test_aio_reads_and_invalidates_through_the_default_async_client(cache: Inlin
             try:
                 assert await friends_of.aio(person_id=42) == [Friend("friend 42")]
                 assert await some_friends.aio(42) == [Friend("friend 42")]
-                told = await some_friends.aio.of(42).invalidate()
-                assert (await friends_of.aio.of(person_id=42).get_entry()).generation == told.generation
+                invalidation = await some_friends.aio.of(42).invalidate()
+                assert (await friends_of.aio.of(person_id=42).get_entry()).generation == invalidation.generation
                 assert default_async_client() is client
             finally:
                 default_client.use_as_async_default(before)

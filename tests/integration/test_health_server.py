@@ -1,4 +1,4 @@
-"""The port of a worker's health, and the command that asks it, without a worker."""
+"""The health server of a worker, and the `health` command, without a worker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.waiting import MAX_WAIT_SECONDS
 
 @pytest.fixture
 def settings() -> WorkerSettings:
-    """Those of a worker that can reach nothing."""
+    """Settings of a worker that can reach no server."""
     nobody = f"127.0.0.1:{free_port()}"
     return WorkerSettings(
         health_port=free_port(), redis_url=f"redis://{nobody}/0", broker_url=f"redis://{nobody}/1",
@@ -42,7 +42,7 @@ def heartbeat(settings: WorkerSettings) -> Iterator[Heartbeat]:
     server.close()
 
 
-def ask(settings: WorkerSettings, path: str, method: str = "GET") -> tuple[int, bytes]:
+def fetch(settings: WorkerSettings, path: str, method: str = "GET") -> tuple[int, bytes]:
     connection = http.client.HTTPConnection("127.0.0.1", settings.health_port, timeout=MAX_WAIT_SECONDS)
     try:
         connection.request(method, path)
@@ -54,11 +54,11 @@ def ask(settings: WorkerSettings, path: str, method: str = "GET") -> tuple[int, 
 
 
 def test_only_known_paths_and_methods_are_answered(settings: WorkerSettings, heartbeat: Heartbeat) -> None:
-    assert ask(settings, "/live?x=1") == (http.client.OK, b'{"ok": true, "checks": {"consumer": "ok"}}\n')
-    assert ask(settings, "/live", "HEAD") == (http.client.OK, b"")
+    assert fetch(settings, "/live?x=1") == (http.client.OK, b'{"ok": true, "checks": {"consumer": "ok"}}\n')
+    assert fetch(settings, "/live", "HEAD") == (http.client.OK, b"")
     for path in ("/", "/metrics", "/live/x"):
-        assert ask(settings, path)[0] == http.client.NOT_FOUND
-    assert ask(settings, "/live", "POST")[0] == http.client.NOT_IMPLEMENTED
+        assert fetch(settings, path)[0] == http.client.NOT_FOUND
+    assert fetch(settings, "/live", "POST")[0] == http.client.NOT_IMPLEMENTED
 
 
 def test_a_taken_health_port_is_logged_and_the_worker_goes_on(
@@ -70,17 +70,17 @@ def test_a_taken_health_port_is_logged_and_the_worker_goes_on(
         second.stopping()
         second.close()
     assert f"no health at 127.0.0.1:{settings.health_port}: " in caplog.text
-    assert ask(settings, "/live")[0] == http.client.OK
+    assert fetch(settings, "/live")[0] == http.client.OK
 
 
 def test_a_stopping_worker_reports_it(settings: WorkerSettings, heartbeat: Heartbeat) -> None:
     heartbeat.enter(Phase.STOPPING, can_beat=False)
-    status, body = ask(settings, "/ready")
+    status, body = fetch(settings, "/ready")
     assert status == http.client.SERVICE_UNAVAILABLE
     assert json.loads(body)["checks"]["consumer"] == "consumes no messages: stopping"
 
 
-def told_to_a_command(*options: str, port: int) -> tuple[int, str]:
+def run_health_command(*options: str, port: int) -> tuple[int, str]:
     done = CliRunner().invoke(
         app,
         ["health", *options],
@@ -90,11 +90,11 @@ def told_to_a_command(*options: str, port: int) -> tuple[int, str]:
 
 
 def test_the_health_command_queries_the_loopback_address(settings: WorkerSettings, heartbeat: Heartbeat) -> None:
-    assert told_to_a_command("--live", port=settings.health_port) == (0, "consumer  ok\n")
+    assert run_health_command("--live", port=settings.health_port) == (0, "consumer  ok\n")
 
 
-def test_no_answer_is_unhealthy() -> None:
-    exit_code, said = told_to_a_command("--live", port=free_port())
+def test_an_unreachable_health_port_is_unhealthy() -> None:
+    exit_code, said = run_health_command("--live", port=free_port())
     assert (exit_code, said.startswith("worker    does not answer at 127.0.0.1:")) == (1, True)
 
 
@@ -109,7 +109,7 @@ def test_an_unknown_server_at_the_health_port_is_unhealthy() -> None:
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
-        exit_code, said = told_to_a_command("--json", port=server.server_port)
+        exit_code, said = run_health_command("--json", port=server.server_port)
     finally:
         server.shutdown()
         thread.join()

@@ -27,7 +27,7 @@ class Host:
         self.env = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{folder}"}
 
     def run(self, order: str, **changes: str) -> dict[str, Any]:
-        """What it found, when it used its own Celery ``order`` the cache."""
+        """Run it with its own Celery used in this ``order`` relative to the cache; return what it found."""
         urls = map(self._server.url, (HOST, CACHE, BROKER))
         command = [sys.executable, "-W", "error", "-m", "tests.support.celery_host", order, *urls]
         done = subprocess.run(command, env=self.env | changes, capture_output=True, text=True, check=False)
@@ -52,7 +52,9 @@ def django_project(folder: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("django", [False, True], ids=["plain", "django"])
 @pytest.mark.parametrize("order", ["client", "host", "between"])
-def test_the_application_s_celery_is_as_before(host: Host, tmp_path: Path, order: str, django: bool) -> None:
+def test_a_reader_leaves_the_application_s_celery_unchanged(
+    host: Host, tmp_path: Path, order: str, django: bool
+) -> None:
     found = host.run(order, **(django_project(tmp_path) if django else {}))
     expected = {"connections": 10, "default": "host", "current": "host"}
     if order == "client":
@@ -65,7 +67,7 @@ def test_the_application_s_celery_is_as_before(host: Host, tmp_path: Path, order
 
 
 @pytest.mark.parametrize("django", [False, True], ids=["plain", "django"])
-def test_an_application_that_makes_the_workers_app_has_its_own_still(host: Host, tmp_path: Path, django: bool) -> None:
+def test_an_application_that_makes_the_worker_s_app_keeps_its_own(host: Host, tmp_path: Path, django: bool) -> None:
     found = host.run("worker", **(django_project(tmp_path) if django else {}))
     assert found == {
         "default_before_the_host": None, "current_before_the_host": None,

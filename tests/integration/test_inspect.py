@@ -1,4 +1,4 @@
-"""``refresher inspect``: all fields of a key, however it is named, and nothing that is a secret."""
+"""``refresher inspect``: all fields of a key, however it is named, and no secrets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NONCE = b"n0nce-77"
 
 
 class CommandLine:
-    """A key with all that there can be of it, and the command."""
+    """One key in any state, and the command."""
 
     def __init__(self, server: RedisServer, client: redis.Redis) -> None:
         self.client, self.world = client, World(client, LeaseStore(client), KEY)
@@ -34,7 +34,7 @@ class CommandLine:
     def run(self, *arguments: str) -> Result:
         return CliRunner().invoke(app, ["inspect", *arguments], env=self.env)
 
-    def told(self, *arguments: str, exit_code: int = 0) -> Any:
+    def run_json(self, *arguments: str, exit_code: int = 0) -> Any:
         done = self.run(*arguments, "--json")
         assert done.exit_code == exit_code, done.output
         return json.loads(done.stdout)
@@ -53,34 +53,34 @@ def test_each_field_is_shown_and_neither_value_nor_params_nor_nonce(cli: Command
     letters = DeadLetters(cli.client, "cache")
     letters.add(a_letter(5, query="friends_of"))
     letters.add(msgspec.structs.replace(a_letter(6, query="friends_of"), digest=KEY.digest.hex()))
-    told, shown = cli.told(KEY.entry), cli.run(KEY.entry).stdout
-    entry, record = told["entry"], told["record"]
+    report, shown = cli.run_json(KEY.entry), cli.run(KEY.entry).stdout
+    entry, record = report["entry"], report["record"]
     assert (entry["token"], entry["delta"], entry["delta_deviation"], entry["degree"]) == (7, 0.5, 0.25, 10)
     assert entry["bytes"] == entry["header_bytes"] + entry["payload_bytes"] == cli.client.strlen(KEY.entry)
     assert (record["state"], record["token"]) == ("running", str(run.token))
     assert record["by"]
     assert "nonce" not in record
-    assert told["dead_letters"] == [f"6-{KEY.digest.hex()[:8]}"]
-    assert told["record_left"] > 0
-    for text in (json.dumps(told), shown):
+    assert report["dead_letters"] == [f"6-{KEY.digest.hex()[:8]}"]
+    assert report["record_left"] > 0
+    for text in (json.dumps(report), shown):
         assert not any(secret in text for secret in ("canary-77", NONCE.decode(), "value\n"))
     assert f"friends_of v1 {KEY.short}" in shown
     assert all(f"  {name} " in shown for name in (*entry, *record))
 
 
-def test_the_ways_to_name_a_key_lead_to_the_same(cli: CommandLine) -> None:
+def test_all_ways_to_name_a_key_find_the_same_key(cli: CommandLine) -> None:
     cli.world.plant(7)
     cli.world.claim()
     named = [
         (KEY.entry,), (KEY.record,), ("friends_of", "name=canary-77"), ("friends_of", KEY.short),
         ("friends_of", KEY.short[:6]),
     ]  # fmt: skip
-    assert {cli.told(*one)["key"] for one in named} == {KEY.entry}
+    assert {cli.run_json(*one)["key"] for one in named} == {KEY.entry}
 
 
 def test_a_missing_key_is_reported(cli: CommandLine) -> None:
     assert "  none\n" in cli.run(KEY.entry).stdout
-    assert cli.told(KEY.entry, exit_code=1)["entry"] is None
+    assert cli.run_json(KEY.entry, exit_code=1)["entry"] is None
     done = cli.run("friends_of", KEY.short)
     assert done.exit_code == 1
     assert "Redis has no key of friends_of v1" in done.stderr
@@ -91,11 +91,11 @@ def test_wrong_usage_is_exit_code_2(cli: CommandLine, arguments: tuple[str, ...]
     assert cli.run(*arguments).exit_code == 2
 
 
-def test_digits_of_several_keys_are_refused(cli: CommandLine) -> None:
+def test_an_ambiguous_digest_prefix_is_refused(cli: CommandLine) -> None:
     for digits in ("abcdef00", "abcdef11"):
         cli.client.set(f"cache:e1:{{friends_of:1:{digits * 4}}}", "no entry")
     done = cli.run("friends_of", "abcdef")
     assert done.exit_code == 2
     assert "give more digits" in done.stderr
-    told = cli.told("friends_of", "abcdef1")
-    assert (told["unreadable"], told["entry"]) == ("garbage", {"bytes": len("no entry")})
+    report = cli.run_json("friends_of", "abcdef1")
+    assert (report["unreadable"], report["entry"]) == ("garbage", {"bytes": len("no entry")})

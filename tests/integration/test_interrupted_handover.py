@@ -1,4 +1,4 @@
-"""A signal handler's exception at each bytecode of what a reader hands to its threads; and threads that have died."""
+"""A signal handler's exception at each bytecode of a reader's handover to its threads; and threads that have died."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_after_an_interrupted_trigger_the_next_one_is_published(
     benches[0].close()
 
 
-def test_an_interrupted_listener_is_forgotten_and_the_next_one_is_heard_of(notifications: Notifications) -> None:
+def test_an_interrupted_listener_is_removed_and_the_next_one_is_registered(notifications: Notifications) -> None:
     def listen(bytecodes: OpcodeInterrupt) -> None:
         listener = None
         with suppress(Interrupted), bytecodes.traced():
@@ -99,11 +99,11 @@ def test_an_interrupted_listener_is_forgotten_and_the_next_one_is_heard_of(notif
                 if listener is not None:
                     listener.close()
         del listener
-        eventually(lambda: listened_to(notifications)[0] == 0, "nobody is waited for")
+        eventually(lambda: listened_to(notifications)[0] == 0, "no listener is left")
 
     assert at_each_bytecode(listen, notifications_module, threads, threading) > 50
     listener = notifications.listen({"channel": list})
-    eventually(lambda: listened_to(notifications)[0] == 1, "it is known")
+    eventually(lambda: listened_to(notifications)[0] == 1, "it is registered")
     listener.close()
     eventually(lambda: listened_to(notifications) == (0, 0), "it is not")
 
@@ -117,7 +117,7 @@ def test_a_publisher_that_has_died_is_replaced(bench: PublisherHarness, script: 
     publishers = [thread for thread in threading.enumerate() if thread.name == "cache-publisher"]
     bench.publisher.run_in_background(die)
     eventually(lambda: not is_running(bench.publisher), "it has died")
-    # To its very end: what it dies of is told last, and is this test's.
+    # Until it has ended: its exception is reported last, and belongs to this test.
     eventually(lambda: not all(thread.is_alive() for thread in publishers), "its thread has ended")
     assert bench.publisher.submit(bench.trigger(2))
     assert bench.publisher.flush(MAX_WAIT_SECONDS)

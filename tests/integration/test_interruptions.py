@@ -60,7 +60,7 @@ def plant(server: RedisServer) -> None:
 
 
 @pytest.mark.timeout(BOUND_SECONDS + 60)
-def test_whatever_is_raised_wherever_nothing_hangs_and_misses_are_published(clean_redis: RedisServer) -> None:
+def test_exceptions_anywhere_in_reads_hang_nothing_and_misses_are_still_published(clean_redis: RedisServer) -> None:
     plant(clean_redis)
     environment = {
         "CACHE_REDIS_URL": clean_redis.url(0), "CACHE_BROKER_URL": clean_redis.url(1), "CACHE_NAMESPACE": NAMESPACE,
@@ -77,7 +77,7 @@ def test_whatever_is_raised_wherever_nothing_hangs_and_misses_are_published(clea
         ends.start()
         try:
             with emptied(clean_redis, queues):
-                told: dict[str, Any] = json.loads(process.stdout.readline() or "{}")
+                report: dict[str, Any] = json.loads(process.stdout.readline() or "{}")
             with redis.Redis.from_url(clean_redis.url(1)) as broker:
                 broker.delete(*queues)
                 process.stdin.write("go on\n")
@@ -89,21 +89,21 @@ def test_whatever_is_raised_wherever_nothing_hangs_and_misses_are_published(clea
         finally:
             ends.cancel()
             process.kill()
-    sys.stdout.write(json.dumps(told))
-    assert told["raised"] >= COUNT
-    assert told["came"]["interrupted"] > COUNT / 4
-    assert told["came"]["returned"] > 0
-    assert told["others_have_ended"]
-    assert min(told["reads_of_others"]) > 0
-    assert max(told["longest_seconds"], told["others_longest_seconds"]) < MAX_WAIT_SECONDS
-    assert told["flushed"] == [True, True]
+    sys.stdout.write(json.dumps(report))
+    assert report["raised"] >= COUNT
+    assert report["came"]["interrupted"] > COUNT / 4
+    assert report["came"]["returned"] > 0
+    assert report["others_have_ended"]
+    assert min(report["reads_of_others"]) > 0
+    assert max(report["longest_seconds"], report["others_longest_seconds"]) < MAX_WAIT_SECONDS
+    assert report["flushed"] == [True, True]
     assert ends_of == [{"missed": "WaitTimeout", "published": True}] * 2
     assert published == 2
     assert threads == ["MainThread"]
 
 
 def test_no_call_imports_a_module_in_the_callers_thread(clean_redis: RedisServer) -> None:
-    """An exception that interrupts an import can leave its lock held: whoever imports the module then hangs."""
+    """An exception that interrupts an import can leave its lock held: the next import of the module then hangs."""
     environment = {
         "CACHE_REDIS_URL": clean_redis.url(0), "CACHE_BROKER_URL": clean_redis.url(1), "STAMPEDE_WAIT_TIMEOUT_MS": "10",
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""A process killed between any two steps of a run: what its worker's main process makes of it, on a real Redis."""
+"""A pool process killed between any two steps of a run: how the main process ends the run, on a real Redis."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def friends_of(tx: Any, person_id: int) -> None:
 
 
 class WorkerEventRecorder(WorkerEvents):
-    """What the main process counts."""
+    """The events of the main process."""
 
     def __init__(self) -> None:
         self.all: list[tuple[object, ...]] = []
@@ -152,7 +152,7 @@ DONE: list[tuple[str, LoadFailed | None, str]] = [
 
 
 @pytest.mark.parametrize("place", [*HOLDING, "before retry", "before fail"])
-def test_a_run_that_was_held_is_tried_once_more(main: Main, place: str) -> None:
+def test_a_lost_run_is_retried_once_and_then_dead_lettered(main: Main, place: str) -> None:
     main.let_one_die(place, {"before retry": PASSING, "before fail": LASTING}.get(place))
     outcome = main.end_what_it_held()
     assert outcome is not None
@@ -185,7 +185,7 @@ def test_a_run_that_had_ended_before_the_crash_is_not_changed(
     assert main.events.all == []
 
 
-def test_runs_that_were_taken_over_before_count_for_the_one_that_is_lost(main: Main) -> None:
+def test_earlier_attempts_that_were_taken_over_count_for_a_lost_run(main: Main) -> None:
     main.let_one_die("in the load")
     main.redis.hset(main.item.key(main.settings.namespace).record, "until", "1")
     main.let_one_die("in the load")
@@ -234,7 +234,7 @@ class LostRequest(RefreshRequest):
         self.worker_pid = int(pid)
 
 
-def test_a_message_of_several_ends_each_run_of_it_though_the_broker_fails(
+def test_each_run_of_a_lost_message_is_ended_though_the_broker_fails(
     main: Main, caplog: pytest.LogCaptureFixture
 ) -> None:
     main.let_one_die("in the load")
@@ -261,14 +261,14 @@ def test_a_message_of_several_ends_each_run_of_it_though_the_broker_fails(
     assert "could not end or resend a lost refresh: OperationalError" in caplog.text
 
 
-def test_of_two_processes_that_die_at_once_the_pool_reports_both(tmp_path: Path) -> None:
+def test_the_pool_reports_both_of_two_processes_that_die_at_once(tmp_path: Path) -> None:
     argv = [sys.executable, "-m", "tests.support.two_deaths"]
     with GuardedProcess.start(argv, log_file=tmp_path / "log", cwd=Path(__file__).parents[2]) as process:
         assert process.wait(MAX_WAIT_SECONDS) == 0, process.tail_of_log()
     assert json.loads(process.tail_of_log(1)) == {"given again": 0, "ends": ["WorkerLostError"] * 2}
 
 
-def test_a_pool_that_is_flushed_knows_of_the_task_that_a_process_has_got(tmp_path: Path) -> None:
+def test_a_flushed_pool_knows_the_task_that_a_process_has_received(tmp_path: Path) -> None:
     argv = [sys.executable, "-m", "tests.support.flushed_pool"]
     with GuardedProcess.start(argv, log_file=tmp_path / "log", cwd=Path(__file__).parents[2]) as process:
         assert process.wait(MAX_WAIT_SECONDS) == 0, process.tail_of_log()

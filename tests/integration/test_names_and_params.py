@@ -94,7 +94,7 @@ def test_all_ways_to_name_an_entry_reach_the_one_that_the_worker_writes(
 
 
 @pytest.mark.parametrize("hard", [False, True])
-def test_an_invalidation_by_an_enum_hits_what_was_read_by_text(
+def test_an_invalidation_by_an_enum_reaches_an_entry_read_by_text(
     cache: InlineCache, name: Any, loads: list[dict[str, Any]], hard: bool
 ) -> None:
     assert cache.client.get("friends_of", PLAIN, version=2) == 1
@@ -107,7 +107,7 @@ def test_an_invalidation_by_an_enum_hits_what_was_read_by_text(
     assert len(loads) == 3
 
 
-def test_the_command_line_finds_it(cache: InlineCache, name: Any) -> None:
+def test_the_command_line_finds_an_entry_read_by_an_enum_or_numpy_name(cache: InlineCache, name: Any) -> None:
     get_cached(name, PARAMS, version=Version.NEW)
     settings = cache.client.settings
     env = {"CACHE_REDIS_URL": settings.redis_url, "CACHE_NAMESPACE": settings.namespace}
@@ -117,7 +117,7 @@ def test_the_command_line_finds_it(cache: InlineCache, name: Any) -> None:
     assert cache.client.key(name, PARAMS, version=Version.NEW).short in found.output
 
 
-def test_what_a_handle_and_an_error_show_is_the_value(cache: InlineCache, name: Any) -> None:
+def test_handles_and_errors_show_the_plain_name_and_version(cache: InlineCache, name: Any) -> None:
     handle = CachedQuery(name, returns=int, version=Version.NEW)
     assert (handle.name, handle.version, repr(handle)) == ("friends_of", 2, "<CachedQuery 'friends_of', version 2>")
     with pytest.raises(InvalidQuery, match=r"timeout of 'friends_of'") as caught:
@@ -125,7 +125,7 @@ def test_what_a_handle_and_an_error_show_is_the_value(cache: InlineCache, name: 
     assert caught.value.query == "friends_of"
 
 
-def test_a_worker_registers_a_query_under_the_value(name: Any) -> None:
+def test_a_worker_registers_a_query_under_its_plain_name_and_version(name: Any) -> None:
     registry = Registry()
     query(name, ttl="1m", grace="1m", version=Version.NEW, into=registry)(lambda tx: None)
     (registered,) = registry

@@ -1,4 +1,4 @@
-"""Who waits is woken by what is published, and once for what was published before it could be heard."""
+"""Listeners are woken by each message, and once for messages from before the subscription."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def notifications(clean_redis: RedisServer) -> Iterator[Notifications]:
 
 
 def test_the_first_listeners_are_woken_when_the_connection_is_ready(notifications: Notifications) -> None:
-    """A failure that is told while the connection is still being made is seen then, not at the next question."""
+    """A failure published while the connection is still being made is seen then, not at the next poll."""
     woken = threading.Event()
     with closing(notifications.listen({"first": woken.set})):
         assert woken.wait(MAX_WAIT_SECONDS)
@@ -41,7 +41,7 @@ def test_later_listeners_are_woken_by_their_own_channel_only(
         first.clear()
         with closing(notifications.listen({"later": later.set})):
             eventually(lambda: control.pubsub_numsub("later") == [(b"later", 1)], "it is subscribed")
-            control.publish("first", "")  # heard after what the subscription itself was answered
+            control.publish("first", "")  # received after the subscription's own reply
             assert first.wait(MAX_WAIT_SECONDS)
             assert not later.is_set()
             control.publish("later", "")
@@ -76,6 +76,6 @@ def test_many_channels_are_subscribed_and_left_by_one_command_each(
         eventually(lambda: subscribed(0), "all are left")
         first.clear()
         control.publish("first", "")
-        assert first.wait(MAX_WAIT_SECONDS), "who waits still is heard"
+        assert first.wait(MAX_WAIT_SECONDS), "the other listener is still woken"
         after = commands()
     assert {name: after[name] - before.get(name, 0) for name in after} == {"subscribe": 1, "unsubscribe": 1}

@@ -1,7 +1,7 @@
-"""One trigger a key: what Redis is asked while many threads, in one process or two, read a value that is stale.
+"""One trigger per key: scripts run on Redis while many threads, in one process or two, read a stale value.
 
-Counted on Redis: scripts that were run. A claim is one; a claim that finds the key queued asks by a second one whether
-it is due to be published again. No worker is there, so nothing ends the waiting but the process' own memory.
+A claim is one script; a claim that finds the key queued runs a second one, which checks whether it is due to be
+published again. There is no worker, so only the process' own memory suppresses triggers.
 """
 
 from __future__ import annotations
@@ -71,12 +71,12 @@ def load_scripts(client: CacheClient, control: redis.Redis) -> None:
     control.config_resetstat()
 
 
-def most_scripts(elapsed_seconds: float) -> int:
-    # A claim at once, then one a second: each of those is told "queued", and asks whether it is due again.
+def max_scripts(elapsed_seconds: float) -> int:
+    # A claim at once, then one per second: each of those gets "queued", and checks whether it is due again.
     return 1 + 2 * int(elapsed_seconds)
 
 
-def test_a_thousand_reads_of_a_stale_key_by_many_threads_are_one_claim_a_second(
+def test_a_thousand_reads_of_a_stale_key_by_many_threads_make_one_claim_per_second(
     client: CacheClient, control: redis.Redis
 ) -> None:
     plant_stale(control, client.key("q"))
@@ -86,12 +86,12 @@ def test_a_thousand_reads_of_a_stale_key_by_many_threads_are_one_claim_a_second(
         refreshes = list(pool.map(lambda _: client.get_entry("q").refresh, range(READS)))
     elapsed_seconds = time.monotonic() - began
     assert client.flush(MAX_WAIT_SECONDS)
-    assert 1 <= scripts_run(control) <= most_scripts(elapsed_seconds)
+    assert 1 <= scripts_run(control) <= max_scripts(elapsed_seconds)
     assert refreshes.count(RefreshState.TRIGGERED) <= 1 + int(elapsed_seconds)
     assert set(refreshes) == {RefreshState.TRIGGERED, RefreshState.SUPPRESSED}
 
 
-def test_a_thousand_reads_of_a_stale_key_by_many_tasks_are_one_claim_a_second(
+def test_a_thousand_reads_of_a_stale_key_by_many_tasks_make_one_claim_per_second(
     client: CacheClient, control: redis.Redis
 ) -> None:
     plant_stale(control, client.key("q"))
@@ -107,12 +107,12 @@ def test_a_thousand_reads_of_a_stale_key_by_many_tasks_are_one_claim_a_second(
 
     refreshes = asyncio.run(read())
     elapsed_seconds = time.monotonic() - began
-    assert 1 <= scripts_run(control) <= most_scripts(elapsed_seconds)
+    assert 1 <= scripts_run(control) <= max_scripts(elapsed_seconds)
     assert refreshes.count(RefreshState.TRIGGERED) <= 1 + int(elapsed_seconds)
     assert set(refreshes) == {RefreshState.TRIGGERED, RefreshState.SUPPRESSED}
 
 
-def test_a_thousand_reads_of_many_stale_keys_are_one_claim_per_key_and_second(
+def test_a_thousand_reads_of_many_stale_keys_make_one_claim_per_key_and_second(
     client: CacheClient, control: redis.Redis
 ) -> None:
     keys = [{"n": n} for n in range(20)]
@@ -124,7 +124,7 @@ def test_a_thousand_reads_of_many_stale_keys_are_one_claim_per_key_and_second(
         list(pool.map(lambda n: client.get("q", keys[n % len(keys)]), range(READS)))
     elapsed_seconds = time.monotonic() - began
     assert client.flush(MAX_WAIT_SECONDS)
-    assert len(keys) <= scripts_run(control) <= len(keys) * most_scripts(elapsed_seconds)
+    assert len(keys) <= scripts_run(control) <= len(keys) * max_scripts(elapsed_seconds)
 
 
 def test_two_processes_trigger_once_each(clean_redis: RedisServer, client: CacheClient, control: redis.Redis) -> None:
@@ -137,17 +137,17 @@ def test_two_processes_trigger_once_each(clean_redis: RedisServer, client: Cache
     for reader in readers:
         assert reader.stdout is not None
         assert reader.stdout.readline() == "ready\n"
-    told = []
+    reports = []
     for reader in readers:
         assert reader.stdin is not None
         reader.stdin.write("go\n")
         reader.stdin.flush()
     for reader in readers:
-        told.append(json.loads(reader.communicate(timeout=MAX_WAIT_SECONDS)[0]))
+        reports.append(json.loads(reader.communicate(timeout=MAX_WAIT_SECONDS)[0]))
         assert reader.returncode == 0
-    most = sum(most_scripts(each["seconds"]) + 1 for each in told)  # the second to come is told "queued" at once
+    most = sum(max_scripts(each["seconds"]) + 1 for each in reports)  # the second process gets "queued" at once
     assert 2 <= scripts_run(control) <= most
-    assert sum(each["triggered"] for each in told) <= sum(1 + int(each["seconds"]) for each in told)
+    assert sum(each["triggered"] for each in reports) <= sum(1 + int(each["seconds"]) for each in reports)
 
 
 def test_a_changed_entry_ends_the_suppression(client: CacheClient, control: redis.Redis) -> None:

@@ -1,4 +1,4 @@
-"""A reader with an in-process tier that is stopped: Redis keeps a bounded amount for it, and it comes back."""
+"""A stopped reader with an in-process tier: Redis buffers a bounded amount for it, and the tier recovers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def tracking_clients(control: redis.Redis) -> list[dict[str, Any]]:
     return [client for client in control.client_list() if "t" in client["flags"]]
 
 
-def test_what_redis_keeps_for_a_stopped_reader_is_bounded(server: RedisServer) -> None:
+def test_redis_buffers_a_bounded_amount_for_a_stopped_reader(server: RedisServer) -> None:
     env = {"CACHE_REDIS_URL": server.url(0), "CACHE_BROKER_URL": server.url(1), "CACHE_REDIS_TIMEOUT": "10s"}
     with (
         redis.Redis.from_url(server.url(0)) as control,

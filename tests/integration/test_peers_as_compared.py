@@ -1,4 +1,4 @@
-"""What docs/explanation/comparison.md says of an invalidation in the middle of a load, measured on installed peers.
+"""Claims of docs/explanation/comparison.md on an invalidation in the middle of a load, measured on installed peers.
 
 *Lost*: the value that was read before the invalidation is stored after it, and counts as fresh.
 """
@@ -25,7 +25,7 @@ Invalidate: TypeAlias = Callable[[], Awaitable[Any]]
 
 @dataclass
 class Origin:
-    """Where the value is. The first load is held after it has read."""
+    """The origin of the value. The first load is held after it has read."""
 
     value: str = "old"
     loads: int = 0
@@ -90,8 +90,8 @@ def aiocache(origin: Origin) -> tuple[Read, Invalidate]:
 
 
 @pytest.mark.parametrize("peer", [dogpile, dogpile_region, cashews_early, cashews_soft, aiocache])
-def test_an_invalidation_during_a_load_is_lost_in(peer: Callable[[Origin], tuple[Read, Invalidate]]) -> None:
-    async def new_key() -> None:
+def test_a_peer_loses_an_invalidation_during_a_load(peer: Callable[[Origin], tuple[Read, Invalidate]]) -> None:
+    async def measured() -> None:
         origin = Origin()
         read, invalidate = peer(origin)
         loading = asyncio.create_task(read())  # type: ignore[arg-type]
@@ -103,11 +103,11 @@ def test_an_invalidation_during_a_load_is_lost_in(peer: Callable[[Origin], tuple
         assert await read() == "old"
         assert origin.loads == 1
 
-    asyncio.run(new_key())
+    asyncio.run(measured())
 
 
 @pytest.mark.parametrize("by_tag", [False, True], ids=["by key", "by tag"])
-def test_it_is_not_lost_here(redis_server: RedisServer, by_tag: bool) -> None:
+def test_this_cache_does_not_lose_an_invalidation_during_a_load(redis_server: RedisServer, by_tag: bool) -> None:
     origin = Origin()
     with InlineCache(redis_url=redis_server.url()) as cache, ThreadPoolExecutor(1) as thread:
         cache.answer("key", origin.load, ttl="1h", grace="1h", tags=["tag"])

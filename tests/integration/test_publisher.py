@@ -1,4 +1,4 @@
-"""The publisher's batches on a real Redis: a round trip for the claims, one for the messages, an end for each."""
+"""The publisher's batches on a real Redis: a round trip for the claims, one for the messages, one outcome for each."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def failing(*numbers: int) -> Callable[[RefreshItem], Exception | None]:
     return lambda item: OSError("no") if item.decoded_params["n"] in numbers else None
 
 
-def test_a_batch_is_a_few_round_trips_and_a_message_an_item(
+def test_a_batch_takes_a_few_round_trips_and_one_message_per_item(
     celery_bench: PublisherHarness, clean_redis: RedisServer
 ) -> None:
     celery_bench.handle(celery_bench.trigger(1_000), celery_bench.trigger(1_001))  # scripts are loaded, queues declared
@@ -58,7 +58,9 @@ def test_a_batch_is_a_few_round_trips_and_a_message_an_item(
     assert all(celery_bench.claimed(n) for n in range(64))
 
 
-def test_what_outlives_close_leaves_no_connection(celery_bench: PublisherHarness, clean_redis: RedisServer) -> None:
+def test_publishing_that_outlives_close_leaves_no_connection(
+    celery_bench: PublisherHarness, clean_redis: RedisServer
+) -> None:
     held, go, published = threading.Event(), threading.Event(), threading.Event()
     others = publishers()
 
@@ -97,11 +99,11 @@ def test_a_message_that_fails_gives_its_own_claim_back_and_no_other(
     assert [bench.claimed(n) for n in (1, 2, 3)] == [True, False, True]
     assert sorted(bench.events.recorded) == [("failed", "OSError"), *[("triggered", "stale")] * 2]
     assert [done.error() is None for done in ends] == [True, False, True]
-    told = [bench.decisions.outcome(key(n).entry) for n in (1, 2)]
-    assert [(came.what.value, came.why) for came in told if came] == [("published", ""), ("failed", "OSError")]
+    outcomes = [bench.decisions.outcome(key(n).entry) for n in (1, 2)]
+    assert [(came.what.value, came.why) for came in outcomes if came] == [("published", ""), ("failed", "OSError")]
 
 
-def test_a_broker_that_is_gone_opens_the_breaker_and_leaves_no_claim(
+def test_an_unreachable_broker_opens_the_breaker_and_leaves_no_claim(
     bench: PublisherHarness, script: ScriptedBroker
 ) -> None:
     script.error = failing(*range(100))
@@ -110,7 +112,7 @@ def test_a_broker_that_is_gone_opens_the_breaker_and_leaves_no_claim(
     assert bench.events.recorded == [("failed", "OSError")] * 30
     bench.events.recorded.clear()
     ended = Ended()
-    # A claim that its reader made, and now nobody publishes.
+    # A claim that its reader made, and that is not published.
     own = steps.claim(key(40), claim_id="own", seen_token=None, queue_ttl_seconds=60, retention_seconds=60)
     number = LeaseStore(bench.client).run(own).number
     bench.handle(bench.trigger(41), bench.trigger(40, claim_id="own", claim_number=number, has_waiter=True, done=ended))
@@ -133,11 +135,11 @@ def test_early_refreshes_beyond_the_queue_s_size_are_dropped_and_no_others(
     bench.handle(*early, bench.trigger(5), bench.trigger(6, RefreshReason.INVALIDATED))
     assert bench.events.recorded.count(("dropped", "backpressure")) == 2
     assert set(script.messages[0][0]) == {0, 1, 2, 5, 6}
-    # What was published since counts, though the length is not asked for again.
+    # What was published since counts, though the length is not queried again.
     bench.handle(bench.trigger(7, RefreshReason.EARLY))
     assert script.asked_for_length == 1
     assert bench.events.recorded[-1] == ("dropped", "backpressure")
-    # Not silent for a second: until the length is looked at again.
+    # Suppressed not for a second, but until the length is queried again.
     left = [bench.suppressor.left_seconds(trigger.key.entry) for trigger in early]
     assert [value > 0.5 for value in left] == [True, True, True, False, False]
     assert max(left[3:]) <= 0.25
@@ -154,7 +156,7 @@ def test_triggers_with_waiters_go_first_and_to_their_own_queue(bench: PublisherH
     assert script.messages == [([2], True), ([1, 3], False)]
 
 
-def test_a_key_that_is_handed_over_twice_before_its_turn_is_claimed_once(
+def test_a_key_submitted_repeatedly_before_its_turn_is_claimed_once(
     bench: PublisherHarness, script: ScriptedBroker
 ) -> None:
     assert bench.handle(*[bench.trigger(1)] * 5, bench.trigger(2)) == [True] * 6
@@ -167,7 +169,7 @@ def make_older(bench: PublisherHarness, n: int, seconds: int) -> None:
         bench.client.hincrby(key(n).record, name, -seconds * 1_000_000)
 
 
-def test_what_is_queued_for_long_is_published_again_with_the_batch(
+def test_a_claim_queued_for_long_is_published_again_with_the_batch(
     bench: PublisherHarness, script: ScriptedBroker
 ) -> None:
     bench.handle(bench.trigger(1), bench.trigger(2))
@@ -180,7 +182,9 @@ def test_what_is_queued_for_long_is_published_again_with_the_batch(
 
 
 @pytest.mark.parametrize("seconds", [4, 6, -6, 3_600])
-def test_only_a_young_claim_of_another_is_one_step(bench: PublisherHarness, seconds: int) -> None:
+def test_a_refused_claim_runs_the_republish_script_only_when_that_may_be_due(
+    bench: PublisherHarness, seconds: int
+) -> None:
     bench.handle(bench.trigger(1))
     make_older(bench, 1, seconds)
     bench.client.config_resetstat()
@@ -215,7 +219,7 @@ def test_an_invalidation_triggers_at_once_after_a_refused_claim(bench: Publisher
     assert not bench.suppressor.try_mark(key(1).entry, generation, 1.0)
 
 
-def test_a_full_backlog_takes_some_and_says_which(
+def test_a_full_backlog_accepts_some_triggers_and_reports_which(
     clean_redis: RedisServer, script: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("api_client.trigger.publisher.BACKLOG", 2)
@@ -229,7 +233,7 @@ def test_a_full_backlog_takes_some_and_says_which(
     assert bench.publisher.submit_all([]) == []
 
 
-def test_a_redis_that_is_gone_fails_all_and_the_thread_lives_on(script: ScriptedBroker) -> None:
+def test_an_unreachable_redis_fails_all_triggers_and_the_publisher_thread_lives_on(script: ScriptedBroker) -> None:
     with RedisServer.start() as server:
         bench = PublisherHarness(server, script)
         bench.handle(bench.trigger(0))

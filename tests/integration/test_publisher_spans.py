@@ -1,4 +1,4 @@
-"""Whatever becomes of a trigger, its span says so; one that never was a refresh of its own leaves none."""
+"""Spans of triggers: each records its outcome; a trigger that another one replaces has no span."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def bench(clean_redis: RedisServer, script: ScriptedBroker, memory: SpanRecorder
     made.close()
 
 
-def test_what_was_claimed_already_is_deduplicated(bench: PublisherHarness, memory: SpanRecorder) -> None:
+def test_a_trigger_of_a_claimed_key_is_recorded_as_deduplicated(bench: PublisherHarness, memory: SpanRecorder) -> None:
     bench.handle(bench.trigger(1))
     memory.forget()
     bench.handle(bench.trigger(1))
@@ -41,7 +41,7 @@ def test_what_was_claimed_already_is_deduplicated(bench: PublisherHarness, memor
     ]
 
 
-def test_one_that_can_t_be_published_has_failed_and_so_has_its_message(
+def test_a_trigger_that_can_t_be_published_is_recorded_as_failed_with_its_message(
     bench: PublisherHarness, script: ScriptedBroker, memory: SpanRecorder
 ) -> None:
     script.error = lambda _: OSError("c4nary")
@@ -54,7 +54,7 @@ def test_one_that_can_t_be_published_has_failed_and_so_has_its_message(
     assert not any(any(span.texts) for span in memory.spans)
 
 
-def test_one_beyond_the_queue_s_bound_is_dropped_before_its_claim(
+def test_a_trigger_beyond_the_queue_s_bound_is_recorded_as_dropped_before_its_claim(
     bench: PublisherHarness, script: ScriptedBroker, memory: SpanRecorder
 ) -> None:
     script.length = 10
@@ -62,7 +62,9 @@ def test_one_beyond_the_queue_s_bound_is_dropped_before_its_claim(
     assert tree_of(memory.spans, *SHOWN) == ["refresh q INTERNAL refresher.outcome=dropped refresher.why=backpressure"]
 
 
-def test_one_that_waits_for_five_seconds_is_published_again(bench: PublisherHarness, memory: SpanRecorder) -> None:
+def test_a_trigger_queued_for_over_five_seconds_is_recorded_as_published_again(
+    bench: PublisherHarness, memory: SpanRecorder
+) -> None:
     bench.handle(bench.trigger(1))
     make_older(bench, 1, 6)
     memory.forget()

@@ -1,4 +1,4 @@
-"""A batch of messages on real brokers: in one round trip, and what each of their faults costs it."""
+"""Batches of messages on real brokers: one round trip, and the cost of each fault."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def items(count: int) -> list[list[RefreshItem]]:
     return [[RefreshItem(query="q", params=f'{{"n":{n}}}')] for n in range(count)]
 
 
-def test_a_broker_that_refuses_connections_is_tried_once_for_a_batch() -> None:
+def test_a_broker_that_refuses_connections_is_tried_once_per_batch() -> None:
     broker = CeleryBroker(f"redis://127.0.0.1:{free_port()}/1", NAMESPACE)
     errors = broker.publish_each(items(64), has_waiter=False)
     assert len(errors) == 64
@@ -32,7 +32,7 @@ def test_a_broker_that_refuses_connections_is_tried_once_for_a_batch() -> None:
 
 
 @pytest.mark.alone
-def test_a_broker_that_is_silent_costs_a_batch_its_timeout_once() -> None:
+def test_a_silent_broker_costs_a_batch_one_timeout() -> None:
     with RedisServer.start() as server:
         broker = CeleryBroker(server.url(1), NAMESPACE)
         assert broker.publish_each(items(2), has_waiter=False) == [None, None]
@@ -61,7 +61,7 @@ def test_a_broker_that_replies_with_errors_is_tried_for_each_message(clean_redis
     broker.close()
 
 
-def test_asking_for_the_length_connects_once(clean_redis: RedisServer) -> None:
+def test_querying_the_queue_length_reuses_the_connection(clean_redis: RedisServer) -> None:
     broker = CeleryBroker(clean_redis.url(1), NAMESPACE)
     assert broker.waiting() == 0
     broker.publish_each(items(3), has_waiter=False)

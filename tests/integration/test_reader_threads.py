@@ -1,4 +1,4 @@
-"""The reader's threads under hard conditions: none to be had, a silent Redis, the end, a fork."""
+"""The reader's threads under hard conditions: none available, a silent Redis, closing, a fork."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def no_thread(*_: object) -> None:
     raise RuntimeError("can't start new thread")
 
 
-def test_without_a_thread_a_trigger_is_dropped_and_the_next_one_is_not(
+def test_a_trigger_is_dropped_while_no_thread_can_start_and_the_next_one_is_accepted(
     reader: AnyReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trigger = Trigger(reader.key("q", {}), RefreshReason.STALE, seen_token=0)
@@ -90,7 +90,7 @@ def test_closing_closes_the_connections(clean_redis: RedisServer, make_reader: C
         eventually(lambda: len(control.client_list()) == before, "the server has seen them go")
 
 
-def test_looking_at_an_open_breaker_takes_no_probe() -> None:
+def test_checking_an_open_breaker_does_not_use_up_its_probe() -> None:
     now = [0.0]
     breaker = Breaker(threshold=1, first_pause_seconds=1.0, monotonic=lambda: now[0])
     breaker.failed()

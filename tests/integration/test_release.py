@@ -48,7 +48,7 @@ def release(tree: Path, checks: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(make, cwd=tree, env=env, capture_output=True, text=True, check=False)
 
 
-def test_what_was_checked_is_tagged(tree: Path) -> None:
+def test_a_release_is_tagged_after_its_checks(tree: Path) -> None:
     done = release(tree, "echo checked:")
     assert done.returncode == 0, done.stderr
     assert "checked: check test dist wheeltest" in done.stdout
@@ -56,7 +56,7 @@ def test_what_was_checked_is_tagged(tree: Path) -> None:
     assert git(tree, "rev-parse", "v1.2.3^{commit}") == git(tree, "rev-parse", "HEAD")
 
 
-def test_what_fails_its_checks_is_not_tagged(tree: Path) -> None:
+def test_a_release_whose_checks_fail_is_not_tagged(tree: Path) -> None:
     assert release(tree, "false").returncode != 0
     assert git(tree, "tag") == ""
 
@@ -67,7 +67,7 @@ def test_a_version_is_released_once(tree: Path) -> None:
 
 
 @pytest.mark.parametrize("heading", ["## [1.2.3] - unreleased\n", "## [1.2.2] - 2026-01-31\n"])
-def test_a_release_has_a_date_in_the_changelog(tree: Path, heading: str) -> None:
+def test_a_release_requires_its_date_in_the_changelog(tree: Path, heading: str) -> None:
     (tree / "CHANGELOG.md").write_text(heading)
     commit(tree)
     assert "error: CHANGELOG.md has no date for 1.2.3: write ## [1.2.3] - 2" in release(tree, "true").stderr
@@ -81,7 +81,7 @@ def test_uncommitted_changes_are_not_released(tree: Path) -> None:
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/tutorial/quick-start.md"])
-def test_no_page_of_a_release_says_that_it_is_not_published(tree: Path, page: str) -> None:
+def test_a_release_is_refused_while_a_page_says_not_published_yet(tree: Path, page: str) -> None:
     (tree / page).parent.mkdir(parents=True, exist_ok=True)
     (tree / page).write_text("# A page\n\nNot published yet: in a clone, …\n")
     commit(tree)
@@ -89,7 +89,7 @@ def test_no_page_of_a_release_says_that_it_is_not_published(tree: Path, page: st
     assert git(tree, "tag") == ""
 
 
-def test_a_release_names_its_repository(tree: Path) -> None:
+def test_a_release_requires_a_repository_url(tree: Path) -> None:
     (tree / "pyproject.toml").write_text('[project.urls]\nRepository = "https://example.org/refresher"\n')
     commit(tree)
     assert "error: pyproject.toml names no repository yet" in release(tree, "true").stderr

@@ -1,4 +1,4 @@
-"""What doctor says of the rights of a user of the cache: which are missing, as an ACL file spells them."""
+"""`doctor` on the permissions of a cache user: names the missing ones as an ACL file spells them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def admin(clean_redis: RedisServer) -> Iterator[redis.Redis]:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
-def test_a_missing_right_is_named(
+def test_a_missing_permission_is_named_as_in_an_acl_file(
     admin: redis.Redis, clean_redis: RedisServer, taken: list[str], level: Level, missing: str
 ) -> None:
     found = run_check("rights", redis_url=url_of_a_user_without(taken, admin, clean_redis))
@@ -63,7 +63,7 @@ def test_a_missing_right_is_named(
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
-def test_of_a_reader_s_user_only_what_readers_use_is_demanded(
+def test_a_reader_s_user_needs_only_the_permissions_that_readers_use(
     admin: redis.Redis, clean_redis: RedisServer, taken: list[str], local_max_entries: int, level: Level, missing: str
 ) -> None:
     url = url_of_a_user_without(taken, admin, clean_redis)
@@ -89,5 +89,5 @@ def url_of_a_user_without(taken: list[str], admin: redis.Redis, server: RedisSer
         ("redis+sentinel://me:secret@h/master/0?sentinel_username=finder&sentinel_password=y", "me"),
     ],
 )
-def test_the_user_of_a_url(url: str, user: str) -> None:
+def test_user_of_returns_the_redis_user_of_a_url(url: str, user: str) -> None:
     assert user_of(url) == user

@@ -41,14 +41,14 @@ def test_every_public_name_is_in_the_reference(site: Path) -> None:
     assert [name for name in described if f'id="{name}"' not in reference] == []
 
 
-def test_what_pages_lead_to_outside_the_docs_is_there_too(site: Path) -> None:
+def test_the_site_includes_linked_pages_from_outside_the_docs(site: Path) -> None:
     for path in ("README.md", "SECURITY.md", "deploy/README.md"):
         folder = site / "project" / Path(path).parent
         assert (folder / ("" if path.endswith("README.md") else Path(path).stem) / "index.html").is_file()
     assert (site / "project" / "deploy" / "prometheus" / "refresher.alerts.yml").is_file()
 
 
-def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
+def test_pages_load_nothing_from_other_sites(site: Path) -> None:
     pages = [path.read_text(encoding="utf-8") for path in site.rglob("*.html")]
     assert len(pages) > 20
     for kind in ('<script src="http', 'rel="stylesheet" href="http', '<img src="http'):

@@ -1,4 +1,4 @@
-"""A queue that takes longer than the time of a republication, or of a claim: it does not grow by what readers repeat.
+"""A queue slower than the interval of a republication, or than a claim: repeated reads do not make it grow.
 
 Time passes in the lease records, and in the publisher's clock, not in the test.
 """
@@ -48,7 +48,7 @@ def let_pass(client: redis.Redis, seconds: float, *keys: CacheKey) -> None:
             client.hincrby(each.record, name, -int(seconds * 1_000_000))
 
 
-def test_beyond_the_bound_nothing_is_published_again_and_below_it_as_many_as_there_is_room_for(
+def test_republishing_stops_at_the_queue_s_bound_and_below_it_fills_the_room_left(
     bench: PublisherHarness, script: ScriptedBroker
 ) -> None:
     keys = [key(n) for n in range(5)]
@@ -64,7 +64,7 @@ def test_beyond_the_bound_nothing_is_published_again_and_below_it_as_many_as_the
     assert came is not None
     assert (came.what.value, came.why) == REFUSED
     assert ended.error() is None
-    assert bench.client.hget(key(0).record, "republished") == b"0"  # the next time is no further away for it
+    assert bench.client.hget(key(0).record, "republished") == b"0"  # the next one does not come later for it
 
     script.length = BOUND - 2
     bench.clock.ahead_seconds += 0.3
@@ -111,14 +111,14 @@ def test_a_claim_lasts_longer_in_proportion_to_the_queue(
     bench.handle(bench.trigger(1))
     let_pass(bench.client, 2, key(1))
     script.length = waiting
-    bench.handle(bench.trigger(1))  # queued for two seconds: the queue is worth a look
+    bench.handle(bench.trigger(1))  # queued for two seconds: the length is queried
     assert (len(script.messages), script.asked_for_length) == (1, 1)
     bench.handle(bench.trigger(2))
     since, until = (int(bench.client.hget(key(2).record, name) or 0) for name in ("since", "until"))
     assert until - since == times * 60_000_000
 
 
-def test_stale_refreshes_are_dropped_in_a_queue_that_stays_long_and_only_they(
+def test_a_queue_that_stays_long_drops_stale_refreshes_but_no_invalidated_ones(
     bench: PublisherHarness, script: ScriptedBroker
 ) -> None:
     script.length = BOUND + 1
@@ -136,7 +136,7 @@ def test_stale_refreshes_are_dropped_in_a_queue_that_stays_long_and_only_they(
     assert script.messages[1:] == [([3], False)]
 
 
-def test_in_an_overload_heavy_loads_make_way_for_light_ones_but_batches_and_misses_do_not(
+def test_in_an_overload_heavy_loads_are_dropped_unless_batched_or_invalidated(
     bench: PublisherHarness, script: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("api_client.trigger.claim_and_publish.random", SimpleNamespace(random=lambda: 0.5))
@@ -167,14 +167,14 @@ class Readers:
         self.keys = [key(n) for n in range(count)]
 
     def read_all(self, after_seconds: float = 0.0) -> int:
-        """Read all, so long after the last time; return how many messages there are then."""
+        """Read all keys, ``after_seconds`` after the last time; return the number of messages then."""
         let_pass(self.cache, after_seconds, *self.keys if after_seconds else ())
-        self.bench.clock.ahead_seconds += 0.3  # the length of the queue is asked for anew
+        self.bench.clock.ahead_seconds += 0.3  # the length of the queue is queried anew
         self.bench.handle(*(self.bench.trigger(n) for n in range(len(self.keys))))
         return self.waiting()
 
     def take_all(self) -> set[str]:
-        """Take all messages and begin the loads, as workers do; the keys that were published again."""
+        """Take all messages and begin the loads, as workers do; return the keys that were published again."""
         self.broker.delete(refresh_queue(NAMESPACE))
         taken = [
             each for each in self.keys if self.cache.hmget(each.record, "state", "republished") == [b"queued", b"1"]
@@ -199,21 +199,21 @@ def readers(clean_redis: RedisServer) -> Iterator[Readers]:
     made.close()
 
 
-def test_many_keys_that_are_read_for_minutes_without_a_worker_leave_a_message_each_and_then_one_a_longer_claim(
+def test_keys_read_for_minutes_without_a_worker_leave_one_message_per_claim(
     readers: Readers,
 ) -> None:
     many = len(readers.keys)
     assert readers.read_all() == many
     for _ in range(5):
         assert readers.read_all(after_seconds=6) == many
-    # Each claim was made when nobody knew of the queue, so it has run out. The next one holds three times as long.
+    # Each claim was made before the queue was known to be long, so it has expired. The next lasts three times as long.
     assert readers.read_all(after_seconds=61) == 2 * many
     for _ in range(5):
         assert readers.read_all(after_seconds=30) == 2 * many
     assert readers.read_all(after_seconds=31) == 3 * many
 
 
-def test_what_a_broker_has_lost_of_them_comes_again_as_the_queue_takes_it(readers: Readers) -> None:
+def test_messages_lost_by_the_broker_are_published_again_as_the_queue_has_room(readers: Readers) -> None:
     many = len(readers.keys)
     readers.read_all()
     readers.broker.delete(refresh_queue(NAMESPACE))

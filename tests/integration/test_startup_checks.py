@@ -1,4 +1,4 @@
-"""What a worker takes for a cache, or a broker, that it can't use: also one that answers, and takes nothing."""
+"""A worker's startup checks of cache and broker: also of a server that answers, but accepts no writes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_writable_server_is_ok_and_the_probe_leaves_nothing(
 
 
 @pytest.mark.parametrize("check", CHECKS.values(), ids=CHECKS)
-def test_a_full_one_and_a_replica_are_not(
+def test_a_full_server_and_a_replica_are_problems(
     server: RedisServer, client: redis.Redis, check: Callable[[WorkerSettings], str | None]
 ) -> None:
     client.config_set("maxmemory", 1)
@@ -50,7 +50,7 @@ def test_a_full_one_and_a_replica_are_not(
     assert "read only replica" in str(check(settings(server.url())))
 
 
-def test_a_right_that_is_missing_is_the_caches_problem_and_not_the_brokers(
+def test_a_missing_permission_is_a_problem_of_the_cache_and_not_of_the_broker(
     server: RedisServer, client: redis.Redis
 ) -> None:
     client.execute_command("ACL", "SETUSER", "weak", "on", ">pw-of-test", "~*", "+@all", "-set")
@@ -60,14 +60,14 @@ def test_a_right_that_is_missing_is_the_caches_problem_and_not_the_brokers(
 
 
 @pytest.mark.parametrize(("taken", "missing"), [("-publish", "+publish"), ("resetchannels", "&cache:n1:*")])
-def test_a_user_that_may_not_notify_is_named_with_the_right_that_it_lacks(
+def test_a_user_that_may_not_publish_is_named_with_the_missing_permission(
     server: RedisServer, client: redis.Redis, taken: str, missing: str
 ) -> None:
     client.execute_command("ACL", "SETUSER", "weak", "on", ">pw-of-test", "~*", "&*", "+@all", taken)
-    told = str(cache_problem(settings(f"redis://weak:pw-of-test@127.0.0.1:{server.port}/0")))
-    assert f"the user weak of CACHE_REDIS_URL lacks the permission {missing}: " in told
-    assert f"ACL SETUSER weak {missing}" in told
-    assert "pw-of-test" not in told
+    problem = str(cache_problem(settings(f"redis://weak:pw-of-test@127.0.0.1:{server.port}/0")))
+    assert f"the user weak of CACHE_REDIS_URL lacks the permission {missing}: " in problem
+    assert f"ACL SETUSER weak {missing}" in problem
+    assert "pw-of-test" not in problem
 
 
 def test_a_broker_that_is_not_redis_has_no_memory_check() -> None:

@@ -1,4 +1,4 @@
-"""What a look at the cache and its queues shows, on a real Redis: counted, and where it can't be, said so."""
+"""``refresher status`` on a real Redis: what it counts, and how it reports what can't be counted."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SECRET = "canary-51d0"
 
 
 class Place:
-    """A cache and a broker, and the command that looks at them."""
+    """A cache and a broker, and the command that shows them."""
 
     def __init__(self, server: RedisServer, client: redis.Redis) -> None:
         self.server, self.client = server, client
@@ -56,7 +56,7 @@ class Place:
         env = {**self.env, "COLUMNS": "200", **changes}
         return CliRunner().invoke(app, ["status", *arguments], env=env)
 
-    def told(self, *arguments: str, exit_code: int = 0, **changes: str) -> Any:
+    def run_json(self, *arguments: str, exit_code: int = 0, **changes: str) -> Any:
         done = self.run("--json", *arguments, **changes)
         assert done.exit_code == exit_code, done.output
         return json.loads(done.stdout)
@@ -75,46 +75,46 @@ def place(clean_redis: RedisServer) -> Iterator[Place]:
 
 def test_tags_and_their_pending_invalidations_are_counted(place: Place) -> None:
     assert "tags" not in place.run().output
-    assert place.told()["keys"]["tags"] == {"indexes": 0, "members": 0, "largest": 0, "pending": 0, "overdue": 0}
+    assert place.run_json()["keys"]["tags"] == {"indexes": 0, "members": 0, "largest": 0, "pending": 0, "overdue": 0}
     store = LeaseStore(place.client)
     for number in range(3):
         store.run(tags.register(make_key("cache", "q", {"n": number}, 1), "people", lives_seconds=60))
     store.run(tags.register(make_key("cache", "q", None, 1), "places", lives_seconds=60))
     store.run(tags.keep("cache", b"now", lease_seconds=10))
-    assert place.told()["keys"]["tags"] == {"indexes": 2, "members": 4, "largest": 3, "pending": 1, "overdue": 0}
+    assert place.run_json()["keys"]["tags"] == {"indexes": 2, "members": 4, "largest": 3, "pending": 1, "overdue": 0}
     assert "2 tags seen, 4 members, at most 3 in one; 1 invalidation pending" in place.run().output
     place.client.zadd(pending_tags_key("cache"), {"long ago": 1})
-    assert place.told()["keys"]["tags"]["overdue"] == 1
+    assert place.run_json()["keys"]["tags"]["overdue"] == 1
 
 
-def test_of_tags_that_this_user_may_not_see_nothing_is_said(place: Place) -> None:
+def test_tags_that_this_user_may_not_see_are_null(place: Place) -> None:
     place.client.execute_command("ACL", "SETUSER", "some", "reset", "on", ">x", "%RW~cache:e1:*", "&*", "+@all")
     try:
         url = f"redis://some:x@{place.server.host}:{place.server.port}/0"
-        assert place.told(CACHE_REDIS_URL=url, exit_code=1)["keys"]["tags"] is None
+        assert place.run_json(CACHE_REDIS_URL=url, exit_code=1)["keys"]["tags"] is None
     finally:
         place.client.execute_command("ACL", "DELUSER", "some")
 
 
 def test_loads_in_progress_under_a_budget_are_counted(place: Place) -> None:
     assert "budgets" not in place.run().output
-    assert place.told()["keys"]["budgets"] == {}
+    assert place.run_json()["keys"]["budgets"] == {}
     store = LeaseStore(place.client)
     for name, query in (("1", "friends_of"), ("2", "friends_of"), ("3", "names_of")):
         share = Share("cache", query, name, Budget(concurrency=9), Budget())
         assert store.run(share.take(Urgency.STALE)) == 0
     place.client.zadd(budget_keys("cache", "names_of")[0], {"ended long ago": 1})
-    assert place.told()["keys"]["budgets"] == {"*": 3, "friends_of": 2, "names_of": 1}
+    assert place.run_json()["keys"]["budgets"] == {"*": 3, "friends_of": 2, "names_of": 1}
     assert "loads in progress: all 3, friends_of 2, names_of 1" in place.run().output
 
 
-def test_of_budgets_that_this_user_may_not_see_nothing_is_said(place: Place) -> None:
+def test_budgets_that_this_user_may_not_see_are_null(place: Place) -> None:
     share = Share("cache", "q", "1", Budget(concurrency=9), Budget())
     assert LeaseStore(place.client).run(share.take(Urgency.STALE)) == 0
     place.client.execute_command("ACL", "SETUSER", "some", "reset", "on", ">x", "%RW~cache:e1:*", "&*", "+@all")
     try:
         url = f"redis://some:x@{place.server.host}:{place.server.port}/0"
-        assert place.told(CACHE_REDIS_URL=url, exit_code=1)["keys"]["budgets"] is None
+        assert place.run_json(CACHE_REDIS_URL=url, exit_code=1)["keys"]["budgets"] is None
     finally:
         place.client.execute_command("ACL", "DELUSER", "some")
 
@@ -130,18 +130,18 @@ def test_keys_and_refreshes_are_counted_by_query(place: Place) -> None:
     running.acquire()
     failed.fail(failed.acquire().token)
     place.client.set("somebody.else", "x")
-    told = place.told()
-    friends, paths = told["keys"]["queries"]["friends_of"], told["keys"]["queries"]["paths"]
+    report = place.run_json()
+    friends, paths = report["keys"]["queries"]["friends_of"], report["keys"]["queries"]["paths"]
     assert (friends["keys"], friends["headers"], friends["stale"], friends["queued"]) == (6, 6, 1, 2)
     assert friends["oldest_stale"] == pytest.approx(100, abs=MAX_WAIT_SECONDS)
     assert friends["lead"] == 0.5
     assert friends["longest_wait"] >= 0
     assert (paths["keys"], paths["running"], paths["cooling"], paths["queued"], paths["lapsed"]) == (1, 1, 1, 0, 0)
-    assert [(run["query"], run["key"]) for run in told["keys"]["runs"]] == [
+    assert [(run["query"], run["key"]) for run in report["keys"]["runs"]] == [
         ("paths", place.world("paths", 1).key.short)
     ]
-    assert (told["ok"], told["keys"]["is_sample"], told["problems"]) == (True, False, {})
-    assert sorted(told["keys"]["queries"]) == ["friends_of", "paths"]
+    assert (report["ok"], report["keys"]["is_sample"], report["problems"]) == (True, False, {})
+    assert sorted(report["keys"]["queries"]) == ["friends_of", "paths"]
 
 
 def test_an_expired_record_counts_as_lapsed(place: Place) -> None:
@@ -172,15 +172,15 @@ def test_queues_and_dead_letters_are_shown(place: Place) -> None:
     broker.publish([RefreshItem(query="q")], has_waiter=True)
     broker.close()
     DeadLetters(place.client, "cache").add(a_letter(7, params={"name": SECRET}))
-    told, shown = place.told(), place.run()
-    assert told["queues"] == {"refresh": 2, "miss": 1}
-    assert told["dead"] == {"open": {"q": 1}, "quarantined": {}}
-    assert told["workers"] == []
+    report, shown = place.run_json(), place.run()
+    assert report["queues"] == {"refresh": 2, "miss": 1}
+    assert report["dead"] == {"open": {"q": 1}, "quarantined": {}}
+    assert report["workers"] == []
     assert "2 background and 1 blocking refreshes queued" in shown.stdout
     assert "1 dead key, 0 in quarantine: refresher dead list" in shown.stdout
     assert "none replies: nothing is refreshed" in shown.stdout
     assert "no keys in the cache" not in shown.stdout
-    assert SECRET not in shown.stdout + json.dumps(told)
+    assert SECRET not in shown.stdout + json.dumps(report)
 
 
 def test_more_keys_than_the_limit_are_reported_as_a_sample(place: Place) -> None:
@@ -225,12 +225,14 @@ def test_a_missing_or_silent_server_is_reported_and_the_rest_is_shown(
 ) -> None:
     with FaultProxy.before(place.env[variable]) as proxy:
         getattr(proxy, fault)()
-        told = place.told(exit_code=1, **{variable: proxy.url(place.env[variable])})
+        report = place.run_json(exit_code=1, **{variable: proxy.url(place.env[variable])})
     assert (
-        set(told["problems"]) == {part for part in ("keys", "dead", "queues", "workers") if told[part] is None} == parts
+        set(report["problems"])
+        == {part for part in ("keys", "dead", "queues", "workers") if report[part] is None}
+        == parts
     )
-    assert all(f"{variable}=redis://" in problem for problem in told["problems"].values())
-    assert place.server.password not in json.dumps(told)
+    assert all(f"{variable}=redis://" in problem for problem in report["problems"].values())
+    assert place.server.password not in json.dumps(report)
 
 
 @pytest.mark.parametrize("command", ["status", "doctor"])
@@ -246,8 +248,8 @@ def test_a_probe_timeout_is_reported_as_such(place: Place, monkeypatch: pytest.M
     monkeypatch.setattr(status, "CACHE_SECONDS", 0.05)
     with FaultProxy.before(place.env["CACHE_REDIS_URL"]) as proxy:
         proxy.hangs()
-        told = place.told(exit_code=1, CACHE_REDIS_URL=proxy.url(place.env["CACHE_REDIS_URL"]))
-    assert told["problems"]["keys"].endswith("did not answer within 0.05 s")
+        report = place.run_json(exit_code=1, CACHE_REDIS_URL=proxy.url(place.env["CACHE_REDIS_URL"]))
+    assert report["problems"]["keys"].endswith("did not answer within 0.05 s")
 
 
 def test_a_wrong_password_is_named(place: Place) -> None:
@@ -272,11 +274,11 @@ def test_watching_goes_on_through_an_outage_and_ctrl_c_ends_it_with_0(place: Pla
             return [json.loads(line)["ok"] for line in lines if line.endswith("\n")]
 
         try:
-            eventually(lambda: True in oks(), "a look")
+            eventually(lambda: True in oks(), "a poll")
             proxy.refuses()
-            eventually(lambda: False in oks(), "a look without the cache")
+            eventually(lambda: False in oks(), "a poll without the cache")
             proxy.passes()
-            eventually(lambda: oks()[-1], "a look with it again")
+            eventually(lambda: oks()[-1], "a poll with it again")
             watching.send_signal(signal.SIGINT)
             assert watching.wait(MAX_WAIT_SECONDS) == 0
         finally:
@@ -290,13 +292,13 @@ def test_wrong_usage_is_exit_code_2(place: Place) -> None:
     assert place.run("--watch", "0").exit_code == 2
 
 
-def test_nothing_at_all_is_no_failure(place: Place) -> None:
+def test_status_of_an_empty_cache_succeeds(place: Place) -> None:
     done = place.run()
     assert done.exit_code == 0
     assert "no keys in the cache" in done.stdout
 
 
-def test_without_a_broker_nothing_hangs(place: Place) -> None:
+def test_status_without_a_broker_fails_and_names_it(place: Place) -> None:
     done = place.run(CACHE_BROKER_URL=f"amqp://guest:{SECRET}@127.0.0.1:{free_port()}//")
     assert done.exit_code == 1
     assert "the broker at CACHE_BROKER_URL=amqp://guest:***@127.0.0.1" in done.stdout

@@ -1,4 +1,4 @@
-"""The status page's server: nobody gets in without the password, and nothing but the page sets off a retry."""
+"""The status page's server: each path requires the password, and only the page can trigger a retry."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Page:
         finally:
             connection.close()
 
-    def told(self, since: float = 0.0) -> dict[str, Any]:
+    def poll(self, since: float = 0.0) -> dict[str, Any]:
         status, _, body = self.fetch(f"/status.json?since={since}")
         assert status == http.client.OK
         record: dict[str, Any] = json.loads(body)
@@ -92,7 +92,7 @@ def page(clean_redis: RedisServer) -> Iterator[Page]:
         yield one
 
 
-def test_nobody_gets_in_without_the_password(page: Page) -> None:
+def test_every_path_requires_the_password(page: Page) -> None:
     strangers = (
         None, "", ":", f"{USER}:", f"{USER}:{PASSWORD} ", f"other:{PASSWORD}", f"{USER}:{PASSWORD[:-1]}",
         f"{USER}:pässwörd", b"\xff\xfe:\x00",
@@ -106,7 +106,7 @@ def test_nobody_gets_in_without_the_password(page: Page) -> None:
         assert page.fetch("/", credentials=None, Authorization=header)[0] == http.client.UNAUTHORIZED
 
 
-def test_the_page_comes_whole_and_may_load_nothing_from_elsewhere(page: Page) -> None:
+def test_the_page_and_its_files_are_served_and_may_load_nothing_from_other_sites(page: Page) -> None:
     for path, begins in (("/", b"<!doctype html>"), ("/page.css", b":root"), ("/page.js", b'"use strict"')):
         status, headers, body = page.fetch(path)
         assert (status, body.startswith(begins)) == (http.client.OK, True)
@@ -115,7 +115,7 @@ def test_the_page_comes_whole_and_may_load_nothing_from_elsewhere(page: Page) ->
     assert page.fetch("/other")[0] == http.client.NOT_FOUND
 
 
-def test_a_retry_takes_the_token_of_the_page_and_its_origin(page: Page, clean_redis: RedisServer) -> None:
+def test_a_retry_requires_the_token_and_the_origin_of_the_page(page: Page, clean_redis: RedisServer) -> None:
     with redis.Redis.from_url(clean_redis.url(0)) as client:
         DeadLetters(client, "cache").add(a_letter(7, params=None))
     token, ids = page.token(), {"ids": ["7-aaaaaaaa", "8-bbbbbbbb"]}
@@ -128,16 +128,16 @@ def test_a_retry_takes_the_token_of_the_page_and_its_origin(page: Page, clean_re
     assert page.fetch("/retry")[0] == http.client.NOT_FOUND
     status, _, body = page.fetch("/retry", ids, **{CSRF_HEADER: token, "Origin": page.origin})
     assert status == http.client.OK
-    told = {one["id"]: one["result"] for one in json.loads(body)["results"]}
-    assert told == {"7-aaaaaaaa": "params not kept", "8-bbbbbbbb": "gone"}
+    results = {one["id"]: one["result"] for one in json.loads(body)["results"]}
+    assert results == {"7-aaaaaaaa": "params not kept", "8-bbbbbbbb": "gone"}
 
 
 @pytest.mark.parametrize("body", ["", "{", "[]", "{}", '{"ids": []}', '{"ids": [1]}', '{"ids": "x"}'])
-def test_a_body_that_is_none_is_refused(page: Page, body: str) -> None:
+def test_an_invalid_retry_body_is_refused(page: Page, body: str) -> None:
     assert page.fetch("/retry", body, **{CSRF_HEADER: page.token()})[0] == http.client.BAD_REQUEST
 
 
-def test_a_body_that_is_too_large_is_not_read(page: Page) -> None:
+def test_a_retry_body_that_is_too_large_is_refused_unread(page: Page) -> None:
     token = page.token()
     connection = http.client.HTTPConnection("127.0.0.1", page.port, timeout=MAX_WAIT_SECONDS)
     coded = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
@@ -150,31 +150,33 @@ def test_a_body_that_is_too_large_is_not_read(page: Page) -> None:
 
 
 def test_samples_are_kept_and_sent_once(page: Page) -> None:
-    eventually(lambda: len(page.told()["samples"]) >= 2, "two looks")
-    samples = page.told()["samples"]
+    eventually(lambda: len(page.poll()["samples"]) >= 2, "two polls")
+    samples = page.poll()["samples"]
     assert [one["at"] for one in samples] == sorted(one["at"] for one in samples)
     assert samples[0]["totals"] == {"background refreshes": 0, "blocking refreshes": 0, "dead keys": 0}
-    assert all(one["at"] > samples[0]["at"] for one in page.told(samples[0]["at"])["samples"])
+    assert all(one["at"] > samples[0]["at"] for one in page.poll(samples[0]["at"])["samples"])
     assert page.fetch("/status.json?since=x")[0] == http.client.OK
 
 
-def test_without_the_cache_it_says_so_and_goes_on(clean_redis: RedisServer) -> None:
+def test_without_the_cache_the_page_reports_the_problem_and_recovers(clean_redis: RedisServer) -> None:
     url = clean_redis.url(0)
     with (
         FaultProxy.before(url) as proxy,
         served(CACHE_REDIS_URL=proxy.url(url), CACHE_BROKER_URL=clean_redis.url(1)) as page,
     ):
         token = page.token()
-        eventually(lambda: page.told()["status"], "a look")
+        eventually(lambda: page.poll()["status"], "a poll")
         proxy.refuses()
-        eventually(lambda: "keys" in page.told()["status"]["problems"], "it is missed")
-        eventually(lambda: page.told()["letters_problem"].startswith("the cache can't be queried"), "by letters too")
-        told = page.told()
-        assert told["samples"][-1]["totals"]["background refreshes"] == 0
+        eventually(lambda: "keys" in page.poll()["status"]["problems"], "the problem is reported")
+        eventually(
+            lambda: page.poll()["letters_problem"].startswith("the cache can't be queried"), "for dead letters, too"
+        )
+        polled = page.poll()
+        assert polled["samples"][-1]["totals"]["background refreshes"] == 0
         status, _, body = page.fetch("/retry", {"ids": ["7-a"]}, **{CSRF_HEADER: token})
         assert (status, json.loads(body)) == (
             http.client.SERVICE_UNAVAILABLE, {"error": "cache or broker can't be used"},
         )  # fmt: skip
-        assert clean_redis.password not in json.dumps(told)
+        assert clean_redis.password not in json.dumps(polled)
         proxy.passes()
-        eventually(lambda: not page.told()["status"]["problems"], "it is there again")
+        eventually(lambda: not page.poll()["status"]["problems"], "the problem is gone")

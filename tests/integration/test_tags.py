@@ -50,7 +50,7 @@ def states(cache: InlineCache, *people: int) -> list[EntryState]:
     return [cache.client.get_entry("friends_of", {"person_id": person}).state for person in people]
 
 
-def test_every_value_with_the_tag_is_stale_and_no_other(cache: InlineCache) -> None:
+def test_invalidating_a_tag_makes_every_value_with_it_stale_and_no_other(cache: InlineCache) -> None:
     graph = {1: [2, 3], 2: [1], 3: [1], 4: []}
     friends(cache, graph)
     assert [get_cached("friends_of", {"person_id": person}) for person in graph] == [[2, 3], [1], [1], []]
@@ -61,14 +61,14 @@ def test_every_value_with_the_tag_is_stale_and_no_other(cache: InlineCache) -> N
     assert invalidate_tags(["person:4"]) == TagInvalidation(2, is_finished=True), "the new value's tags"
 
 
-def test_a_hard_invalidation_drops_the_values(cache: InlineCache) -> None:
+def test_a_hard_invalidation_of_a_tag_drops_its_values(cache: InlineCache) -> None:
     friends(cache, {1: [2]})
     get_cached("friends_of", {"person_id": 1})
     assert invalidate_tags(["person:2", "person:1", "nobody"], hard=True).entries == 1
     assert cache.client.get_entry("friends_of", {"person_id": 1}).state is EntryState.MISS
 
 
-def test_a_coroutine_does_the_same(redis_server: RedisServer) -> None:
+def test_tags_can_be_invalidated_by_a_coroutine(redis_server: RedisServer) -> None:
     asyncio.run(_invalidated_by_a_coroutine(redis_server.url()))
 
 
@@ -83,7 +83,7 @@ async def _invalidated_by_a_coroutine(url: str) -> None:
         assert (await cache.async_client.get_entry("friends_of", {"person_id": 1})).state is EntryState.MISS
 
 
-def test_an_invalidation_during_the_load_stores_it_as_stale_and_loads_once_more(cache: InlineCache) -> None:
+def test_a_tag_invalidation_during_a_load_stores_a_stale_value_and_triggers_another_load(cache: InlineCache) -> None:
     loads: list[int] = []
 
     def load() -> int:
@@ -98,7 +98,7 @@ def test_an_invalidation_during_the_load_stores_it_as_stale_and_loads_once_more(
     assert get_cached("counted") == 2
 
 
-def test_without_waiting_it_is_kept_and_a_worker_finishes_it(cache: InlineCache) -> None:
+def test_a_tag_invalidation_without_waiting_is_kept_and_finished_by_a_worker(cache: InlineCache) -> None:
     friends(cache, {1: [2]})
     get_cached("friends_of", {"person_id": 1})
     assert invalidate_tags(["person:2"], wait=False) == TagInvalidation(0, is_finished=False)
@@ -107,7 +107,7 @@ def test_without_waiting_it_is_kept_and_a_worker_finishes_it(cache: InlineCache)
     assert states(cache, 1) == [EntryState.STALE]
 
 
-def test_bookmarks_reach_the_next_loads(cache: InlineCache) -> None:
+def test_bookmarks_of_a_tag_invalidation_reach_the_next_loads(cache: InlineCache) -> None:
     friends(cache, {1: [2], 2: [1]})
     get_cached("friends_of", {"person_id": 1})
     invalidate_tags(["person:2"], bookmarks=["FB:1"])
@@ -140,7 +140,7 @@ def test_invalidations_with_bookmarks_make_neither_a_large_entry_nor_second_load
     assert len(loads) == 1 + 4
 
 
-def test_bad_tags_of_a_load_keep_the_stale_value(cache: InlineCache) -> None:
+def test_a_load_with_invalid_tags_fails_and_the_stale_value_stays(cache: InlineCache) -> None:
     cache.answer("labelled", lambda: "old", ttl="5m", grace="1h", tags=["x"])
     assert get_cached("labelled") == "old"
     cache.answer("labelled", lambda: "new", ttl="5m", grace="1h", tags=lambda value: [value, 7])
@@ -163,7 +163,9 @@ def test_bad_tags_of_a_load_keep_the_stale_value(cache: InlineCache) -> None:
     ],
 )
 @pytest.mark.parametrize("kind", sorted(KINDS))
-def test_bad_arguments_are_one_error_before_anything_is_sent(arguments: dict[str, Any], says: str, kind: str) -> None:
+def test_invalid_arguments_of_invalidate_tags_are_refused_before_anything_is_sent(
+    arguments: dict[str, Any], says: str, kind: str
+) -> None:
     settings = ReaderSettings(redis_url=f"redis://127.0.0.1:{free_port()}/0", broker_url="redis://127.0.0.1:1/1")
     with closing(KINDS[kind](settings, ReaderEvents())) as client:
         with pytest.raises(InvalidQuery, match=says):
@@ -173,7 +175,7 @@ def test_bad_arguments_are_one_error_before_anything_is_sent(arguments: dict[str
             client.invalidate_tags(["x"])
 
 
-def test_upkeep_sweeps_what_may_be_forgotten_of_all_tags(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_upkeep_removes_the_expired_members_of_all_tags(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tag_upkeep, "SCAN_COUNT", 1)
     monkeypatch.setattr(tag_upkeep, "SWEPT_AT_ONCE", 3)
     with RedisServer.start() as server, connect(server.url(), timeout_seconds=5) as client:
@@ -201,7 +203,7 @@ def test_each_invalidation_is_recorded_once_it_is_finished(redis_server: RedisSe
     assert events.recorded == [("tags invalidated", "hard", "0"), ("tags invalidated", "soft", "0")]
 
 
-def test_a_result_sets_its_own_terms(cache: InlineCache) -> None:
+def test_a_result_sets_its_own_ttl_and_tags(cache: InlineCache) -> None:
     cache.answer(
         "document", lambda n: Result(n, ttl="1h", tags=[f"n:{n}"]) if n else None,
         ttl="5m", grace="1h", negative_ttl="10s", tags=[],

@@ -22,7 +22,7 @@ from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 
 @dataclass(frozen=True, slots=True)
-class CommandExecutor:
+class Application:
     """How an application reads: sync, or on an event loop."""
 
     read: Callable[..., Any]
@@ -42,73 +42,73 @@ class CommandExecutor:
 
 
 @pytest.fixture(params=["sync", "async"])
-def way(request: pytest.FixtureRequest) -> Iterator[CommandExecutor]:
+def app(request: pytest.FixtureRequest) -> Iterator[Application]:
     if request.param == "sync":
-        yield CommandExecutor(get_cached, lambda value: value, lambda cache: cache.client)
+        yield Application(get_cached, lambda value: value, lambda cache: cache.client)
         return
     with asyncio.Runner() as runner:
-        yield CommandExecutor(aget_cached, runner.run, lambda cache: cache.async_client)
+        yield Application(aget_cached, runner.run, lambda cache: cache.async_client)
 
 
-def test_a_stale_value_is_served_at_once_and_the_next_read_has_the_new_one(way: CommandExecutor) -> None:
+def test_a_stale_value_is_served_at_once_and_the_next_read_has_the_new_one(app: Application) -> None:
     with InlineCache() as cache:
         cache.answer("friends_of", lambda person_id: ["Ada", "Grace"], ttl="5m", grace="1h")
-        assert way.cached("friends_of", {"person_id": 42}) == ["Ada", "Grace"]
+        assert app.cached("friends_of", {"person_id": 42}) == ["Ada", "Grace"]
 
         cache.answer("friends_of", lambda person_id: ["Ada"], ttl="5m", grace="1h")
-        assert way.cached("friends_of", {"person_id": 42}) == ["Ada", "Grace"]
+        assert app.cached("friends_of", {"person_id": 42}) == ["Ada", "Grace"]
         cache.advance("6m")
-        stale = way.entry(cache, "friends_of", {"person_id": 42})
+        stale = app.entry(cache, "friends_of", {"person_id": 42})
         assert (stale.value, stale.state) == (["Ada", "Grace"], EntryState.STALE)
-        assert way.cached("friends_of", {"person_id": 42}) == ["Ada"]
+        assert app.cached("friends_of", {"person_id": 42}) == ["Ada"]
 
 
-def test_past_the_grace_the_value_is_gone_and_the_read_waits(way: CommandExecutor) -> None:
+def test_past_the_grace_the_value_is_gone_and_the_read_waits(app: Application) -> None:
     with InlineCache() as cache:
         cache.answer("now", 1, ttl="1m", grace="1m")
-        assert way.cached("now") == 1
+        assert app.cached("now") == 1
         cache.answer("now", 2, ttl="1m", grace="1m")
         cache.advance("2m1s")
-        entry = way.entry(cache, "now")
+        entry = app.entry(cache, "now")
         assert (entry.value, entry.state) == (2, EntryState.MISS)
 
 
-def test_an_invalidated_value_is_stale_and_a_hard_one_gone(way: CommandExecutor) -> None:
+def test_an_invalidated_value_is_stale_and_a_hard_one_gone(app: Application) -> None:
     versions = iter(range(10))
     with InlineCache() as cache:
         cache.answer("version", lambda: next(versions))
-        assert way.cached("version") == 0
-        way.invalidate(cache, "version")
-        assert way.cached("version") == 0
-        assert way.cached("version") == 1
-        way.invalidate(cache, "version", hard=True)
-        assert way.cached("version") == 2
+        assert app.cached("version") == 0
+        app.invalidate(cache, "version")
+        assert app.cached("version") == 0
+        assert app.cached("version") == 1
+        app.invalidate(cache, "version", hard=True)
+        assert app.cached("version") == 2
 
 
 @pytest.mark.parametrize("params", [{}, {"name": "Ada"}, {"person_id": 42, "name": "Ada"}])
-def test_wrong_params_are_found_as_a_worker_finds_them(way: CommandExecutor, params: dict[str, Any]) -> None:
+def test_wrong_params_fail_as_they_do_on_a_worker(app: Application, params: dict[str, Any]) -> None:
     with InlineCache() as cache:
         cache.answer("friends_of", lambda person_id: ["Ada", "Grace"])
         with pytest.raises(RefreshFailed) as caught:
-            way.cached("friends_of", params)
+            app.cached("friends_of", params)
         assert caught.value.kind == "wrong_params"
-        assert way.cached("friends_of", {"person_id": 42}) == ["Ada", "Grace"]
+        assert app.cached("friends_of", {"person_id": 42}) == ["Ada", "Grace"]
 
 
-def test_an_answer_may_take_any_params(way: CommandExecutor) -> None:
+def test_an_answer_may_take_any_params(app: Application) -> None:
     with InlineCache() as cache:
         cache.answer("anything", lambda **_: 1)
         cache.answer("value", 2)
         cache.answer("builtin", dict)
         params = {"tx": 1, "_": 2}
-        assert [way.cached(name, params) for name in ("anything", "value", "builtin")] == [1, 2, params]
+        assert [app.cached(name, params) for name in ("anything", "value", "builtin")] == [1, 2, params]
 
 
-def test_a_ttl_of_zero_is_computed_for_every_read(way: CommandExecutor) -> None:
+def test_a_ttl_of_zero_is_computed_for_every_read(app: Application) -> None:
     calls = iter(range(10))
     with InlineCache() as cache:
         cache.answer("uncached", lambda: next(calls), ttl=0)
-        assert [way.cached("uncached") for _ in range(3)] == [0, 1, 2]
+        assert [app.cached("uncached") for _ in range(3)] == [0, 1, 2]
 
 
 def test_a_caller_during_an_uncached_load_gets_a_later_value() -> None:
@@ -133,68 +133,68 @@ def test_a_caller_during_an_uncached_load_gets_a_later_value() -> None:
         assert second.result(MAX_WAIT_SECONDS) == 2
 
 
-def test_a_failing_load_is_retried_then_reported_and_the_stale_value_stays(way: CommandExecutor) -> None:
+def test_a_failing_load_is_retried_then_reported_and_the_stale_value_stays(app: Application) -> None:
     def fails() -> None:
         raise TransientFailure("the graph is tired")
 
     with InlineCache() as cache:
         cache.answer("q", "old", ttl="1m", grace="1h")
-        way.cached("q")
+        app.cached("q")
         cache.answer("q", fails, ttl="1m", grace="1h")
         cache.advance("2m")
-        assert way.cached("q") == "old"
-        assert way.cached("q") == "old"
+        assert app.cached("q") == "old"
+        assert app.cached("q") == "old"
         assert cache.outcomes[-1].kind is OutcomeKind.FAILED
-        way.invalidate(cache, "q", hard=True)
+        app.invalidate(cache, "q", hard=True)
         with pytest.raises(RefreshFailed, match="transient") as caught:
-            way.cached("q")
+            app.cached("q")
         assert (caught.value.kind, caught.value.attempts) == ("transient", 4)
 
 
-def test_a_failure_has_its_text_and_what_the_loader_raised(way: CommandExecutor) -> None:
+def test_a_failure_carries_the_text_and_the_exception_of_the_loader(app: Application) -> None:
     with InlineCache() as cache:
         cache.answer("q", lambda n: {}[n])
         cache.answer("odd", object)
         for _ in range(2):  # its load, and the pause after it
             with pytest.raises(RefreshFailed, match=r"\(loader_error\) .*: KeyError: 'missing'$") as caught:
-                way.cached("q", {"n": "missing"})
+                app.cached("q", {"n": "missing"})
             assert isinstance(caught.value.__cause__, KeyError)
-        client = way.client_of(cache)
-        (failed,) = way.do(client.get_many([("q", {"n": "other"})]))
+        client = app.client_of(cache)
+        (failed,) = app.do(client.get_many([("q", {"n": "other"})]))
         assert str(failed.__cause__) == "'other'"
         with pytest.raises(RefreshFailed, match="KeyError: 'missing'") as caught:
-            way.do(client.refresh("q", {"n": "missing"}, wait=True))
+            app.do(client.refresh("q", {"n": "missing"}, wait=True))
         assert isinstance(caught.value.__cause__, KeyError)
         with pytest.raises(RefreshFailed, match="the value of 'odd' can't be encoded") as caught:
-            way.cached("odd")
+            app.cached("odd")
         assert caught.value.__cause__ is None
 
 
-def test_time_that_passes_ends_the_pause_after_a_failure(way: CommandExecutor) -> None:
+def test_advancing_the_time_ends_the_backoff_after_a_failure(app: Application) -> None:
     def fails() -> None:
         raise TypeError("a mistake")
 
     with InlineCache() as cache:
         cache.answer("q", "old", ttl="1m", grace="1d")
-        way.cached("q")
+        app.cached("q")
         cache.answer("q", fails, ttl="1m", grace="1d")
         cache.advance("2m")
-        assert way.cached("q") == "old"
+        assert app.cached("q") == "old"
         assert cache.outcomes[-1].kind is OutcomeKind.FAILED
         cache.answer("q", "new", ttl="1m", grace="1d")
-        assert [way.cached("q"), way.cached("q")] == ["old", "old"]  # it cools
+        assert [app.cached("q"), app.cached("q")] == ["old", "old"]  # during the backoff
         cache.advance("1m")
-        assert [way.cached("q"), way.cached("q")] == ["old", "new"]
+        assert [app.cached("q"), app.cached("q")] == ["old", "new"]
 
 
-def test_an_unknown_query_raises_or_returns_the_default(way: CommandExecutor) -> None:
+def test_an_unknown_query_raises_or_returns_the_default(app: Application) -> None:
     with InlineCache():
         with pytest.raises(UnknownQuery, match="no worker has registered the query 'nobody_knows'"):
-            way.cached("nobody_knows")
-        assert way.cached("nobody_knows", default=None) is None
+            app.cached("nobody_knows")
+        assert app.cached("nobody_knows", default=None) is None
 
 
-def test_the_default_clients_are_as_before_afterwards() -> None:
+def test_the_default_clients_are_restored_after_the_block() -> None:
     before, async_before = default_client.use_as_default(None), default_client.use_as_async_default(None)
     try:
         with InlineCache() as cache:
@@ -207,11 +207,11 @@ def test_the_default_clients_are_as_before_afterwards() -> None:
         default_client.use_as_async_default(async_before)
 
 
-def test_after_its_block_a_client_says_that_it_is_closed(way: CommandExecutor) -> None:
+def test_a_client_used_after_its_block_raises_that_it_is_closed(app: Application) -> None:
     with InlineCache() as cache:
         cache.answer("q", 1)
     with pytest.raises(CacheUnavailable, match="the client is closed"):
-        way.entry(cache, "q")
+        app.entry(cache, "q")
 
 
 def test_two_caches_do_not_see_each_other() -> None:
@@ -221,7 +221,7 @@ def test_two_caches_do_not_see_each_other() -> None:
         assert (first.client.get("q"), second.client.get("q")) == ("first", "second")
 
 
-def test_an_async_test_enters_it_on_its_own_event_loop() -> None:
+def test_an_async_test_can_enter_the_cache_on_its_own_event_loop() -> None:
     async def main() -> None:
         async with InlineCache() as cache:
             cache.answer("friends_of", lambda person_id: ["Ada", "Grace"], ttl="5m", grace="1h")
@@ -229,7 +229,7 @@ def test_an_async_test_enters_it_on_its_own_event_loop() -> None:
             cache.answer("friends_of", lambda person_id: ["Ada"], ttl="5m", grace="1h")
             cache.advance("6m")
             assert await aget_cached("friends_of", {"person_id": 42}) == ["Ada", "Grace"]
-            # One cache: what the one reader has asked for the other has.
+            # One cache: the refresh that one reader has triggered is seen by the other.
             assert get_cached("friends_of", {"person_id": 42}) == ["Ada"]
             assert len(cache.outcomes) == 2
         connection = connections_of(reading_link_of(cache.async_client)).current()
@@ -259,12 +259,12 @@ def test_tasks_that_miss_share_one_load_and_do_not_block_the_event_loop() -> Non
     assert asyncio.run(main()) == ["v"] * 10
 
 
-def test_what_a_batch_triggers_is_done_when_it_returns(way: CommandExecutor) -> None:
+def test_refreshes_triggered_by_a_batch_are_done_when_it_returns(app: Application) -> None:
     with InlineCache() as cache:
         calls = [("a", None), ("b", None)]
 
         def values() -> list[Any]:
-            return [entry.value for entry in way.do(way.client_of(cache).get_many(calls))]
+            return [entry.value for entry in app.do(app.client_of(cache).get_many(calls))]
 
         for generation in (1, 2):
             for name, _ in calls:
@@ -274,13 +274,13 @@ def test_what_a_batch_triggers_is_done_when_it_returns(way: CommandExecutor) -> 
         assert values() == [2, 2]
 
 
-def test_an_invalidation_reaches_all_versions_that_were_loaded(way: CommandExecutor) -> None:
+def test_an_invalidation_reaches_all_versions_that_were_loaded(app: Application) -> None:
     with InlineCache() as cache:
         for version in (1, 2):
             cache.answer("q", f"v{version}", version=version)
-            assert way.cached("q", version=version) == f"v{version}"
-        done = way.do(way.client_of(cache).invalidate("q"))
+            assert app.cached("q", version=version) == f"v{version}"
+        done = app.do(app.client_of(cache).invalidate("q"))
         assert done.generations.keys() == {1, 2}
-        states = [way.entry(cache, "q", version=version).state for version in (1, 2)]
+        states = [app.entry(cache, "q", version=version).state for version in (1, 2)]
         assert states == [EntryState.STALE] * 2
-        assert [way.cached("q", version=version, min_generation=done) for version in (1, 2)] == ["v1", "v2"]
+        assert [app.cached("q", version=version, min_generation=done) for version in (1, 2)] == ["v1", "v2"]

@@ -1,4 +1,4 @@
-"""The in-process tier hears of every change, on the oldest Redis and on the system's."""
+"""The in-process tier is notified of every change, on the oldest Redis and on the system's."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[RedisServer]:
 @pytest.fixture
 def tracked(server: RedisServer) -> Iterator[Tracked]:
     made = Tracked(server.url())
-    # Before the link tracks: a flush that it heard would end the first fill of a test, in place of what the test does.
+    # Before the link tracks: a flush that it received would end the first fill of a test, in place of the test.
     made.control.flushall()
     with made:
         yield made.up()
@@ -55,7 +55,7 @@ CHANGES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_whatever_happens_to_a_key_drops_it_and_no_other(tracked: Tracked, change: str) -> None:
+def test_any_change_of_a_key_drops_its_entry_and_no_other(tracked: Tracked, change: str) -> None:
     tracked.keep(KEY, OTHER)
     CHANGES[change](tracked.control)
     dropped(tracked)
@@ -86,20 +86,18 @@ def test_a_flush_drops_all_entries_and_pending_fills(tracked: Tracked, command: 
 
 def test_changes_of_other_keys_are_not_received(tracked: Tracked, monkeypatch: pytest.MonkeyPatch) -> None:
     tracked.keep(KEY)
-    told: list[str] = []
+    received: list[str] = []
     drop_all = tracked.tier.drop_all
-    monkeypatch.setattr(tracked.tier, "drop_all", lambda keys: (told.extend(keys), drop_all(keys)))
+    monkeypatch.setattr(tracked.tier, "drop_all", lambda keys: (received.extend(keys), drop_all(keys)))
     for key in ("cache:l1:{q:1:aa}", "cache:n1:{q:1:aa}", entry_key("aa", "cache2"), entry_key("aa", "xcache"), "aa"):
         tracked.control.set(key, "new")
     tracked.control.set(b"cache:e1:\xff\xfe", "not UTF-8")
     tracked.heard_all()
     assert KEY in tracked.tier.entries
-    assert told == ["cache:e1:\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}", entry_key("marker")]
+    assert received == ["cache:e1:\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}", entry_key("marker")]
 
 
-def test_messages_name_no_database_so_another_one_s_key_of_the_same_name_drops_it(
-    tracked: Tracked, server: RedisServer
-) -> None:
+def test_a_change_of_the_same_key_in_another_database_drops_the_entry(tracked: Tracked, server: RedisServer) -> None:
     tracked.keep(KEY)
     with redis.Redis.from_url(server.url(5)) as other_database:
         other_database.set(KEY, "of another database")
@@ -109,14 +107,14 @@ def test_messages_name_no_database_so_another_one_s_key_of_the_same_name_drops_i
         dropped(tracked)
 
 
-def test_a_reader_of_another_database_hears_its_own(server: RedisServer) -> None:
+def test_a_reader_of_another_database_receives_its_own_invalidations(server: RedisServer) -> None:
     with Tracked(server.url(5)) as tracked:
         tracked.up().keep(KEY)
         tracked.control.set(KEY, "new")
         dropped(tracked)
 
 
-def test_an_answer_that_was_overtaken_by_its_invalidation_is_not_kept(tracked: Tracked) -> None:
+def test_a_reply_overtaken_by_its_invalidation_is_not_kept(tracked: Tracked) -> None:
     tracked.control.set(KEY, "old")
     tracked.heard_all()
     fill = tracked.begin(KEY)
@@ -128,7 +126,9 @@ def test_an_answer_that_was_overtaken_by_its_invalidation_is_not_kept(tracked: T
     assert KEY not in tracked.tier.entries
 
 
-def test_the_tier_is_off_until_redis_has_agreed(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tier_is_off_until_redis_has_confirmed_tracking(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reached, gate = threading.Event(), threading.Event()
     original = InvalidationStream.track
 
@@ -146,7 +146,7 @@ def test_the_tier_is_off_until_redis_has_agreed(server: RedisServer, monkeypatch
 
 
 @pytest.mark.parametrize("how", ["one message each", "one message for many"])
-def test_a_storm_of_invalidations_is_heard_to_its_end(tracked: Tracked, how: str) -> None:
+def test_a_storm_of_invalidations_is_processed_completely(tracked: Tracked, how: str) -> None:
     kept = [entry_key(f"kept{number}") for number in range(1_000)]
     tracked.keep(*kept, KEY)
     ids = tracked.tracking_ids()
@@ -164,7 +164,7 @@ def test_a_storm_of_invalidations_is_heard_to_its_end(tracked: Tracked, how: str
 
 
 def test_closing_ends_thread_and_connection_for_good(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(invalidations, "PROBE_SECONDS", 60.0)  # it is woken, it does not just look up now and then
+    monkeypatch.setattr(invalidations, "PROBE_SECONDS", 60.0)  # it has to be woken: its own probe comes too late
     with Tracked(server.url()) as tracked:
         tracked.up().keep(KEY)
         tracked.link.close()
@@ -176,7 +176,7 @@ def test_closing_ends_thread_and_connection_for_good(server: RedisServer, monkey
         assert listening_threads() == 0
 
 
-def test_the_memory_of_entries_past_their_age_is_given_back_without_a_read(
+def test_the_memory_of_entries_past_their_age_is_freed_without_a_read(
     tracked: Tracked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tracked.keep(KEY, OTHER)
@@ -184,6 +184,6 @@ def test_the_memory_of_entries_past_their_age_is_given_back_without_a_read(
     eventually(lambda: tracked.tier.held_bytes == 0, "nothing is held")
 
 
-def test_starting_twice_is_starting_once(tracked: Tracked) -> None:
+def test_starting_twice_opens_one_tracking_connection(tracked: Tracked) -> None:
     tracked.link.start()
     assert len(tracked.tracking_ids()) == 1

@@ -1,4 +1,4 @@
-"""The link to Redis fails in every way: the tier is emptied and off at once, and back by itself."""
+"""Faults of the tracking connection: the tier is emptied and turned off at once, and recovers by itself."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def tracked(server: RedisServer, proxy: FaultProxy) -> Iterator[Tracked]:
 
 @pytest.fixture
 def impatient(server: RedisServer, proxy: FaultProxy) -> Iterator[Tracked]:
-    """The same with a short timeout, to meet silences."""
+    """The same with a short timeout, for tests of a silent server."""
     with Tracked(proxy.url(server.url()), server.url(), timeout_seconds=IMPATIENT_SECONDS) as made:
         made.up().keep(KEY, OTHER)
         yield made
@@ -66,7 +66,7 @@ def off(tracked: Tracked) -> None:
 
 
 def probes(tracked: Tracked) -> int:
-    """How often the server was asked for a sign of life, the greeting included."""
+    """Return how often the server was probed, including the first HELLO."""
     calls: int = tracked.control.info("commandstats")["cmdstat_hello"]["calls"]
     return calls
 
@@ -79,7 +79,7 @@ CUTS: dict[str, Callable[[Tracked, FaultProxy], object]] = {
 
 
 @pytest.mark.parametrize("how", CUTS)
-def test_a_connection_that_is_cut_turns_the_tier_off_and_a_new_one_on(
+def test_a_cut_connection_turns_the_tier_off_and_a_new_one_turns_it_on(
     tracked: Tracked, proxy: FaultProxy, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     fill, before = tracked.begin(KEY), tracked.tracking_ids()
@@ -94,7 +94,7 @@ def test_a_connection_that_is_cut_turns_the_tier_off_and_a_new_one_on(
 
 
 def watch_for_off(tracked: Tracked) -> threading.Event:
-    """An event that is set when the tier is turned off: a cut link may be back before a test has looked."""
+    """Return an event that is set when the tier is turned off: a cut link may be back before a test checks."""
     seen, original = threading.Event(), tracked.tier.bypass
 
     def bypass() -> None:
@@ -108,13 +108,13 @@ def watch_for_off(tracked: Tracked) -> threading.Event:
 
 SILENCES: dict[str, Callable[[FaultProxy], None]] = {
     "hangs": FaultProxy.hangs,
-    "answers are lost": FaultProxy.drops_replies,
+    "replies are lost": FaultProxy.drops_replies,
 }
 
 
 @pytest.mark.alone
 @pytest.mark.parametrize("how", SILENCES)
-def test_a_link_that_has_gone_silent_is_noticed(
+def test_a_silent_tracking_connection_is_detected_by_the_next_probe(
     impatient: Tracked, proxy: FaultProxy, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Measured() as took:
@@ -127,7 +127,7 @@ def test_a_link_that_has_gone_silent_is_noticed(
     impatient.works(KEY)
 
 
-def test_a_server_that_is_stopped_is_noticed_and_goes_on(server: RedisServer, impatient: Tracked) -> None:
+def test_the_tier_is_off_while_the_server_is_stopped_and_recovers(server: RedisServer, impatient: Tracked) -> None:
     os.kill(server.pid, signal.SIGSTOP)
     try:
         off(impatient)
@@ -136,7 +136,7 @@ def test_a_server_that_is_stopped_is_noticed_and_goes_on(server: RedisServer, im
     impatient.works(KEY)
 
 
-def test_a_server_that_is_killed_and_comes_back(
+def test_the_tier_is_off_while_the_server_is_killed_and_recovers_after_its_restart(
     server: RedisServer, tracked: Tracked, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.kill()
@@ -146,14 +146,16 @@ def test_a_server_that_is_killed_and_comes_back(
     assert len(losses(caplog)) == 1
 
 
-def test_a_port_that_is_closed(tracked: Tracked, proxy: FaultProxy) -> None:
+def test_the_tier_is_off_while_the_port_is_closed_and_recovers(tracked: Tracked, proxy: FaultProxy) -> None:
     proxy.refuses()
     off(tracked)
     proxy.passes()
     tracked.works(KEY)
 
 
-def test_a_slow_link_is_not_a_lost_one(tracked: Tracked, proxy: FaultProxy, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_slow_tracking_connection_is_not_taken_for_a_lost_one(
+    tracked: Tracked, proxy: FaultProxy, caplog: pytest.LogCaptureFixture
+) -> None:
     before, probed = tracked.tracking_ids(), probes(tracked)
     proxy.slows(2 * PROBE_SECONDS)
     eventually(lambda: probes(tracked) >= probed + 3, "three probes")
@@ -170,7 +172,7 @@ def test_the_tracking_connection_to_a_demoted_master_is_dropped(server: RedisSer
     assert tracked.tracking_ids().isdisjoint(before)
 
 
-def test_pauses_grow_to_a_bound_and_begin_anew_once_a_link_has_held(server: RedisServer) -> None:
+def test_reconnect_pauses_grow_to_a_bound_and_reset_once_a_connection_was_steady(server: RedisServer) -> None:
     now = [0.0]
     with Tracked(server.url(), jitter=lambda: 1.0, monotonic=lambda: now[0]) as tracked:
         tracked.up()
@@ -190,7 +192,7 @@ def test_jitter_spreads_the_pauses(server: RedisServer) -> None:
         assert pause_seconds(tracked.link) == pytest.approx(FIRST_PAUSE_SECONDS * 0.75)
 
 
-def test_without_a_thread_the_tier_is_off_and_the_next_second_tries_again(
+def test_without_a_thread_the_tier_is_off_and_the_start_is_retried_after_a_second(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def no_thread(*_: object) -> None:
@@ -235,13 +237,15 @@ def test_a_child_that_closes_its_copy_leaves_the_parent_s_connection_alone(track
 def test_a_start_never_waits_for_a_silent_server(server: RedisServer, proxy: FaultProxy) -> None:
     proxy.hangs()
     with Tracked(proxy.url(server.url()), server.url(), timeout_seconds=60.0) as tracked:
-        # Its connecting takes a minute; we are here.
+        # To connect takes a minute; the start has not waited for it.
         assert tracked.tier.begin(KEY) is None
         proxy.passes()
         tracked.works(KEY)
 
 
-def test_a_silence_is_noticed_whatever_signals_come(impatient: Tracked, server: RedisServer, proxy: FaultProxy) -> None:
+def test_a_silent_tracking_connection_is_detected_whatever_signals_come(
+    impatient: Tracked, server: RedisServer, proxy: FaultProxy
+) -> None:
     (listener,) = [thread for thread in threading.enumerate() if thread.name == "cache-invalidations"]
 
     sent, taken = [0], [0]

@@ -1,4 +1,4 @@
-"""Readers with an in-process tier: what one process does reaches the others, a fork, and its own next read."""
+"""Readers with an in-process tier: changes by one process reach the others, a fork, and its own next read."""
 
 from __future__ import annotations
 
@@ -88,10 +88,10 @@ def test_a_child_begins_with_an_empty_tier_and_leaves_the_parent_s_alone(client:
     run_forked(begin_empty)
     assert list(local_cache_of(client).entries) == [key.key.entry]
     key.client.set(key.key.entry, "changed")
-    eventually(lambda: key.key.entry not in local_cache_of(client).entries, "the parent still hears")
+    eventually(lambda: key.key.entry not in local_cache_of(client).entries, "the parent is still notified")
 
 
-def test_after_a_read_that_waited_no_older_value_comes_from_the_tier(
+def test_after_a_read_that_waited_the_tier_returns_no_older_value(
     client: CacheClient, key: WorkedKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keeps(client, key)

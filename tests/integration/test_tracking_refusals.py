@@ -1,4 +1,4 @@
-"""A Redis that does not agree to send invalidations: the tier stays off, says so once, and tries again."""
+"""A Redis that refuses to send invalidations: the tier stays off, logs it once, and tries again."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def refused(tracked: Tracked, caplog: pytest.LogCaptureFixture, why: str) -> Non
 
 
 REFUSALS = {
-    "no right to track": (">sesame +@all -client +client|setname +client|id", "to CLIENT TRACKING"),
-    "no right to subscribe": (">sesame +@all -subscribe", "to SUBSCRIBE"),
+    "no permission to track": (">sesame +@all -client +client|setname +client|id", "to CLIENT TRACKING"),
+    "no permission to subscribe": (">sesame +@all -subscribe", "to SUBSCRIBE"),
     "another password": (">other +@all", "it refuses this user or password"),
 }
 
@@ -50,7 +50,7 @@ def test_a_refusal_is_logged_once_and_retried(server: RedisServer, what: str, ca
 
 
 class WithoutResp3(RedisServer):
-    """Looks at its server in RESP2, as it has to."""
+    """Checks its server in RESP2, since HELLO is disabled."""
 
     def _client(self, timeout_seconds: float) -> redis.Redis:
         return redis.Redis.from_url(self.url(), protocol=2, socket_timeout=timeout_seconds)

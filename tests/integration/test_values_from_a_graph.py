@@ -44,7 +44,7 @@ def read(value: object, type_: Any = Any) -> Any:
         ("point({longitude: 4.9, latitude: 52.4})", {"srid": 4326, "coordinates": [4.9, 52.4]}),
     ],
 )
-def test_a_value_of_the_graph_is_read_as_python_s_own(
+def test_a_value_of_the_graph_is_read_as_its_python_type(
     session: neo4j.Session, expression: str, expected: object
 ) -> None:
     record = session.run(f"RETURN {expression} AS value").single(strict=True)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What a watch says that the graph refuses, or that could not clean up behind itself."""
+"""Errors of a watch that the graph refuses, or that could not clean up."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from refresher.checker.monitor import WatchFailed, _remove, watch
 from refresher.embedded import RedisServer
 
 
-def test_a_watch_may_be_forbidden_to_write(redis_server: RedisServer) -> None:
+def test_a_watch_that_may_not_write_names_the_variable_of_its_user(redis_server: RedisServer) -> None:
     class Refusing:
         def session(self, **_: object) -> Refusing:
             return self

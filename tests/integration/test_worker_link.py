@@ -1,4 +1,4 @@
-"""A worker's link to the cache: patient, whatever happens to Redis, and never on a node that is no master."""
+"""A worker's link to the cache: it waits out faults of Redis, and drops a connection to a demoted master."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from refresher.worker import redis_link
 from refresher.worker.redis_link import PATIENCE_SECONDS, RetryingLink
 from tests.support.fault_proxy import FaultProxy
 
-# As far ahead of the next pause as one may be.
+# How far the last pause may exceed the limit.
 MAX_PAUSE_SECONDS = 1.0
 
 
@@ -36,7 +36,7 @@ def acquire(number: int = 1) -> Call[lease.AcquireReply]:
 
 
 class Pauses:
-    """Stands in the place of the pauses between two tries: tells of them, and moves the link's clock."""
+    """Replaces the pauses between two attempts: records them, and advances the link's clock."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seconds: list[float] = []
@@ -76,7 +76,7 @@ def test_all_steps_of_a_worker_share_one_connection(link: RetryingLink, proxy: F
     assert proxy.accepted == 1
 
 
-def test_a_connection_that_was_cut_meanwhile_costs_no_pause(
+def test_a_step_on_a_cut_connection_is_repeated_without_a_pause(
     link: RetryingLink, proxy: FaultProxy, pauses: Pauses
 ) -> None:
     link.store.run(acquire())
@@ -100,13 +100,13 @@ def test_a_step_fails_after_ten_seconds_without_redis(link: RetryingLink, proxy:
     assert PATIENCE_SECONDS <= sum(pauses.seconds) <= PATIENCE_SECONDS + MAX_PAUSE_SECONDS
 
 
-def test_renewals_wait_for_nothing(link: RetryingLink, proxy: FaultProxy, pauses: Pauses) -> None:
+def test_renewals_fail_at_once_without_redis(link: RetryingLink, proxy: FaultProxy, pauses: Pauses) -> None:
     proxy.refuses()
     assert [type(reply) for reply in link.store.run_each_once([acquire(1), acquire(2)])] == [CacheUnavailable] * 2
     assert pauses.seconds == []
 
 
-def test_a_step_that_met_a_silence_is_tried_again(link: RetryingLink, proxy: FaultProxy, pauses: Pauses) -> None:
+def test_a_step_that_timed_out_is_repeated(link: RetryingLink, proxy: FaultProxy, pauses: Pauses) -> None:
     link.store.run(acquire())
     proxy.hangs()
     pauses.after[1] = proxy.passes
@@ -114,7 +114,7 @@ def test_a_step_that_met_a_silence_is_tried_again(link: RetryingLink, proxy: Fau
     assert len(pauses.seconds) == 1
 
 
-def test_a_redis_that_loads_its_data_is_waited_for(
+def test_a_step_waits_for_a_redis_that_is_loading_its_data(
     link: RetryingLink, pauses: Pauses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     execute, refusals = Connections.execute, [redis.BusyLoadingError("loading"), redis.BusyLoadingError("loading")]
@@ -123,7 +123,7 @@ def test_a_redis_that_loads_its_data_is_waited_for(
     assert len(pauses.seconds) == 2
 
 
-def test_a_redis_that_loads_its_data_in_the_midst_of_a_batch_is_waited_for(
+def test_a_batch_of_steps_is_repeated_when_redis_reports_loading_within_it(
     link: RetryingLink, pauses: Pauses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin, refusals = Connections.begin, [redis.BusyLoadingError("loading")]
@@ -151,6 +151,6 @@ def test_a_worker_drops_its_connection_to_a_demoted_master_at_once(
         finally:
             admin.replicaof("NO", "ONE")
     assert pauses.seconds == []
-    # The one that was refused is not used again.
+    # The connection that was refused is not used again.
     assert link.store.run(acquire(2)).status is AcquireStatus.ACQUIRED
     assert proxy.accepted > before

@@ -1,4 +1,4 @@
-"""Writes that are seen: invalidations after the commit, none after a rollback, and all where the commit failed."""
+"""`writes`: invalidations after the commit, none after a rollback, and all where the commit failed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.internals import link_of
 
 
 class ReplicationFailed(Exception):
-    """An error of a cluster's server, which does not know itself whether the others have the transaction."""
+    """An error of a cluster's server that leaves open whether the others have the transaction."""
 
     code = "Neo.TransientError.Cluster.ReplicationFailure"
 
@@ -112,7 +112,7 @@ both = pytest.mark.parametrize("awaited", [False, True], ids=["sync", "async"])
 
 @both
 @pytest.mark.parametrize("hard", [False, True], ids=["soft", "hard"])
-def test_after_the_commit_all_are_invalidated_with_the_session_s_bookmarks(
+def test_a_commit_invalidates_tags_and_keys_with_the_session_s_bookmarks(
     cache: InlineCache, graph: Graph, awaited: bool, hard: bool
 ) -> None:
     assert states(cache) == [EntryState.MISS] * 2
@@ -139,7 +139,7 @@ def test_after_a_rollback_nothing_is_invalidated(cache: InlineCache, graph: Grap
 
 @both
 @pytest.mark.parametrize("error", [OSError("lost"), ReplicationFailed(), KeyboardInterrupt()])
-def test_where_the_commit_fails_all_are_invalidated_since_it_may_have_been_done(
+def test_a_failed_commit_invalidates_all_since_it_may_have_taken_effect(
     cache: InlineCache, graph: Graph, awaited: bool, error: BaseException
 ) -> None:
     states(cache)
@@ -159,7 +159,7 @@ def test_where_the_commit_fails_all_are_invalidated_since_it_may_have_been_done(
     ],
     ids=["text", "no tag", "iterator of tags", "no flag", "no name", "no pair", "iterator of keys", "too many keys"],
 )  # fmt: skip
-def test_wrong_arguments_are_found_before_anything_is_written(
+def test_invalid_arguments_are_refused_before_the_transaction_begins(
     cache: InlineCache, graph: Graph, awaited: bool, options: dict[str, Any]
 ) -> None:
     with pytest.raises(InvalidQuery):
@@ -188,7 +188,7 @@ def test_a_session_that_this_client_cannot_use_is_refused(
     assert graph.log in ([], ["begin", "close"]), "a transaction was left open"
 
 
-def test_what_the_block_adds_is_invalidated_too(cache: InlineCache, graph: Graph) -> None:
+def test_tags_added_within_the_block_are_invalidated_too(cache: InlineCache, graph: Graph) -> None:
     states(cache)
     tags: list[str] = []
     write(cache, graph, lambda tx: (tx.write(), tags.append("value")), awaited=False, tags=tags, keys=[])
@@ -197,7 +197,7 @@ def test_what_the_block_adds_is_invalidated_too(cache: InlineCache, graph: Graph
 
 @both
 @pytest.mark.parametrize("added", [[1], [str(number) for number in range(64)]], ids=["no tag", "too many"])
-def test_what_the_block_adds_is_checked_before_the_commit(
+def test_tags_added_within_the_block_are_checked_before_the_commit(
     cache: InlineCache, graph: Graph, awaited: bool, added: list[Any]
 ) -> None:
     tags = ["value"]
@@ -235,7 +235,7 @@ def test_a_cancellation_after_the_commit_waits_for_the_invalidations(
     assert states(cache) == [EntryState.STALE] * 2
 
 
-def test_without_redis_the_write_is_done_and_the_caller_is_told(
+def test_without_redis_the_write_is_committed_and_the_caller_gets_an_error(
     cache: InlineCache, graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     link = link_of(cache.client)

@@ -1,1 +1,1 @@
-"""A Promela model of the lease record, and what Spin says of it: ``python -m tests.model``."""
+"""A Promela model of the lease record, and Spin's results: ``python -m tests.model``."""

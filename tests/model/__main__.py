@@ -1,4 +1,4 @@
-"""Prints what Spin says of each configuration of the model: ``python -m tests.model --help``."""
+"""Prints Spin's result for each configuration of the model: ``python -m tests.model --help``."""
 
 from __future__ import annotations
 
@@ -49,30 +49,30 @@ def write_table(part: str, results: Sequence[Result]) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Check what was asked for; 0 when all came out as it must."""
+    """Check the selected cases; return 0 when all results are as expected."""
     parser = argparse.ArgumentParser(prog="python -m tests.model", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="|".join(PARTS), help="which tables; default: all")
     parser.add_argument("--long", action="store_true", help="the large configurations too: minutes each")
     parser.add_argument("-k", metavar="TEXT", default="", help="only cases with this text in their name")
-    parser.add_argument("--write", action="store_true", help="write what comes out into docs/explanation/protocol.md")
-    asked = parser.parse_args(arguments)
+    parser.add_argument("--write", action="store_true", help="write the results into docs/explanation/protocol.md")
+    options = parser.parse_args(arguments)
     if missing := missing_tools():
         parser.error(f"not installed: {', '.join(missing)}")
     sys.stdout.write(f"Spin {spin_version()}\n")
     good = True
-    for part in asked.parts or PARTS:
-        cases = [case for case in PARTS[part] if asked.k in case.name and (asked.long or not case.is_long)]
+    for part in options.parts or PARTS:
+        cases = [case for case in PARTS[part] if options.k in case.name and (options.long or not case.is_long)]
         sys.stdout.write("\n" + LINE.format(part, "result", "states", "transitions", "depth", "seconds", "MiB") + "\n")
-        results = [told(case) for case in cases]
+        results = [check_and_print(case) for case in cases]
         good = good and all(result.as_expected for result in results)
-        if asked.write:
+        if options.write:
             write_table(part, results)
-    if asked.write:
+    if options.write:
         write_timelines()
     return 0 if good else 1
 
 
-def told(case: Case) -> Result:
+def check_and_print(case: Case) -> Result:
     """Check a case and print its line."""
     with tempfile.TemporaryDirectory() as folder:
         result = check(case, Path(folder))

@@ -1,4 +1,4 @@
-"""What Spin is asked: bounds within which every invariant must hold, and broken variants which it must refute."""
+"""Cases for Spin: bounds within which every invariant must hold, and broken variants which it must refute."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Case:
 
 
 def bounded(readers: int, runs: int, invalidations: int, *more: str) -> tuple[str, ...]:
-    """Return the flags for so many readers, runs and invalidations."""
+    """Return the flags for these numbers of readers, runs and invalidations."""
     return (f"READERS={readers}", f"RUNS={runs}", f"INVALIDATIONS={invalidations}", *more)
 
 

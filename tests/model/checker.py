@@ -1,4 +1,4 @@
-"""Runs Spin: makes the verifier of a case, lets it look at every state, and reads what it says."""
+"""Runs Spin: builds the verifier of a case, checks every state, and parses the output."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ END_STATE: Final = "invalid end state"
 
 
 class SpinFailed(Exception):
-    """A tool said something that is no result of a check."""
+    """The output of a tool is not a result of a check."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What Spin found. ``violated`` is the invariant's number, 0 for none; ``events`` the way there, a line a step."""
+    """A result of Spin. ``violated`` is an invariant's number, 0: none; ``events`` the path there, a line per step."""
 
     case: Case
     violated: int
@@ -42,17 +42,17 @@ class Result:
 
     @property
     def as_expected(self) -> bool:
-        """Whether what must hold held, and the broken variant broke what it must break."""
+        """Return whether exactly the expected invariant was violated, or none."""
         return self.violated == self.case.violated
 
 
 def missing_tools() -> list[str]:
-    """Return which of the programs that are needed this machine lacks."""
+    """Return the required programs that this machine lacks."""
     return [tool for tool in TOOLS if shutil.which(tool) is None]
 
 
 def spin_version() -> str:
-    """Return what ``spin`` calls itself, such as "6.5.2"."""
+    """Return the version of ``spin``, such as "6.5.2"."""
     said = _run(["spin", "-V"], MODEL)
     found = re.search(r"Version (\d+(?:\.\d+)*)", said)
     if found is None:
@@ -61,18 +61,18 @@ def spin_version() -> str:
 
 
 def check(case: Case, folder: Path) -> Result:
-    """Look at every state of ``case``; a refuted one ends at its first error, which is a shortest one.
+    """Check every state of ``case``; a refuted one ends at its first error, which is a shortest one.
 
     Args:
-        case: what to look at.
-        folder: an empty one of its own, for the verifier and its trail.
+        case: the case to check.
+        folder: an empty folder of its own, for the verifier and its trail.
 
     Raises:
         SpinFailed: the search was not complete, or a tool failed.
     """
     flags = [f"-D{flag}" for flag in case.flags]
     _run(["spin", "-a", *flags, _file(case)], folder)
-    # An error is found soon, and most worlds are looked through before gcc would have optimised their verifier.
+    # An error is found soon, and most cases are checked before gcc would have optimised their verifier.
     level = "-O2" if case.is_long else "-O0" if case.violated else "-Og"
     _run(["gcc", "-w", level, *EXHAUSTIVE, "-o", "pan", "pan.c"], folder)
     began = time.monotonic()
@@ -96,7 +96,7 @@ def check(case: Case, folder: Path) -> Result:
 
 
 def shortest_way(case: Case, folder: Path) -> tuple[str, ...]:
-    """Return the events of the shortest way to the error of a broken variant."""
+    """Return the events of the shortest path to the error of a broken variant."""
     flags = [f"-D{flag}" for flag in case.flags]
     _run(["spin", "-a", *flags, _file(case)], folder)
     _run(["gcc", "-w", "-O1", "-DREACH", *EXHAUSTIVE, "-o", "pan", "pan.c"], folder)
@@ -105,7 +105,7 @@ def shortest_way(case: Case, folder: Path) -> tuple[str, ...]:
 
 
 def simulate(case: Case, seed: int, folder: Path) -> tuple[str, ...]:
-    """Return the events of one run of the model that takes a random way."""
+    """Return the events of one random run of the model."""
     flags = [f"-D{flag}" for flag in case.flags]
     return _lines(_run(["spin", f"-n{seed}", "-u2000", *flags, _file(case)], folder))
 
@@ -126,7 +126,7 @@ def _lines(said: str) -> tuple[str, ...]:
 
 def _violated(said: str, events: tuple[str, ...]) -> int:
     if END_STATE in said.partition("Full statespace")[0]:
-        return 5  # a reader stands still and waits for somebody
+        return 5  # a reader is blocked, waiting for another process
     return next((int(event.partition("|")[2]) for event in events if event.startswith("violated|")), -1)
 
 

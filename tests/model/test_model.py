@@ -1,7 +1,7 @@
-"""Spin looks at every state of the model within the bounds of `cases`: what must hold holds, what is broken breaks.
+"""Spin's check of every state within the bounds of `cases`: invariants hold, and each broken variant violates its own.
 
-`make test-long` adds the worlds that take minutes, and what the page tells beside: the first study, and the shortest
-way to each error.
+`make test-long` adds the cases that take minutes, and the rest of the page: the first study, and the shortest path to
+each error.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from tests.model.checker import MODEL, Result, check, missing_tools, shortest_wa
 from tests.model.timelines import STORIES, Story, story_text
 from tests.support.requirements import IS_LONG, skip_or_fail
 
-# Each takes some seconds of a core, the largest 20, and the long ones minutes; a machine that is busy with other things
-# gives much less than one.
+# Each takes some seconds of a core, the largest 20, and the long ones minutes; a busy machine gives much less than a
+# core.
 pytestmark = pytest.mark.timeout(7_200 if IS_LONG else 900)
 
-# The numbers on the page are those of this version. Another one may number states another way, and must find the same.
+# The numbers on the page are those of this version. Another one may count states differently, and must find the same.
 SPIN_OF_THE_PAGE = "6.5.2"
 
 
 @pytest.fixture(scope="module", autouse=True)
 def spin() -> str:
-    """Spin's version, on a machine that has all that is needed."""
+    """Spin's version; skips without the required tools."""
     if missing := missing_tools():
         skip_or_fail(f"not installed: {', '.join(missing)}")
     return spin_version()
@@ -61,7 +61,7 @@ def test_a_broken_variant_is_refuted_by_the_invariant_that_it_breaks(
 
 @pytest.mark.long
 @pytest.mark.parametrize("case", ROWS, ids=named)
-def test_each_row_of_the_first_study_comes_out_as_it_did(case: Case, tmp_path: Path, text: str, spin: str) -> None:
+def test_each_row_of_the_first_study_is_reproduced(case: Case, tmp_path: Path, text: str, spin: str) -> None:
     result = check(case, tmp_path)
     assert result.violated == case.violated, result.events
     stands_on_the_page(result, "rows", text, spin)
@@ -69,11 +69,11 @@ def test_each_row_of_the_first_study_comes_out_as_it_did(case: Case, tmp_path: P
 
 @pytest.mark.long
 @pytest.mark.parametrize("story", STORIES, ids=named)
-def test_the_page_tells_the_shortest_way_to_each_error(story: Story, tmp_path: Path, text: str, spin: str) -> None:
-    told = story_text(story, shortest_way(story.case, tmp_path))
-    assert told.count("\n| ") > 2
+def test_the_page_shows_the_shortest_path_to_each_error(story: Story, tmp_path: Path, text: str, spin: str) -> None:
+    timeline = story_text(story, shortest_way(story.case, tmp_path))
+    assert timeline.count("\n| ") > 2
     if spin == SPIN_OF_THE_PAGE:
-        assert told in page.section(text, "timelines"), "python -m tests.model --write"
+        assert timeline in page.section(text, "timelines"), "python -m tests.model --write"
 
 
 def stands_on_the_page(result: Result, part: str, text: str, spin: str) -> None:
@@ -81,12 +81,12 @@ def stands_on_the_page(result: Result, part: str, text: str, spin: str) -> None:
         assert page.line_of(result) in page.section(text, part), "python -m tests.model --write"
 
 
-def test_each_invariant_has_a_broken_variant_and_one_that_the_page_tells() -> None:
+def test_each_invariant_has_a_broken_variant_and_a_story_on_the_page() -> None:
     assert {case.violated for case in BROKEN} == set(INVARIANTS)
     assert {story.case.violated for story in STORIES} == set(INVARIANTS)
 
 
-def test_each_script_is_a_step_of_the_model_and_is_taken_by_somebody() -> None:
+def test_each_script_is_a_step_of_the_model_and_is_used_by_an_actor() -> None:
     steps = (MODEL / "steps.pml").read_text(encoding="utf-8")
     others = "".join((MODEL / f"{name}.pml").read_text(encoding="utf-8") for name in ("actors", "lease"))
     for script in STEPS:
@@ -94,7 +94,7 @@ def test_each_script_is_a_step_of_the_model_and_is_taken_by_somebody() -> None:
         assert f" {script}(" in others, script
 
 
-def test_each_script_of_tags_is_in_their_model() -> None:
+def test_each_tag_script_is_in_the_model_of_tags() -> None:
     model = (MODEL / "tags.pml").read_text(encoding="utf-8")
-    # A sweep removes what may be forgotten, and the model has no time at which it may.
+    # A sweep removes what has expired, and the model has no expiry.
     assert [script for script in TAG_STEPS if f"{script}.lua" not in model] == ["tag_sweep"]

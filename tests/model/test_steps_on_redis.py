@@ -1,7 +1,7 @@
-"""The model's steps are the scripts': runs of the model that take a random way are played again on a real Redis.
+"""Equivalence of the model's steps and the scripts: random runs of the model are replayed on a real Redis.
 
-Each step must get the same answer there, and leave the same state and the same entry. So what Spin proves of the
-model it proves of the scripts, as far as these runs can tell.
+Each step must return the same reply there, and leave the same state and the same entry. So Spin's proofs about the
+model hold for the scripts, as far as these runs cover them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WORLDS: Final = (
     Case("set back", "", bounded(2, 3, 1, "ENDS", "FAULTS=3", "CLOCK_STEPS_BACK", "NO_RETENTION", "PROPERTY=5")),
     Case("losses", "", bounded(4, 3, 2, "REPEATS", "FAULTS=2", *ALL_LOSSES[:3], "LATE_REQUESTS", "PROPERTY=5")),
 )
-# What is printed of the graph, the broker and the network: no step of the record.
+# Events of the graph, the broker and the network: no steps of the record.
 NO_STEP: Final = {"publish", "take", "load", "lost", "late", "read"}
 
 
@@ -43,7 +43,7 @@ class DrawnAgain(Exception):
 
 @dataclass(slots=True)
 class Replay:
-    """One run of the model on Redis. ``numbers`` are the real ones of the model's; ``seen`` what was answered.
+    """One run of the model on Redis. ``numbers`` maps the model's to the real ones; ``seen`` counts the replies.
 
     Where the model's clock is set back, the record's times go forward instead: that is the same for all but numbers.
     """
@@ -65,7 +65,7 @@ class Replay:
         self.seen[kind] += 1
 
     def _number(self, model: int, real: int) -> bool:
-        """Whether a number of the model is this real one, and larger than those of smaller numbers.
+        """Return whether a number of the model is this real one, and both are in the same order with all others.
 
         Raises:
             DrawnAgain: it is not, and the clock was set back.
@@ -152,7 +152,7 @@ def _nonce(run: str) -> bytes:
 
 
 def replays(redis_server: RedisServer, folder: Path) -> Counter[str]:
-    """Play all runs; how often each step, and each of its answers, was seen."""
+    """Play all runs; return how often each step, and each of its replies, was seen."""
     seen: Counter[str] = Counter()
     with redis.Redis.from_url(redis_server.url()) as client:
         store = LeaseStore(client)
@@ -178,10 +178,10 @@ def seen(redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory) ->
     return replays(redis_server, tmp_path_factory.mktemp("ways"))
 
 
-def test_each_step_of_the_model_does_on_redis_what_it_does_in_the_model(seen: Counter[str]) -> None:
+def test_each_step_has_the_same_effect_on_redis_as_in_the_model(seen: Counter[str]) -> None:
     assert {*STEPS, "until", "behind", "since"} <= set(seen)
 
 
 @pytest.mark.parametrize(("step", "answers"), [("claim", 3), ("acquire", 3), ("commit", 5)])
-def test_each_answer_of_a_step_was_among_them(seen: Counter[str], step: str, answers: int) -> None:
+def test_the_replayed_runs_include_each_reply_of_a_step(seen: Counter[str], step: str, answers: int) -> None:
     assert {f"{step} {number}" for number in range(1, answers + 1)} <= set(seen), seen

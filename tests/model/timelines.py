@@ -1,4 +1,4 @@
-"""Turns what Spin printed on its way to an error into a table that can be read."""
+"""Readable tables of the events that lead to an error in Spin's output."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ HEAD: Final = "| # | process | step | reply |\n| --- | --- | --- | --- |\n"
 PROBE: Final = 7
 FIRST_FOLLOW_UP: Final = 10
 ANY: Final = 255
-# Printed when the check in the middle of the step failed, so before the step's own line.
-TOLD_AFTER: Final = {"commit", "invalidate"}
+# Steps whose violation is printed before their own line: the check fails in the middle of the step.
+PRINTED_AFTER: Final = {"commit", "invalidate"}
 COMMITS: Final = {1: "accepted", 2: "accepted as stale", 3: "superseded", 4: "invalidated", 5: "lost"}
 RUNS_OUT: Final = {
     "queued": "the claim runs out",
@@ -41,7 +41,7 @@ Row = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """A counter-example for the page: of which variant, what goes wrong in it, and which guard stops it."""
+    """A counter-example for the page: its variant, the error, and the guard that prevents it."""
 
     name: str
     wrong: str
@@ -115,7 +115,7 @@ STORIES: Final = (
 
 
 def story_text(story: Story, events: Sequence[str]) -> str:
-    """Return a story as it stands on the page."""
+    """Return a story's text on the page."""
     rows = timeline(events)
     lines = [f"| {number} | {who} | {does} | {answer} |\n" for number, (who, does, answer) in enumerate(rows, 1)]
     breaks = f"Breaks **{INVARIANTS[story.case.violated]}**."
@@ -135,13 +135,13 @@ def timeline(events: Sequence[str]) -> list[Row]:
     """Return the steps up to the one that breaks an invariant."""
     rows: list[Row] = []
     is_broken = is_probing = False
-    probed = 0  # from here on it was looked at what a message sent once more would do; that went well
+    probed = 0  # from here on the model tried a message sent once more, without an error
     for event in events:
         kind, *values = event.split("|")
         if kind == "violated":
             is_broken = True
             continue
-        if is_broken and kind not in TOLD_AFTER:
+        if is_broken and kind not in PRINTED_AFTER:
             break
         if event in {"probe|over", "probe|behind"}:
             del rows[probed:]

@@ -1,4 +1,4 @@
-"""What a Lua script does, one thing in turn left out or made another one: a mutant of its text for each.
+"""Mutants of a Lua script: each leaves out or changes one thing in its text.
 
 A guard is left out:
 
@@ -9,13 +9,13 @@ A guard is left out:
   together: dropped;
 - a statement that calls something: dropped; of HSET and HDEL each field too, of SET the option.
 
-A value is another one:
+A value is changed:
 
-- what is returned, each field of it: '0', a number one more, a word another one;
-- a number, but for one that is compared or stands in for what is not there (guards, above): one more;
+- a returned value, or a field of one: '0', a number increased by one, another word;
+- a number, unless it is compared or a default for a missing value (guards, above): increased by one;
 - a word or a digit that is stored or sent: another one; a ``true`` that is an argument: false.
 
-The parser knows the Lua that the scripts are written in, and refuses anything else.
+The parser knows the subset of Lua that the scripts use, and rejects anything else.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ KEPT: Final = {"==", "~=", *BOUNDS}
 UNARY: Final = {"not", "-", "#"}
 COMPARING: Final = {"==", "~=", *BOUNDS, "and", "or"}
 OTHER_WORD: Final = "'invalidated'"
-# Of the arguments: the first field, and how many make one.
+# The index of the first field among the arguments, and the number of arguments per field.
 FIELDS_FROM: Final = {"'HSET'": (2, 2), "'HDEL'": (2, 1), "'SET'": (3, 2)}
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """One guard left out. ``name`` says which, and stays the same when lines move."""
+    """One change of a script. ``name`` identifies it, and stays the same when lines move."""
 
     script: str
     name: str
@@ -76,7 +76,7 @@ def mutants(script: str, source: str) -> list[Mutant]:
     """Return all mutants of a script's own text.
 
     Raises:
-        SyntaxError: the text is beyond what this parser knows.
+        SyntaxError: this parser does not know some of the syntax.
     """
     found, seen = [], Counter[str]()
     for change in Reader(source).changes():
@@ -95,7 +95,7 @@ def _name_of(change: Change, source: str) -> str:
 
 
 class Reader:
-    """Reads statements from left to right and notes what could be left out of each."""
+    """Reads statements from left to right and notes the possible changes of each."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -187,7 +187,7 @@ class Reader:
         else:
             self.note(start, end, "")
 
-    # ── expressions: each returns where it starts and ends ──
+    # ── expressions: each returns its start and end ──
 
     def expressions(self) -> list[Span]:
         spans = [self.expression()]
@@ -208,13 +208,13 @@ class Reader:
             if sign.text in BOUNDS:
                 self.note(sign.start, sign.end, BOUNDS[sign.text], whole)
         if signs and not {sign.text for sign in signs} & KEPT:
-            # A difference or quotient without its first side would be another thing.
+            # A difference or quotient without its first side would be another operation.
             for index in range(signs[0].text in {"-", "/"}, len(sides)):
                 self.drop(sides, index, index + 1)
         return whole
 
     def value(self, span: Span) -> None:
-        """Note what else may be returned, stored or sent in the place of an expression; numbers note themselves."""
+        """Note a replacement for a returned, stored or sent expression; numbers note themselves."""
         text = self.source[slice(*span)]
         if text[0] == "'":
             other = {"''": "'0'", "'0'": "'1'"}.get(text, "''" if text == OTHER_WORD else OTHER_WORD)
@@ -264,13 +264,13 @@ class Reader:
         return first.start, end
 
     def _is_argument_of_the_script(self) -> bool:
-        """Whether the number just read is the index of one: the test of the headers holds those."""
+        """Return whether the number just read is the index of one: the header tests cover those."""
         return (
             self.at > 2 and self.tokens[self.at - 2].text == "[" and self.tokens[self.at - 3].text in {"KEYS", "ARGV"}
         )
 
     def _around(self, token: Token) -> Span:
-        """Return some of the line that a number stands in: alone it tells nothing."""
+        """Return a part of a number's line: the number alone is ambiguous."""
         start, end = self.source.rfind("\n", 0, token.start) + 1, self.source.find("\n", token.end)
         end = len(self.source) if end < 0 else end
         return max(start, token.start - MAX_WHOLE // 2), min(end, token.end + MAX_WHOLE // 3)
@@ -304,14 +304,14 @@ class Reader:
             first, size = 0, 1
         elif called == "redis.call" and self.source[slice(*spans[0])] in FIELDS_FROM:
             first, size = FIELDS_FROM[self.source[slice(*spans[0])]]
-        # What would be left without its only field is no call, but for SET; that is the mutant without the statement.
+        # A call without its only field is not a call, except SET; that is the mutant without the statement.
         if size and len(spans) - first > size - (first == FIELDS_FROM["'SET'"][0]):
             for index in range(first, len(spans), size):
                 self.drop(spans, index, index + size)
         return end
 
     def drop(self, spans: list[Span], start: int, stop: int) -> None:
-        """Leave out some of several, and the sign or comma at the place where it is then one too many."""
+        """Note the removal of some of several items, with the operator or comma that is then superfluous."""
         whole = spans[0][0], spans[-1][1]
         if start == 0:
             self.note(spans[0][0], spans[stop][0], "", whole)

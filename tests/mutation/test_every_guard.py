@@ -1,7 +1,7 @@
-"""Each guard of each script is left out in turn, each value made another one, and the suite must go red.
+"""Mutation tests of the scripts: with any guard left out, or any value changed, the suite must fail.
 
-`lua_mutants` makes the mutants, `trial` runs the suite on each until a test fails. What survives is listed here with
-the reason why nobody could tell the difference, and must survive: a reason that no longer holds is found out.
+`lua_mutants` makes the mutants, `trial` runs the suite on each until a test fails. Equivalent mutants are listed here
+with the reason, and must survive: so a reason that no longer holds is noticed.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ SUITE: Final = (
     "tests/property/test_lease_machine.py",
     "tests/contract/test_interleavings.py",
 )
-# One server is enough; a hundred threads tell nothing of a guard; of the orders, those that are played in seconds.
-LEFT_OUT: Final = "not oldest_redis and not hundred and not (every_promise and (mishap or repl or reader))"
+# One server is enough; tests with a hundred threads test no guard; of the interleavings, those that take seconds.
+LEFT_OUT: Final = "not oldest_redis and not hundred and not (every_invariant and (mishap or repl or reader))"
 
-NO_DEADLINE = "a record that is not there has the deadline 0, and that has passed"
-UNIQUE = "a number is drawn once, so a generation, a hard one or not, is never a run's token"
-NOTHING_IS_NOBODY = "an absent field is false then, and equals no text either"
-UNSIGNED = "struct reads I8 as unsigned: what would be negative is beyond 2^53, and refused for that"
+NO_DEADLINE = "a missing record has the deadline 0, which has passed"
+UNIQUE = "a number is drawn once, so a generation, hard or not, is never a run's token"
+ABSENT_MATCHES_NOTHING = "an absent field is false then, and no text equals it either"
+UNSIGNED = "struct reads I8 as unsigned: a negative number would be beyond 2^53, and is refused for that"
 EQUIVALENT: Final[dict[tuple[str, str], str]] = {
     ("acquire", "without not record.state or"): NO_DEADLINE,
     ("claim", "without not record.state or"): NO_DEADLINE,
@@ -64,10 +64,10 @@ EQUIVALENT: Final[dict[tuple[str, str], str]] = {
     ("commit", "record.generation > record.token: > ⟶ >="): UNIQUE,
     ("fail", "record.generation < record.token: < ⟶ <="): UNIQUE,
     ("tag_page", "'at:' .. ARGV[1]: without 'at:' .."): "no other field of the state has a number for its name",
-    ("tag_take", "-inf', text(now), 'LIMIT', 0, 1)[1]: 1 ⟶ 2"): "the first alone is looked at",
-    ("tag_take", "LERATED), '+inf', 'LIMIT', 0, 1)[1]: 1 ⟶ 2"): "the first alone is looked at",
-    ("prelude", "true ⟶ false (no. 3)"): "the word has nothing in it that a pattern would read otherwise",
-    ("prelude", "redis.call('PTTL', key) < life_ms: < ⟶ <="): "a life is set to what it is",
+    ("tag_take", "-inf', text(now), 'LIMIT', 0, 1)[1]: 1 ⟶ 2"): "only the first is used",
+    ("tag_take", "LERATED), '+inf', 'LIMIT', 0, 1)[1]: 1 ⟶ 2"): "only the first is used",
+    ("prelude", "true ⟶ false (no. 3)"): "the word contains no special character of a pattern",
+    ("prelude", "redis.call('PTTL', key) < life_ms: < ⟶ <="): "an equal lifetime is set again",
     (
         "prelude",
         "without type(head) ~= 'string' or",
@@ -76,28 +76,28 @@ EQUIVALENT: Final[dict[tuple[str, str], str]] = {
         "prelude",
         "local LARGEST = 9007199254740992: 9007199254740992 ⟶ 9007199254740993",
     ): "beyond 2^53 the next number is the same",
-    ("prelude", "dis.pcall('GETRANGE', key, 0, 51): 51 ⟶ 52"): "a byte more, at which nobody looks",
+    ("prelude", "dis.pcall('GETRANGE', key, 0, 51): 51 ⟶ 52"): "one more byte, which is not read",
     ("prelude", "nonce = string.sub(head, 45, 52),: 52 ⟶ 53"): "there are 52",
     ("prelude", "true ⟶ false (no. 2)"): "a newline stands for itself in a pattern, too",
     ("prelude", "without token < 0 or"): UNSIGNED,
     ("prelude", "without or generation < 0"): UNSIGNED,
-    ("prelude", "f[2] or 0: without or 0"): "only a record that is not there has no deadline: nobody asks for it",
-    ("prelude", "f[9] or 0: without or 0"): "every run has a limit, and of no other record is it asked for",
-    ("prelude", "f[4] or '': without or ''"): NOTHING_IS_NOBODY,
-    ("prelude", "f[8] or '': without or ''"): NOTHING_IS_NOBODY,
-    ("prelude", "f[10] or '': without or ''"): NOTHING_IS_NOBODY,
-    ("prelude", "f[16] or '': without or ''"): NOTHING_IS_NOBODY,
+    ("prelude", "f[2] or 0: without or 0"): "only a missing record has no deadline, and no step uses it",
+    ("prelude", "f[9] or 0: without or 0"): "every run has a limit, and no step uses that of another record",
+    ("prelude", "f[4] or '': without or ''"): ABSENT_MATCHES_NOTHING,
+    ("prelude", "f[8] or '': without or ''"): ABSENT_MATCHES_NOTHING,
+    ("prelude", "f[10] or '': without or ''"): ABSENT_MATCHES_NOTHING,
+    ("prelude", "f[16] or '': without or ''"): ABSENT_MATCHES_NOTHING,
 }
 
 
 @pytest.fixture(scope="module")
 def killers() -> dict[tuple[str, str], str | None]:
-    """By script and name of each mutant: the test that killed it, or None."""
+    """The test that killed each mutant, or None, by script and name."""
     job = {"tests": [*SUITE, "-k", LEFT_OUT], "doubted": list(EQUIVALENT)}
     trials = [begin_trial(job | {"shard": [which, PROCESSES]}) for which in range(PROCESSES)]
     found: dict[tuple[str, str], str | None] = {}
     try:
-        # Read side by side: a pipe that is full would hold its trial up.
+        # Read concurrently: a full pipe would block its trial.
         with ThreadPoolExecutor(PROCESSES) as pool:
             outputs = list(pool.map(lambda trial: trial.communicate(), trials))
     finally:
@@ -126,7 +126,7 @@ def begin_trial(job: dict[str, Any]) -> subprocess.Popen[str]:
 @pytest.mark.long
 @pytest.mark.timeout(3_000)
 @pytest.mark.parametrize("script", PARTS)
-def test_without_any_one_of_its_guards_the_suite_goes_red(
+def test_the_suite_fails_on_every_mutant_but_the_equivalent_ones(
     killers: dict[tuple[str, str], str | None], script: str
 ) -> None:
     of_this = {name: killer for (other, name), killer in killers.items() if other == script}
@@ -135,7 +135,7 @@ def test_without_any_one_of_its_guards_the_suite_goes_red(
     assert survivors == {name for other, name in EQUIVALENT if other == script}
 
 
-def test_every_mutant_is_a_script_that_redis_takes(redis_server: RedisServer) -> None:
+def test_every_mutant_is_a_script_that_redis_accepts(redis_server: RedisServer) -> None:
     with redis.Redis.from_url(redis_server.url()) as client:
         for mutant in all_mutants():
             texts = {"prelude": text_of("prelude"), "step": text_of("renew")}
@@ -144,7 +144,7 @@ def test_every_mutant_is_a_script_that_redis_takes(redis_server: RedisServer) ->
             assert mutant.text != text_of(mutant.script)
 
 
-def test_what_survives_is_a_mutant_and_has_a_reason() -> None:
+def test_mutants_have_unique_names_and_include_the_equivalent_ones() -> None:
     names = {(mutant.script, mutant.name) for mutant in all_mutants()}
     assert len(names) == len(all_mutants()) > 400
     assert set(EQUIVALENT) <= names
@@ -152,7 +152,7 @@ def test_what_survives_is_a_mutant_and_has_a_reason() -> None:
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_no_condition_no_part_of_one_and_no_bound_is_forgotten(part: str) -> None:
+def test_every_condition_every_part_of_one_and_every_bound_is_mutated(part: str) -> None:
     source = text_of(part)
     words = Counter(token.text for token in tokens(source))
     changes = Reader(source).changes()
@@ -190,5 +190,5 @@ def test_no_condition_no_part_of_one_and_no_bound_is_forgotten(part: str) -> Non
         ("local x = f[1] or 0", ["local x = f[2] or 0", "local x = f[1]", "local x = 0"]),
     ],
 )  # fmt: skip
-def test_what_is_left_when_a_guard_is_left_out(source: str, left: list[str]) -> None:
+def test_a_statement_has_exactly_these_mutants(source: str, left: list[str]) -> None:
     assert sorted(mutant.text for mutant in mutants("any", source)) == sorted(left)

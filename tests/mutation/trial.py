@@ -1,4 +1,4 @@
-"""A pytest run that tries its tests on one mutant of a script after the other: ``python -m tests.mutation.trial``.
+"""A pytest run that tries its tests on one mutant of a script after another: ``python -m tests.mutation.trial``.
 
 The tests are collected once, and servers started once. For each mutant they run until one fails: first those that
 killed the last ones of the same script, then the quick ones. A test that never runs the script is left out. Before
@@ -6,8 +6,8 @@ any mutant the tests must pass on the scripts as they are.
 
 Input is a JSON object on stdin: {"tests": [arguments of pytest], "shard": [which, of how many], "doubted": [[script,
 name], …]}: a doubted mutant counts as killed only if its killer is green on the scripts as they are, and red again. It
-is to survive, so all tests would run on it: those that take seconds do in `make test-long` alone.
-Output is a JSON object a line: {"passing": number of tests}, then {"script", "name", "killer" (null: it survived)}.
+should survive, so all tests would run on it: those that take seconds do so in `make test-long` alone.
+Output is one JSON object per line: {"passing": number of tests}, then {"script", "name", "killer" (null: it survived)}.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def text_of(part: str) -> str:
 
 @dataclass
 class Trial:
-    """The plugin. ``scripts_of`` tells which scripts a test ran, ``killers`` by script which tests killed last."""
+    """The plugin. ``scripts_of`` maps a test to the scripts that it ran, ``killers`` a script to its latest killers."""
 
     shard: tuple[int, int]
     doubted: set[tuple[str, str]]
@@ -63,13 +63,13 @@ class Trial:
         red = [name for name in items if self._runs_red(items, name)]
         if red:
             pytest.exit(f"red on the scripts as they are: {red[:5]}", returncode=1)
-        tell({"passing": len(items), "seconds": round(sum(self.seconds_of.values()), 1)})
+        emit({"passing": len(items), "seconds": round(sum(self.seconds_of.values()), 1)})
         which, of = self.shard
         for mutant in all_mutants()[which::of]:
             killer = self._killer_of(mutant, items)
             if killer and (mutant.script, mutant.name) in self.doubted and not self._is_sure(mutant, items, killer):
                 killer = None
-            tell({"script": mutant.script, "name": mutant.name, "killer": killer})
+            emit({"script": mutant.script, "name": mutant.name, "killer": killer})
         return True
 
     def _killer_of(self, mutant: Mutant, items: dict[str, pytest.Item]) -> str | None:
@@ -94,7 +94,7 @@ class Trial:
 
     def _runs_red(self, items: dict[str, pytest.Item], name: str) -> bool:
         item = items[name]
-        # What the session shares stays as long as another test is said to come.
+        # Session fixtures stay as long as there is a next item.
         following = next((other for other in items.values() if other is not item), None)
         item._initrequest()  # type: ignore[attr-defined]
         item.session._setupstate.teardown_exact(item)
@@ -114,7 +114,7 @@ class Trial:
 
 @contextmanager
 def noting(ran: set[str]) -> Iterator[None]:
-    """Write down which scripts are run meanwhile."""
+    """Record which scripts are run meanwhile."""
     run, by_hash = LeaseStore.run, lease_store.by_hash
 
     def noted_run(store: LeaseStore, call: Any) -> Any:
@@ -143,14 +143,14 @@ def in_place_of(mutant: Mutant) -> Iterator[None]:
     lease_store.sha_of.cache_clear()
 
 
-def tell(line: dict[str, object]) -> None:
+def emit(line: dict[str, object]) -> None:
     print(json.dumps(line), file=sys.__stdout__, flush=True)
 
 
 def main() -> int:
     """Run the trial."""
     job = json.load(sys.stdin)
-    # Two trials of the same mutants shall kill them by the same tests.
+    # In a fixed order, so that two trials of the same mutants kill them by the same tests.
     arguments = ["-q", "-p", "no:cacheprovider", "-p", "no:randomly", "--timeout=900", *job["tests"]]
     with redirect_stdout(sys.stderr):
         return int(

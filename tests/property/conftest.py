@@ -1,4 +1,4 @@
-"""The same examples in every CI run; at home new ones each time. No deadline: a slow machine is no bug."""
+"""Hypothesis profiles: the same examples in every CI run, else new ones each time. No deadline, for slow machines."""
 
 from __future__ import annotations
 

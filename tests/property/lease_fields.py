@@ -1,4 +1,4 @@
-"""What the model of the lease record knows of a key: the record's fields, and the entry."""
+"""State of the model of the lease record: a key's record fields, and its entry."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ LINES = ("bookmarks", "bookmarks_before", "claim_bookmarks")
 
 @dataclass(frozen=True)
 class Run:
-    """Who holds, or last held, the lease."""
+    """The run that holds, or last held, the lease."""
 
     token: int
     nonce: bytes
@@ -47,7 +47,7 @@ class Record:
     by: str | None = None
 
     def fields(self) -> dict[str, bytes]:
-        """What HGETALL must say."""
+        """Return the expected reply to HGETALL."""
         run = self.run
         there = {name: value for name, value in vars(self).items() if name not in {"run", "gone_at_ms", *LINES}}
         there |= {"token": run and run.token, "nonce": run and run.nonce, "limit": run and run.limit}
@@ -71,6 +71,6 @@ class StoredEntry:
 
 
 def merge(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[str, ...]:
-    """Bookmarks of two lists; the new ones are not repeated when they stand there already, side by side."""
+    """Return the bookmarks of both lists; ``new`` is not added if ``old`` contains it as it is, side by side."""
     there = any(old[at : at + len(new)] == new for at in range(len(old)))
     return old if not new or there else old + new

@@ -1,8 +1,8 @@
-"""The lease record of docs/explanation/protocol.md in plain Python: the model that the scripts are held against.
+"""The lease record of docs/explanation/protocol.md in plain Python: the model that the scripts are compared with.
 
-No Redis and no Lua in here. A step is a call of one method; it changes the model and returns what the script must
-answer. Times are µs on the model's own clock, which the test moves together with Redis'. Nothing is approximate: the
-record's fields, and the moment at which Redis drops a key, are what HGETALL and PEXPIRETIME have to say.
+No Redis and no Lua in here. A step is a call of one method; it changes the model and returns the reply that the script
+must give. Times are µs on the model's own clock, which the test moves together with Redis'. Nothing is approximate: the
+record's fields, and the moment at which Redis drops a key, must equal the replies to HGETALL and PEXPIRETIME.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ACCEPTED, ACCEPTED_AS_STALE, SUPERSEDED, INVALIDATED, LOST = 1, 2, 3, 4, 5
 
 
 BOOKMARKS_KEPT_US = 600_000_000
-TOLERATED_US = 1_000_000  # so far behind a stamp of its own Redis' clock may be
+TOLERATED_US = 1_000_000  # how far Redis' clock may be behind one of its own earlier times
 
 
 def us(seconds: float) -> int:
@@ -37,7 +37,7 @@ def us(seconds: float) -> int:
 
 
 class Model:
-    """Entry and record of one key; None is nothing there."""
+    """Entry and record of one key; None if missing."""
 
     def __init__(self, by: str) -> None:
         self.now = 0
@@ -46,7 +46,7 @@ class Model:
         self.entry: StoredEntry | None = None
 
     def move_clock(self, now: int) -> None:
-        """Set the clock. What Redis keeps no longer is gone."""
+        """Set the clock, and drop what Redis expires by then."""
         self.now = now
         if self.record and self.record.gone_at_ms < now // 1000:
             self.record = None
@@ -54,22 +54,22 @@ class Model:
             self.entry = None
 
     def after(self, seconds: float) -> int:
-        """When Redis drops what is kept for so long from now."""
+        """Return when Redis drops a key that expires in ``seconds``."""
         return self.now // 1000 + round(seconds * 1000)
 
     def has_passed(self, record: Record) -> bool:
-        """Whether the deadline has: by the clock, or since that was set back to before it was set."""
+        """Return whether the deadline has passed: by the clock, or since that was set back to before it was set."""
         return (record.until or 0) <= self.now or (record.since or 0) > self.now + TOLERATED_US
 
     def left_us(self) -> int:
-        """How long the record's state lasts: never longer than it was granted."""
+        """Return how long the record's state lasts: never longer than it was granted."""
         record = self.record
         if self.has_passed(record):
             return 0
         return record.until - max(self.now, record.since or 0)
 
     def draw(self) -> int:
-        """The number that a step draws now: above all that is known of this key."""
+        """Return the number that a step draws now: above all known numbers of this key."""
         known = [self.now]
         if self.record:
             known.append(self.record.number + 1)
@@ -128,8 +128,8 @@ class Model:
         with_ticket = record.state == "retrying" and ticket != "" and ticket == record.ticket
         if not self.has_passed(record) and record.state not in {"idle", "queued", "invalidated"} and not with_ticket:
             return HELD, record.state, 0
-        asked = [number, record.generation or 0, record.claim_number if record.state == "queued" else 0]
-        if self.entry and self.entry.token > max(*asked, self.entry.generation):
+        requested = [number, record.generation or 0, record.claim_number if record.state == "queued" else 0]
+        if self.entry and self.entry.token > max(*requested, self.entry.generation):
             return ALREADY_FRESH, record.state, self.entry.token
         token, waited = self.draw(), record.state in {"queued", "retrying"} and record.claimed_at is not None
         self.record = replace(
@@ -144,14 +144,14 @@ class Model:
         return ACQUIRED, "running", token
 
     def _failed_attempts(self) -> int | None:
-        """How many attempts have failed when the next run is claimed or begins; a lapsed run is one. None: none."""
+        """Return the failed attempts when the next run is claimed or begins; a lapsed run is one. None: no attempt."""
         record = self.record
         if record is None or record.state == "cooling":
             return None
         return ((record.attempts or 0) + (record.state == "running")) or None
 
     def kept_bookmarks(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The bookmarks of invalidations: those of this period, and those of the one before."""
+        """Return the bookmarks of invalidations: those of this period, and those of the one before."""
         record = self.record
         age_us = self.now - (record.bookmarks_since or 0)
         if age_us < BOOKMARKS_KEPT_US:
@@ -159,7 +159,7 @@ class Model:
         return (), (record.bookmarks or ()) if age_us < 2 * BOOKMARKS_KEPT_US else ()
 
     def to_read_after(self) -> tuple[str, ...]:
-        """What the load of the run reads after."""
+        """Return the bookmarks after which the run's load reads."""
         bookmarks, before = self.kept_bookmarks()
         return tuple(dict.fromkeys((*before, *bookmarks, *(self.record.claim_bookmarks or ()))))
 
@@ -206,7 +206,7 @@ class Model:
             self._rest()
 
     def _rest(self, *, goes_on: bool = False) -> None:
-        """No claim, no run; ``goes_on``: what has failed so far still counts."""
+        """Drop claim and run; ``goes_on``: failures and attempts so far still count."""
         record, self.record = self.record, None
         goes_on = goes_on and bool(record.failures or record.attempts)
         if record.generation or goes_on:
@@ -232,7 +232,7 @@ class Model:
     def fail(
         self, token: int, nonce: bytes, *, is_counted: bool = False, bookmarks: int = 0
     ) -> tuple[float, int, int] | None:
-        """Pause in seconds, failures in a row, and the failed run before; None: not mine any more."""
+        """Return the pause in seconds, consecutive failures, and the previous failed run; None: not the lease's run."""
         record = self.record
         if record and record.state == "cooling" and record.ended_by == nonce:
             return self.left_us() / 1e6, record.failures or 0, 0

@@ -1,4 +1,4 @@
-"""The codecs: what went in comes out, and nothing that can be thrown at them raises anything but their own error."""
+"""Codecs: every value survives a round trip, and any other input raises only the codec's own error."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ json_values = st.recursive(
 
 
 @given(headers, st.binary(max_size=50))
-def test_every_field_of_an_entry_comes_out_as_it_went_in(header: Header, content: bytes) -> None:
+def test_every_field_of_an_entry_survives_a_round_trip(header: Header, content: bytes) -> None:
     raw = encode(header, DIGEST, content)
     decoded = decode_header(raw, DIGEST)
     assert decoded == replace(header, length=decoded.length)
@@ -91,10 +91,10 @@ def test_every_field_of_an_entry_comes_out_as_it_went_in(header: Header, content
 
 
 def reads(raw: bytes) -> Header | None:
-    """Decode and decide: the only error that may come is UnreadableEntry, and the token is always there to be named."""
+    """Decode and evaluate: the only possible error is UnreadableEntry, and the token can always be read."""
     assert 0 <= frozen_token(raw) < MAX_TOKEN
-    for floor in (ANY, Freshness(0.0, fresh=True, min_bookmarks=frozenset("b"))):
-        evaluate(raw, DIGEST, floor, now_us=2**50, u=0.5)
+    for freshness in (ANY, Freshness(0.0, fresh=True, min_bookmarks=frozenset("b"))):
+        evaluate(raw, DIGEST, freshness, now_us=2**50, u=0.5)
     try:
         return decode_header(raw, DIGEST)
     except UnreadableEntry as error:
@@ -105,7 +105,7 @@ def reads(raw: bytes) -> Header | None:
 
 @given(st.binary(max_size=300))
 @example(b"\xc7X")
-def test_arbitrary_bytes_are_unreadable_and_no_worse(raw: bytes) -> None:
+def test_arbitrary_bytes_raise_nothing_but_unreadable_entry(raw: bytes) -> None:
     reads(raw)
 
 
@@ -123,7 +123,7 @@ def test_an_entry_with_any_bytes_changed_or_cut_off_is_read_or_unreadable(
 
 
 @given(st.binary(min_size=80, max_size=80), st.binary(max_size=40))
-def test_any_numbers_in_a_whole_header_are_decided_about_without_an_error(numbers: bytes, extensions: bytes) -> None:
+def test_any_numbers_in_a_complete_header_are_evaluated_without_an_error(numbers: bytes, extensions: bytes) -> None:
     length = struct.pack(">H", FIXED_HEADER_BYTES + len(extensions))
     reads(RAW[:6] + length + RAW[8:20] + numbers + extensions + b"payload")
 
@@ -151,7 +151,7 @@ def test_a_frame_with_any_bytes_changed_or_cut_off_is_a_value_or_a_decode_error(
 
 
 @given(st.binary(max_size=50), st.lists(json_values, min_size=1, max_size=2), st.integers(1, 200))
-def test_a_packed_payload_comes_out_as_it_went_in(header: bytes, values: list[object], copies: int) -> None:
+def test_a_packed_payload_survives_a_round_trip(header: bytes, values: list[object], copies: int) -> None:
     try:
         packed = compression.pack(payload.encode(values * copies), 1)
     except OverflowError:
@@ -162,7 +162,7 @@ def test_a_packed_payload_comes_out_as_it_went_in(header: bytes, values: list[ob
 
 
 @given(json_values)
-def test_a_json_like_value_comes_out_of_a_payload_as_it_went_in(value: object) -> None:
+def test_a_json_like_value_survives_a_round_trip_through_a_payload(value: object) -> None:
     try:
         encoded = payload.encode(value)
     except OverflowError:
@@ -184,7 +184,7 @@ items = st.builds(
 
 
 @given(st.lists(items, max_size=3))
-def test_a_message_comes_out_as_it_went_in(sent: list[RefreshItem]) -> None:
+def test_a_message_survives_a_round_trip(sent: list[RefreshItem]) -> None:
     assert messages.decode(messages.encode(sent)) == sent
 
 
@@ -218,7 +218,7 @@ def test_any_text_of_params_is_decoded_or_refused(text: str) -> None:
 
 
 @given(st.dictionaries(st.from_regex(r"[a-z_]+", fullmatch=True), json_values, max_size=3))
-def test_any_params_reach_the_worker_through_the_broker_s_json_as_they_were(params: dict[str, Any]) -> None:
+def test_any_params_reach_the_worker_unchanged_through_the_broker_s_json(params: dict[str, Any]) -> None:
     try:
         key = make_key("ns", "q", params, 1)
     except InvalidQuery:
@@ -250,10 +250,10 @@ def test_any_text_in_the_environment_is_a_setting_or_a_configuration_error(envir
             repr(who.from_env(environ))
             continue
         except ConfigurationError as error:
-            told = error
+            refused = error
         # Of two that contradict each other the one that was not set may be named.
-        assert told.variable in environ or "JITTER" in told.variable
-        assert told.allowed in str(told)
+        assert refused.variable in environ or "JITTER" in refused.variable
+        assert refused.allowed in str(refused)
 
 
 @given(st.sampled_from(["CACHE_REDIS_URL", "CACHE_BROKER_URL", "NEO4J_URI"]), url_like)
@@ -265,7 +265,7 @@ def test_no_spelling_of_a_url_shows_its_password(name: str, url: str) -> None:
     assert "SECRET" not in shown
 
 
-def test_the_examples_reach_what_they_are_for() -> None:
+def test_the_decoders_accept_the_sample_entry_and_reject_damaged_ones() -> None:
     assert reads(RAW) is not None
     assert reads(RAW[:3] + b"\x02" + RAW[4:]) is None
     with pytest.raises(MalformedMessage):

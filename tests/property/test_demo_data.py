@@ -20,20 +20,22 @@ def read(content: bytes) -> list[tuple[str, str]]:
 
 
 @given(st.lists(st.tuples(ids, ids), min_size=1, max_size=30), st.sampled_from("\t,"))
-def test_what_was_written_is_read(edges: list[tuple[str, str]], delimiter: str) -> None:
+def test_a_written_edge_list_is_read_back_unchanged(edges: list[tuple[str, str]], delimiter: str) -> None:
     text = "".join(f"{source}{delimiter}{target}\n" for source, target in edges)
     assert read(text.encode()) == edges
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_are_edges_or_a_clear_error(content: bytes) -> None:
+def test_any_bytes_are_read_as_edges_or_raise_a_demo_error(content: bytes) -> None:
     with contextlib.suppress(DemoError):
         assert all(source and target for source, target in read(content))
 
 
 @given(st.integers(2, 200), st.integers(0, 600), st.integers(0, 2**32))
-def test_rmat_keeps_its_numbers(vertices: int, more: int, seed: int) -> None:
-    # Three edges a vertex: of fewer, few scales leave that many vertices touched.
+def test_rmat_has_at_least_the_requested_vertices_and_exactly_the_requested_edges(
+    vertices: int, more: int, seed: int
+) -> None:
+    # Three edges per vertex: with fewer, few scales give that many vertices an edge.
     edges = 3 * vertices + more
     graph = rmat_with_at_least(vertices, edges, seed=seed)
     assert graph.vertices >= vertices

@@ -1,8 +1,8 @@
 """The lease record's scripts on a real Redis, compared step by step with the model and docs/explanation/protocol.md.
 
 The clock is the test's: it goes forward, to the very microsecond of a deadline and past it, and back. The default run
-plays the same examples every time. `make test-long` plays many more, new ones each time; what it prints on a failure
-holds the line that plays the same example again.
+plays the same examples every time. `make test-long` plays many more, new ones each time; the output of a failure has
+the line that repeats its example.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ RUN_STEPS = st.sampled_from(["commit", "commit", "commit", "renew", "retry", "fa
 
 
 class LeaseMachine(RuleBasedStateMachine):
-    """Every call goes through `do`, which asks the model too; a repeat is `do` again with the same arguments."""
+    """Every call goes through `do`, which runs the model too; a repeat is `do` again with the same arguments."""
 
     client: redis.Redis
     clock: FrozenClock
@@ -49,7 +49,7 @@ class LeaseMachine(RuleBasedStateMachine):
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
         self._move_clock(0)
 
-    # ── what readers, workers and writers do ──
+    # ── readers, workers and writers ──
 
     @rule(seen=st.sampled_from([None, "entry", "nothing", "another"]), force=st.booleans(), marks=st.integers(0, 2))
     def claim(self, seen: str | None, force: bool, marks: int) -> None:
@@ -65,7 +65,7 @@ class LeaseMachine(RuleBasedStateMachine):
     @rule(forget=st.sampled_from([False, False, True]))
     @precondition(lambda self: self.model.record is not None and self.model.record.failures)
     def a_claim_of_a_failing_key_is_taken_back(self, forget: bool) -> None:
-        """The broker could not be reached."""
+        """Unclaim, as a reader that can't reach the broker."""
         claim_id = f"claim-{len(self.calls)}"
         self.do("claim", claim_id, None, True, ())
         self.do("unclaim", claim_id, forget)
@@ -84,7 +84,7 @@ class LeaseMachine(RuleBasedStateMachine):
     @rule(marks=st.integers(0, 1))
     @precondition(lambda self: self.model.record is None or self.model.record.state == "invalidated")
     def claim_and_acquire(self, marks: int) -> None:
-        """What is most usual: else most runs of the machine would never see an entry."""
+        """Take the most usual steps: without this rule most runs of the machine would never see an entry."""
         there = self.model.entry.token if self.model.entry else 0
         self.do("claim", f"claim-{len(self.calls)}", there, False, ("b5",)[:marks])
         self.do("acquire", self._nonce(), self.model.record.claim_number, "")
@@ -141,7 +141,7 @@ class LeaseMachine(RuleBasedStateMachine):
         if step != "acquire" or (self.model.draw(), args[0]) not in self.watch.began:
             self.do(step, *args)
 
-    # ── what the world does ──
+    # ── the environment ──
 
     @rule(seconds=st.sampled_from([1, 620, 1_730, 1_730, 6_100, 70_000, 250_000]))
     def time_passes(self, seconds: int) -> None:
@@ -207,7 +207,7 @@ class LeaseMachine(RuleBasedStateMachine):
         self.seen = self.frozen.look()
         self.watch.look(self.seen)
 
-    # ── each step: the model's answer is the script's ──
+    # ── each step: the script replies as the model does ──
 
     def do(self, step: str, *args: Any) -> None:
         self.calls.append((step, args))
@@ -220,7 +220,7 @@ class LeaseMachine(RuleBasedStateMachine):
         self._look()
 
     def _compare(self, step: str, *args: Any) -> None:
-        """The steps that answer with one word or number."""
+        """Compare the reply of a step that returns one word or number."""
         assert getattr(self.world, step)(*args) == getattr(self.model, step)(*args)
 
     def _claim(self, _: str, claim_id: str, seen: int | None, force: bool, marks: tuple[str, ...]) -> None:
@@ -263,8 +263,8 @@ class LeaseMachine(RuleBasedStateMachine):
                 bookmarks=BookmarkFault(bookmarks),
             )
         )  # fmt: skip
-        told = reply and (reply.pause_seconds, reply.failures, reply.failed_token)
-        assert told == self.model.fail(token, nonce, is_counted=is_counted, bookmarks=bookmarks)
+        replied = reply and (reply.pause_seconds, reply.failures, reply.failed_token)
+        assert replied == self.model.fail(token, nonce, is_counted=is_counted, bookmarks=bookmarks)
 
     def _renew(self, _: str, token: int, nonce: bytes) -> None:
         is_mine = self.model.renew(token, nonce)
@@ -316,8 +316,8 @@ def test_the_scripts_do_what_the_model_says_and_keep_the_invariants(clocked_redi
         )  # fmt: skip
 
 
-def test_a_claim_after_an_uncounted_failure_is_taken_back(clocked_redis: ClockedRedis) -> None:
-    """Found after thousands of examples: a row of 0 failures stays in the record, and means what its absence does."""
+def test_an_unclaim_after_an_uncounted_failure_matches_the_model(clocked_redis: ClockedRedis) -> None:
+    """Found after thousands of examples: a count of 0 failures stays in the record, equivalent to no count."""
     with redis.Redis.from_url(clocked_redis.server.url()) as client:
         machine = type("Machine", (LeaseMachine,), {"client": client, "clock": clocked_redis.clock})()
         machine.begin()

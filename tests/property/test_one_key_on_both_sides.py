@@ -1,4 +1,4 @@
-"""The worker makes the reader's key of what the message says, whatever types the reader's arguments have."""
+"""The worker builds the reader's key from the message, whatever types the reader's arguments have."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.property.test_pure_properties import has_twins, json_like, names
 
 
 class Word(str):
-    """Says of itself something else than what it is."""
+    """A str whose text is not its value."""
 
     __slots__ = ()
 
@@ -38,7 +38,7 @@ class Count(int):
 
 
 def dressed(value: Any, draw: st.DrawFn) -> Any:
-    """The same value as another type that stands for it."""
+    """Return the same value as another type that represents it."""
     if isinstance(value, dict):
         return {dressed(key, draw): dressed(item, draw) for key, item in value.items()}
     if isinstance(value, list):
@@ -62,7 +62,7 @@ tame = json_like.filter(lambda value: "\\u0000" not in json.dumps(value))
 
 @st.composite
 def calls(draw: st.DrawFn) -> tuple[Any, Any, Any, Any]:
-    """A call in plain values, and one that means the same."""
+    """A call in plain values, and an equivalent one."""
     query = draw(st.sampled_from(["q", "friends_of", "a.b-c"]))
     version = draw(st.integers(1, 65_535))
     params = draw(st.dictionaries(names, tame, max_size=4).filter(lambda value: not has_twins(value)))
@@ -80,7 +80,7 @@ def test_equivalent_values_make_the_same_key(call: Any) -> None:
 
 
 @given(calls())
-def test_the_worker_makes_the_reader_s_key_of_its_message(call: Any) -> None:
+def test_the_worker_builds_the_reader_s_key_from_the_message(call: Any) -> None:
     _, another = call
     key = make_key("ns", *another)
     sent = json.loads(json.dumps(messages.encode([messages.item_for(key, 1, RefreshReason.MISS)])))
@@ -91,6 +91,6 @@ def test_the_worker_makes_the_reader_s_key_of_its_message(call: Any) -> None:
 @given(
     st.sampled_from([np.float16, np.float32, np.float64]), st.floats(width=16, allow_nan=False, allow_infinity=False)
 )
-def test_a_numpy_float_is_exactly_the_float_that_it_holds(kind: Any, value: float) -> None:
+def test_a_numpy_float_is_converted_to_exactly_its_value(kind: Any, value: float) -> None:
     assert plain(kind(value)) == value
     assert type(plain(kind(value))) is float

@@ -1,4 +1,4 @@
-"""What is pure: the decision, the backoff, the policy, and the one text of a query's params."""
+"""Pure functions: the refresh decision, the backoff, the policy, and the canonical text of a query's params."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_no_header_makes_the_decision_raise(
 
 
 @given(durations, st.floats(0, 100), durations, draws)
-def test_a_lead_lies_between_nothing_and_half_the_ttl(delta: float, beta: float, ttl: float, u: float) -> None:
+def test_a_lead_is_between_zero_and_half_the_ttl(delta: float, beta: float, ttl: float, u: float) -> None:
     assert 0 <= lead_seconds(delta, beta, ttl, u) <= ttl / 2
 
 
@@ -75,9 +75,7 @@ def test_a_cut_draw_lies_within_one_step_above(u: float, cut: int) -> None:
 
 
 @given(st.integers(1, 10**9), st.floats(1, 100), st.floats(0, 1, exclude_max=True))
-def test_a_pause_lies_between_50_ms_and_its_bound_and_never_over_15_s(
-    attempt: int, multiplier: float, u: float
-) -> None:
+def test_a_pause_is_between_50_ms_and_its_bound_and_at_most_15_s(attempt: int, multiplier: float, u: float) -> None:
     pause = pause_seconds(attempt, multiplier, u)
     assert 0.05 <= pause <= 15.0
     assert pause <= max(0.05, multiplier ** min(attempt - 1, 64))
@@ -132,7 +130,7 @@ def normal(value: Any) -> Any:
 
 
 def has_twins(value: Any) -> bool:
-    """Two keys that are one after normalisation."""
+    """Return whether two keys become equal by normalisation."""
     if isinstance(value, dict):
         return len({unicodedata.normalize("NFC", key) for key in value}) < len(value) or any(
             map(has_twins, value.values())
@@ -146,24 +144,26 @@ def text_of(given_params: dict[str, Any]) -> str:
 
 
 def turned(value: Any) -> Any:
-    """The same, in another order and in other types of sequence."""
+    """Return an equivalent value, in another order and with other types of sequence."""
     if isinstance(value, dict):
         return {key: turned(value[key]) for key in reversed(value)}
     return tuple(turned(item) for item in value) if isinstance(value, list) else value
 
 
 @given(params)
-def test_the_order_of_keys_and_the_kind_of_sequence_make_no_difference(given_params: dict[str, Any]) -> None:
+def test_the_canonical_text_depends_on_neither_key_order_nor_sequence_type(given_params: dict[str, Any]) -> None:
     assert text_of(given_params) == text_of(turned(given_params))
 
 
 @given(params, params)
-def test_params_have_the_same_text_exactly_when_they_mean_the_same(one: dict[str, Any], other: dict[str, Any]) -> None:
+def test_params_have_the_same_canonical_text_exactly_if_they_are_equivalent(
+    one: dict[str, Any], other: dict[str, Any]
+) -> None:
     assert (text_of(one) == text_of(other)) == (normal(one) == normal(other))
 
 
 @given(params)
-def test_a_text_is_json_that_has_itself_as_its_text(given_params: dict[str, Any]) -> None:
+def test_the_canonical_text_is_json_and_is_its_own_canonical_text(given_params: dict[str, Any]) -> None:
     text = text_of(given_params)
     assert canonical_params("q", json.loads(text)) == text
     key = make_key("ns", "q", given_params, 1)
@@ -178,7 +178,7 @@ class Odd:
 
 
 def huge(sign: int) -> int:
-    """More digits than Python writes out."""
+    """Return an int of more digits than Python converts to text."""
     return sign * 10**5000
 
 
@@ -192,7 +192,7 @@ anything = st.recursive(
 
 
 @given(anything | st.dictionaries(names | st.text() | st.integers() | st.builds(Odd), anything, max_size=3))
-def test_arbitrary_objects_have_a_text_or_are_an_invalid_query(value: Any) -> None:
+def test_arbitrary_objects_have_a_canonical_text_or_are_an_invalid_query(value: Any) -> None:
     try:
         text = canonical_params("q", value)
     except InvalidQuery as error:

@@ -1,4 +1,4 @@
-"""A remembered key is the key: whatever was asked for before, and however alike the params look."""
+"""The cache of keys: each lookup returns the right key, whatever was requested before and however alike the params."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_remembered_key_equals_a_new_one(calls: list[tuple[Any, Any, Any]]) ->
 
 
 @pytest.mark.parametrize("wrapped", [lambda one: one, lambda one: [one], lambda one: {"q": one}])
-def test_params_that_look_alike_have_different_keys(wrapped: Callable[[Any], Any]) -> None:
+def test_params_that_only_look_alike_do_not_share_a_remembered_key(wrapped: Callable[[Any], Any]) -> None:
     for pair in itertools.product(ALIKE, repeat=2):
         _remembered_key.cache_clear()
         for one in pair:
@@ -76,16 +76,16 @@ def test_params_that_look_alike_have_different_keys(wrapped: Callable[[Any], Any
             assert made(make_key, "ns", "q", given_params, 1) == made(_new_key, "ns", "q", given_params, 1)
 
 
-def test_names_are_not_taken_for_values_nor_an_order_for_another() -> None:
+def test_keys_distinguish_names_from_values_and_ignore_the_order_of_params() -> None:
     assert make_key("ns", "q", {"a": "b", "c": "d"}, 1) != make_key("ns", "q", {"a": "c", "b": "d"}, 1)
     assert make_key("ns", "q", {"a": "b", "c": "d"}, 1) == make_key("ns", "q", {"c": "d", "a": "b"}, 1)
 
 
-def test_namespaces_are_kept_apart() -> None:
+def test_keys_of_different_namespaces_differ() -> None:
     assert make_key("one", "q", {"a": 1}, 1).entry != make_key("two", "q", {"a": 1}, 1).entry
 
 
-def test_a_mapping_that_is_no_dict_and_a_subclass_of_dict_have_the_same_key() -> None:
+def test_a_non_dict_mapping_and_a_dict_subclass_have_the_key_of_a_dict() -> None:
     class Ordered(dict[str, Any]):
         pass
 

@@ -1,4 +1,4 @@
-"""The short ways of a read (tier, known bytes) answer what the whole way would, for any header, time and draw."""
+"""The fast paths of a read (tier, unchanged bytes) return what the full path would, for any header, time and draw."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MAX_BYTES = 4_096
 
 
 class Publisher:
-    """Takes what a read hands over, for as long as there is room."""
+    """Takes the triggers of reads while there is room."""
 
     def __init__(self, has_room: bool) -> None:
         self.has_room = has_room
@@ -62,7 +62,7 @@ class Tracking:
 
 @dataclass
 class Reader:
-    """A core with parts of its own: the same time for all, and draws from one seed."""
+    """A core with dependencies of its own: the same time for all, and draws from one seed."""
 
     core: ReadCore
     publisher: Publisher
@@ -144,7 +144,7 @@ seeds = st.integers(0, 2**32)
 
 
 def same(one: Any, other: Any) -> bool:
-    # NaN is not equal to itself; all else is told by its text.
+    # By text, since NaN is not equal to itself.
     return repr(one) == repr(other)
 
 
@@ -166,7 +166,7 @@ def test_the_same_bytes_give_the_same_result_again(
 
 @given(entries(), types, st.lists(st.tuples(types, seeds, st.floats(0, 20)), min_size=1, max_size=5), st.booleans())
 @settings(max_examples=400, deadline=None)
-def test_the_in_process_tier_answers_as_redis_does(
+def test_the_in_process_tier_returns_what_a_read_from_redis_would(
     raw: bytes, first_type: Any, reads: list[tuple[Any, int, float]], has_room: bool
 ) -> None:
     now = 1_000.0

@@ -1,4 +1,4 @@
-"""The simulation's compiled form of the policy decides as the product does, for any header, draw and moment."""
+"""The simulation's compiled policy decides as the product does, for any header, draw and moment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from benchmarks.simulate.compiled import first_positive, smoothed
 from refresher.flow import policy
 from tests.support.publisher_harness import ScriptedBroker
 
-# The first call of each waits for the compiler.
+# The first call of each function waits for the compiler.
 pytestmark = pytest.mark.timeout(600)
 
 SECONDS = st.floats(0, 1e5)
@@ -28,7 +28,7 @@ BETAS = st.one_of(st.just(0.0), st.floats(1e-3, policy.MAX_BETA))
 
 
 @given(st.integers(0, 10**7), st.integers(0, 10**5))
-def test_a_long_queue_means_the_same_as_to_a_reader(length: int, queue_size: int) -> None:
+def test_the_simulation_treats_a_long_queue_as_a_reader_does(length: int, queue_size: int) -> None:
     script = ScriptedBroker()
     script.length = length
     settings = ReaderSettings(queue_size=queue_size, queue_ttl_seconds=1.0)
@@ -37,13 +37,15 @@ def test_a_long_queue_means_the_same_as_to_a_reader(length: int, queue_size: int
     assert claim_times(length, queue_size) == pressure.claim_seconds()
 
 
-# Lengths about the bounds, which are 10 and 50.
+# Lengths around the bounds, which are 10 and 50.
 POLLS = st.lists(st.tuples(st.integers(0, 60), st.floats(LENGTH_CACHED_SECONDS, 6.0)), max_size=60)
 
 
 @example(polls=[(50, 2.0)] * 7 + [(3, 0.5)] * 9 + [(60, 2.0)] * 7 + [(60, 0.5)] * 9, queue_size=3)
 @given(POLLS, st.sampled_from((3, 50)))
-def test_the_window_for_stale_refreshes_moves_as_a_reader_s(polls: list[tuple[int, float]], queue_size: int) -> None:
+def test_the_simulated_window_for_stale_refreshes_moves_as_a_reader_s(
+    polls: list[tuple[int, float]], queue_size: int
+) -> None:
     script, now = ScriptedBroker(), 100.0
     pressure = Backpressure(ReaderSettings(queue_size=queue_size), script, Breaker(), monotonic=lambda: now)
     size, long_since, polled_at = math.inf, math.inf, 0.0
@@ -58,7 +60,7 @@ def test_the_window_for_stale_refreshes_moves_as_a_reader_s(polls: list[tuple[in
 
 
 @given(st.lists(st.tuples(st.floats(1e-4, 100), st.floats(0, 1, exclude_max=True)), min_size=1, max_size=20))
-def test_a_heavy_load_makes_way_as_with_a_reader(loads: list[tuple[float, float]]) -> None:
+def test_the_simulation_gives_loads_precedence_as_a_reader_does(loads: list[tuple[float, float]]) -> None:
     pressure = Backpressure(ReaderSettings(), ScriptedBroker(), Breaker(), monotonic=lambda: 1.0)
     usual = math.nan
     for run_seconds, draw in loads:
@@ -67,11 +69,11 @@ def test_a_heavy_load_makes_way_as_with_a_reader(loads: list[tuple[float, float]
 
 
 @given(SECONDS, SECONDS)
-def test_delta_is_smoothed_as_the_worker_does(mean: float, sample: float) -> None:
+def test_the_simulation_smooths_delta_as_the_worker_does(mean: float, sample: float) -> None:
     assert smoothed(mean, sample) == policy.smooth(Smoothed(mean, 0.0), sample).mean
 
 
-@example(now=0.0, left=1_000.0, rate=1_000.0, delta=1_000.0, beta=100.0, ttl=10.0)  # the bound alone holds it
+@example(now=0.0, left=1_000.0, rate=1_000.0, delta=1_000.0, beta=100.0, ttl=10.0)  # limited by the bound alone
 @given(st.floats(0, 1e4), st.floats(-1e4, 1e4), st.floats(1e-4, 1e6), SECONDS, BETAS, TTLS)
 def test_no_read_triggers_before_a_draw_can_be_positive(
     now: float, left: float, rate: float, delta: float, beta: float, ttl: float
@@ -85,7 +87,7 @@ def test_no_read_triggers_before_a_draw_can_be_positive(
         assert at >= soft
 
 
-def test_the_first_trigger_comes_when_simulating_each_read_says() -> None:
+def test_the_computed_first_trigger_is_distributed_as_when_each_read_is_simulated() -> None:
     rng = np.random.default_rng(7)
     soft, rate, delta, beta, ttl = 12.0, 4.0, 0.4, 2.5, 12.0
 

@@ -1,7 +1,7 @@
 """Tags on a real Redis: runs of several keys and invalidations of several tags, their steps in any order.
 
-Runs register by the worker's own code; invalidations and those that take them over are the product's plans, one call
-at a time. Any of them may stop for ever. A value is the version of the graph that its load has seen.
+Runs register by the worker's own code; invalidations and their takeovers are the product's own plans, one call at a
+time. Any of them may stop forever. A value is the version of the graph that its load has seen.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Steps(StepByStep):
 
 @dataclass
 class Load:
-    """A run, as far as it has come."""
+    """A run, and its progress."""
 
     key: int
     run: Run
@@ -65,7 +65,7 @@ class Load:
 
 @dataclass
 class Invalidation:
-    """An invalidation of tags, after a write that made ``version``; or what a worker took over of it."""
+    """An invalidation of tags, after a write that made ``version``; or a worker's continuation of one."""
 
     version: int
     names: tuple[str, ...]
@@ -153,7 +153,7 @@ class TagMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.kept)
     @rule(data=st.data())
     def worker_takes_over(self, data: st.DataObject) -> None:
-        """Whoever has kept it may go on."""
+        """Continue a pending invalidation; its own client may go on, too."""
         pending = sorted(self.client.zrange(pending_tags_key(self.settings.namespace), 0, -1))
         if pending:
             one = self.kept[chosen := data.draw(st.sampled_from(pending))]
@@ -170,7 +170,7 @@ class TagMachine(RuleBasedStateMachine):
             self.client.delete({"record": world.key.record, "entry": world.key.entry, "clock": clock}[what])
 
     @invariant()
-    def what_is_fresh_has_seen_every_invalidation_that_has_returned(self) -> None:
+    def no_fresh_entry_is_older_than_an_invalidation_that_has_returned(self) -> None:
         for world, names in zip(getattr(self, "worlds", ()), TAGS_OF, strict=False):
             raw = self.client.get(world.key.entry)
             if raw is None:

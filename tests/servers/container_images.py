@@ -1,8 +1,8 @@
-"""Images that stand in for those of `deploy/`, under the same names: no registry of images is asked.
+"""Images that stand in for those of `deploy/`, under the same names: no image registry is used.
 
-They are made of Debian's packages, and Neo4j's of the jars that Maven gets, once, into the project's cache. What they
-share with the real ones: name, user, volumes, entry point, and the variables that compose.yaml sets. Grafana is no
-package of Debian's.
+They are built once, into the project's cache, of Debian's packages, and Neo4j's of the jars that Maven gets. They share
+with the real ones: name, user, volumes, entry point, and the variables that compose.yaml sets. There is no Grafana,
+which Debian does not package.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ COPY start /start
 VOLUME /data /logs
 ENTRYPOINT ["/bin/sh", "/start"]
 """
-# What the real entry point makes of NEO4J_AUTH_FILE and of NEO4J_x_y__z, which is the setting x.y_z.
+# The real entry point's handling of NEO4J_AUTH_FILE and of NEO4J_x_y__z, which is the setting x.y_z.
 _START_NEO4J: Final = r"""
 set -eu
 export NEO4J_HOME=$PWD NEO4J_CONF=$PWD/conf
@@ -87,16 +87,16 @@ exec java "$@" org.neo4j.server.CommunityEntryPoint --home-dir="$NEO4J_HOME" --c
 
 
 def base_images() -> Path:
-    """Return the folder of an engine that has the images, after making them when this is the first time.
+    """Return the folder of an engine that has the images, after making them the first time.
 
     Raises:
-        ServerMissing: they are not there, and something that makes them is missing.
+        ServerMissing: they are not there, and something needed to make them is missing.
     """
     _CACHE.mkdir(parents=True, exist_ok=True)
     recipe = repr((_UNPACK, _PACKAGES, _STAGES, _CONTAINERFILE, _START_NEO4J))
     made = _CACHE / "recipe"
     with (_CACHE / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # another test run may be at it; its end, also a violent one, frees the lock
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another test run may hold it; its end, even by a kill, frees the lock
         if not made.exists() or made.read_text(encoding="utf-8") != recipe:
             shutil.rmtree(_CACHE / "images", ignore_errors=True)
             _make(_CACHE / "images")
@@ -129,7 +129,7 @@ def _import(engine: Engine, name: str, packages: str) -> None:
 
 
 def _debian() -> list[str]:
-    """This machine's release of Debian and its own sources; elsewhere the release that the images are of."""
+    """Return this machine's release of Debian and its sources; on others the release of the images."""
     release, sources = platform.freedesktop_os_release(), Path("/etc/apt/sources.list.d/debian.sources")
     if release["ID"] == "debian" and sources.exists():
         return [release["VERSION_CODENAME"], "-", str(sources)]
@@ -137,7 +137,7 @@ def _debian() -> list[str]:
 
 
 def main() -> None:
-    """Make the images, and run one as the tests do; exit with the reason where this machine can't."""
+    """Make the images, and run one as the tests do; exit with the reason if this machine can't."""
     try:
         with tempfile.TemporaryDirectory() as folder, Engine.start(Path(folder), base_images()) as engine:
             engine.podman("network", "create", "probe")

@@ -1,6 +1,6 @@
 """Real Neo4j Community from Maven: the jars, copied once into the project's cache.
 
-Maven knows from its own settings where artifacts come from; nothing here names a place.
+Maven's own settings determine the repository of artifacts; none is named here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _POM = f"""<project>
 
 
 def neo4j_jars() -> Path:
-    """Return the directory with Neo4j's jars, after copying them there when this is the first time.
+    """Return the directory with Neo4j's jars, after copying them there the first time.
 
     Raises:
         ServerMissing: they are not there, and there is no Maven, or it could not get them.
@@ -42,7 +42,7 @@ def neo4j_jars() -> Path:
     _CACHE.mkdir(parents=True, exist_ok=True)
     jars, complete = _CACHE / "lib", _CACHE / "complete"
     with (_CACHE / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # another test run may be at it; its end, also a violent one, frees the lock
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another test run may hold it; its end, even by a kill, frees the lock
         if not complete.exists():
             shutil.rmtree(jars, ignore_errors=True)
             _copy_dependencies(jars)

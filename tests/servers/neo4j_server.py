@@ -1,4 +1,4 @@
-"""A real Neo4j Community server for tests: loopback, free port, random password, gone with the test run."""
+"""A real Neo4j Community server for tests: loopback, free port, random password, removed after the test run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _JAVA_MAJOR = 17  # Neo4j 5.26 also runs on 21; on others it warns, or ends
 _FACTORY_PASSWORD = "neo4j"
 _ANSWER_SECONDS = 1.0
 SHORT_LIVED: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-"""Java's options for a graph that a few tests ask: its start costs 40 % less. One that is kept busy becomes slower."""
+"""Java's options for a graph that few tests use: its start costs 40 % less, but under load it is slower."""
 _OPENED = ("nio", "io", "lang", "util.concurrent")
 
 
@@ -69,7 +69,7 @@ class Neo4jServer(EmbeddedServer):
 
     @property
     def bolt_uri(self) -> str:
-        """What the driver connects to; it stays the same over `restart`. Sign in with `user` and `password`."""
+        """Return the driver's URI; it stays the same over `restart`. Sign in with `user` and `password`."""
         return f"bolt://{self.host}:{self._ports[0]}"
 
     def _prepare(self) -> tuple[Sequence[str], Mapping[str, str] | None]:
@@ -85,7 +85,7 @@ class Neo4jServer(EmbeddedServer):
             # How long a load waits for a bookmark that never comes; its default is 30 s.
             "db.transaction.bookmark_ready_timeout": "3s",
             "server.memory.pagecache.size": "64m",
-            # Else every orderly stop takes 5 s, for connections that are gone.
+            # Else every orderly stop takes 5 s, for connections that are closed.
             "internal.server.bolt.thread_pool_shutdown_wait_time": "100ms",
             "internal.server.bolt.connection_shutdown_wait_time": "100ms",
             "db.tx_log.rotation.size": "16m",
@@ -119,7 +119,7 @@ class Neo4jServer(EmbeddedServer):
         return self._run(self.password, self.database, "RETURN 1")
 
     def _set_password(self) -> bool:
-        # Over Bolt: the administrator's tool takes the password on its command line, which everyone can read.
+        # Over Bolt: the administrator's tool takes the password on its command line, which all users can read.
         statement = "ALTER CURRENT USER SET PASSWORD FROM $old TO $new"
         return self._run(_FACTORY_PASSWORD, "system", statement, old=_FACTORY_PASSWORD, new=self.password)
 

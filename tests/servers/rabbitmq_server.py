@@ -1,4 +1,4 @@
-"""A real RabbitMQ for tests, and what only they ask of it."""
+"""A real RabbitMQ for tests, with operations that only they need."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ class RabbitMqServer(EmbeddedRabbitMq):
     """RabbitMQ with no queue, no plugin and one user."""
 
     def knows_on_disk(self, namespace: str) -> bool:
-        """Tell whether both quorum queues of a namespace outlive a kill.
+        """Return whether both quorum queues of a namespace survive a kill.
 
-        RabbitMQ 3.10 writes a new queue's name down half a second late. When it is killed before, the queue answers
-        nobody any more, and nobody is told why.
+        RabbitMQ 3.10 writes a new queue's name to disk half a second late. If it is killed before, the queue never
+        replies again, without any error.
         """
         written = b"".join(path.read_bytes() for path in (self.directory / "data").rglob("names.dets"))
         return all(queue.encode() in written for queue in (f"{namespace}.refresh.quorum", f"{namespace}.refresh-miss"))
 
     def forget_queues(self, namespace: str) -> None:
-        """Delete the queues of a namespace, as if nobody had used them."""
+        """Delete the queues of a namespace, as if they had never been used."""
         with kombu.Connection(self.url) as connection:
             for queue in queues(namespace, self.url):
                 connection.default_channel.queue_delete(queue.name)
 
 
 class ManagedRabbitMq(RabbitMqServer):
-    """The same with the management plugin, and a user who may only look: ``monitor``, with the server's password."""
+    """The same with the management plugin, and a read-only user: ``monitor``, with the server's password."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -43,7 +43,7 @@ class ManagedRabbitMq(RabbitMqServer):
 
     @property
     def api_url(self) -> str:
-        """The plugin's API, as the user who may only look."""
+        """Return the URL of the plugin's API, as the read-only user."""
         return f"http://monitor:{self.password}@{self.host}:{self._management_port}/api/"
 
     def _prepare(self) -> tuple[Sequence[str], Mapping[str, str] | None]:

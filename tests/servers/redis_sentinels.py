@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MASTER_NAME = "the master"  # with a space: the URL has to encode it
-DOWN_AFTER_MS = 1_500  # a busy machine's servers are silent for a while
-SETTLED_SECONDS = 90.0  # a Sentinel that was not let run for two seconds does nothing for thirty
+DOWN_AFTER_MS = 1_500  # servers on a busy machine may not respond for a while
+SETTLED_SECONDS = 90.0  # a Sentinel that did not run for two seconds pauses for thirty
 
 
 def watching(master: RedisServer, quorum: int) -> list[tuple[str, str]]:
-    """What a Sentinel is told of its master; without passwords."""
+    """Return a Sentinel's directives for its master, without passwords."""
     return [
         ("sentinel monitor", f'"{MASTER_NAME}" {master.host} {master.port} {quorum}'),
         ("sentinel down-after-milliseconds", f'"{MASTER_NAME}" {DOWN_AFTER_MS}'),
@@ -36,7 +36,7 @@ class SentinelServer(RedisServer):
 
     @classmethod
     def watch(cls, master: RedisServer, *, quorum: int, password: str) -> Self:
-        """Start one, of the master's version, that asks for ``password`` and knows the master's own."""
+        """Start one, of the master's version, that requires ``password`` and has the master's own."""
         directives = [
             *watching(master, quorum),
             ("sentinel auth-pass", f'"{MASTER_NAME}" {master.password}'),
@@ -73,19 +73,19 @@ class Sentinels:
         eventually(self._all_know_each_other, "the Sentinels know all there is")
 
     def url(self, db: int = 0) -> str:
-        """The URL for CACHE_REDIS_URL."""
+        """Return the URL for CACHE_REDIS_URL."""
         hosts = ",".join(f"{sentinel.host}:{sentinel.port}" for sentinel in self.sentinels)
         name = MASTER_NAME.replace(" ", "%20")
         return f"redis+sentinel://:{self.password}@{hosts}/{name}/{db}?sentinel_password={self.sentinel_password}"
 
     @property
     def master(self) -> RedisServer:
-        """Whom all Sentinels take for the master now."""
+        """Return the node that all Sentinels report as the master now."""
         ports = {self._state(sentinel)["port"] for sentinel in self.sentinels}
         return next(node for node in self.nodes if ports == {node.port})
 
     def fail_over(self) -> RedisServer:
-        """Order a failover, as for maintenance; back with the new master. The old one is one, too, for some seconds."""
+        """Order a failover, as for maintenance; return the new master. The old one stays one, too, for some seconds."""
         old = self.master
         eventually(self._begins_failover, "a failover")
         return self.wait_for_another(old)
@@ -95,18 +95,18 @@ class Sentinels:
         eventually(lambda: self._is_replicating(node), "the old master follows")
 
     def kill_master(self) -> RedisServer:
-        """SIGKILL the master; back with the new one."""
+        """SIGKILL the master; return the new one."""
         old = self.master
         old.kill()
         return self.wait_for_another(old)
 
     def cut_off(self, node: RedisServer) -> None:
-        """Let no Sentinel and no replica reach a node any more, while others that are connected notice nothing."""
+        """Cut a node off from Sentinels and replicas, without effect on its other connections."""
         with self.client(node) as client:
             client.config_set("requirepass", secrets.token_hex(16))
 
             def is_noticed() -> bool:
-                # Again and again: a Sentinel that was just connecting had no name yet.
+                # Repeatedly: a Sentinel that was just connecting had no name yet.
                 for one in client.client_list():
                     if one["name"].startswith("sentinel-") or "S" in one["flags"]:
                         client.client_kill_filter(_id=one["id"])
@@ -132,7 +132,7 @@ class Sentinels:
             return client.execute_command(*command)
 
     def client(self, server: RedisServer, db: int = 0) -> redis.Redis:
-        """A client of one server, whatever it is."""
+        """Return a client of one server of any kind."""
         return redis.Redis.from_url(server.url(db), protocol=2)
 
     def _node(self, *more: tuple[str, str]) -> RedisServer:
@@ -148,7 +148,7 @@ class Sentinels:
     def _begins_failover(self) -> bool:
         try:
             self.execute(self.sentinels[0], "SENTINEL", "FAILOVER", MASTER_NAME)
-        except redis.ResponseError as error:  # it has not heard of a replica's state yet
+        except redis.ResponseError as error:  # it does not know a replica's state yet
             if not str(error).startswith("NOGOODSLAVE"):
                 raise
             return False

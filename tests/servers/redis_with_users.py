@@ -1,4 +1,4 @@
-"""Sentinels and a cluster whose servers know the users of deploy/redis, and one more, who may do anything."""
+"""Sentinels and a cluster whose servers have the users of deploy/redis, and one more with all permissions."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class ClusterWithUsers(Cluster):
         return f"redis+cluster://{user}:{self.passwords['cache', user]}@{hosts}"
 
     def denied(self) -> Denied:
-        """What any of them has refused, as `UsersRedis.denied`."""
+        """Return the refusals of all of them, as `UsersRedis.denied`."""
         return _denied_by([*self.nodes, *self.replicas, self.broker])
 
     def forget_denied(self) -> None:
-        """Empty the logs of what was refused."""
+        """Empty the logs of refusals."""
         _forget_denied([*self.nodes, *self.replicas, self.broker])
 
     def _node(self) -> RedisServer:
@@ -55,7 +55,7 @@ class ClusterWithUsers(Cluster):
 
 
 class SentinelsWithUsers(Sentinels):
-    """Sentinels, what they watch, and a broker: replicas, and Sentinels at each other and at the servers, are users."""
+    """Sentinels, their servers, and a broker: replicas and Sentinels sign in as users at each other and the servers."""
 
     def __init__(self, stack: ExitStack, folder: Path, *, replicas: int = 1, sentinels: int = 1) -> None:
         self.passwords = make_users(folder, "--cache", "sentinel")
@@ -72,11 +72,11 @@ class SentinelsWithUsers(Sentinels):
         )
 
     def denied(self) -> Denied:
-        """What any of them that runs has refused, as `UsersRedis.denied`."""
+        """Return the refusals of all running ones, as `UsersRedis.denied`."""
         return _denied_by([*self.nodes, *self.sentinels, self.broker])
 
     def forget_denied(self) -> None:
-        """Empty the logs of what was refused."""
+        """Empty the logs of refusals."""
         _forget_denied([*self.nodes, *self.sentinels, self.broker])
 
     def _node(self, *more: tuple[str, str]) -> RedisServer:

@@ -1,4 +1,4 @@
-"""A common interface to sync and async readers, the outcome of a call, and what no public call shows of a reader."""
+"""A common interface to sync and async readers, the outcome of a call, and access to private parts of a reader."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class AnyReader(Protocol):
-    """What a test calls, blocking."""
+    """The blocking calls of tests."""
 
     def get(self, query: str, params: dict[str, Any], **options: Any) -> Any: ...
     def get_entry(self, query: str, params: dict[str, Any], **options: Any) -> Entry[Any]: ...
@@ -48,7 +48,7 @@ class AnyReader(Protocol):
 
 
 class _Awaited:
-    """The async reader with the face of the sync one: each call is awaited on an event loop of its own thread."""
+    """The async reader with the sync interface: each call is awaited on an event loop of its own thread."""
 
     def __init__(self, settings: ReaderSettings, events: ReaderEvents) -> None:
         self._loop = asyncio.new_event_loop()
@@ -108,19 +108,19 @@ KINDS: dict[str, Callable[[ReaderSettings, ReaderEvents], AnyReader]] = {
 
 
 def client_of(reader: AnyReader | ClientBase) -> ClientBase:
-    """The client itself, for what both kinds have in common."""
+    """Return the client itself, for what both kinds have in common."""
     return reader.client if isinstance(reader, _Awaited) else cast("ClientBase", reader)
 
 
 def local_cache_of(reader: AnyReader | ClientBase) -> LocalTier:
-    """The in-process cache of a reader that has one."""
+    """Return the in-process cache of a reader that has one."""
     tier = tier_of(client_of(reader))
     assert tier is not None
     return tier
 
 
 def turn_local_cache_on(reader: AnyReader | ClientBase) -> None:
-    """Wait until the in-process cache, if the reader has one, is on; else the first read would begin to turn it on."""
+    """Wait until the in-process cache, if the reader has one, is on; else the first read would start it."""
     tracking, tier = tracking_of(client_of(reader)), tier_of(client_of(reader))
     if tracking is not None and tier is not None:
         tracking.start()
@@ -128,9 +128,9 @@ def turn_local_cache_on(reader: AnyReader | ClientBase) -> None:
 
 
 def callers_waiting(reader: AnyReader | ClientBase) -> list[int]:
-    """How many callers share each wait that is under way: there is no event before such a wait ends."""
+    """Return how many callers share each wait in progress: there is no event before such a wait ends."""
     flights = flights_of(single_flight_of(client_of(reader)))
-    # On threads the caller that leads is not among those that wait for it.
+    # On threads the leading caller is not one of the followers.
     return [len(flight.waiting) + (not hasattr(flight, "task")) for flight in flights]
 
 
@@ -149,7 +149,7 @@ class Answer:
 
 
 def answer_of(call: Callable[..., Any], *args: Any, **options: Any) -> Answer:
-    """Make a call; an error of the cache is an answer, any other is the test's."""
+    """Make a call; an error of the cache is an answer, any other propagates to the test."""
     value, error = None, None
     with Measured() as took:
         try:

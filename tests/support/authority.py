@@ -1,4 +1,4 @@
-"""A certificate authority for tests, and certificates of servers: right ones, and wrong in one way each."""
+"""A certificate authority for tests, and certificates of servers: valid ones, and invalid ones with one fault each."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Certificate:
 
 
 class Authority:
-    """A CA in a folder of its own; ``root`` is the file that who trusts it is given."""
+    """A CA in a folder of its own; ``root`` is the certificate for clients that trust it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._ca = folder, trustme.CA()

@@ -1,4 +1,4 @@
-"""Queries whose loads do what a test says: fail as the driver does, hang, end their process, return too much.
+"""Queries whose loads are scripted by a test: they fail as the driver does, hang, end their process, return too much.
 
 One writes, each load in a transaction of its own: two of them can meet in a deadlock.
 """
@@ -48,10 +48,10 @@ MISDEEDS: Final[dict[str, Callable[[], Any]]] = {
 
 @query("misbehaves", ttl="1h", slots=64, grace="1h")
 def misbehaves(tx: Any, key: str) -> Any:
-    """Ask the graph, then do what ``does:<key>`` in the control's Redis says, as long as it says so."""
+    """Query the graph, then do what ``does:<key>`` in the control's Redis says, as long as it is set."""
     tx.run("RETURN 1").consume()
     with control_redis() as control:
-        # Read before the call is told: the test that waits for the call may change it at once.
+        # Read before the call is recorded: the test that waits for the call may change it at once.
         misdeed = control.get(f"does:{key}")
         number = control.rpush(f"calls:{key}", os.getpid())
     if misdeed is not None:
@@ -63,7 +63,7 @@ def misbehaves(tx: Any, key: str) -> Any:
 
 @query("asks_twice", ttl="1h", slots=64, grace="1h")
 def asks_twice(tx: Any, key: str) -> list[Any]:
-    """Ask the graph, wait for the test at the gate of the key, and ask it once more."""
+    """Query the graph, wait for the test at the gate of the key, and query it once more."""
     tx.run("RETURN 1").consume()
     with control_redis() as control:
         number = control.rpush(f"calls:{key}", os.getpid())

@@ -1,4 +1,4 @@
-"""A query that is loaded in batches, and tells a test of each load; what a load meets is on the control server."""
+"""A query that is loaded in batches, and records each load for a test, which scripts loads by the control server."""
 
 from __future__ import annotations
 

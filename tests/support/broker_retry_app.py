@@ -1,4 +1,4 @@
-"""The app of a worker that waits for no attempt itself: every retry is a message, which monitors show as one."""
+"""The app of a worker that retries only by messages, never in place: monitors show each retry as one."""
 
 from __future__ import annotations
 

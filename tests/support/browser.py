@@ -1,4 +1,4 @@
-"""Chromium, headless, for tests that look at a page."""
+"""Chromium, headless, for tests that open pages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FLAGS: Final = (
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """A browser of its own; where there is none, the test is skipped, or fails in CI."""
+    """Start a browser of its own; without one the test is skipped, or fails in CI."""
     found = next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
     if found is None:
         skip_or_fail(f"none of {', '.join(CHROMIUM_NAMES)} is on PATH")

@@ -1,7 +1,7 @@
-"""How long a tier of tests took, judged by what else its machine did.
+"""Time budgets of test tiers, evaluated with regard to the machine's other load.
 
-Every run reports it. With TIER_BUDGETS=1 a run over its budget fails, if the machine was quiet. That is for a machine
-whose speed is known: on a slower one a test suite shall not be red for being slow.
+Every run reports its time. With TIER_BUDGETS=1 a run over its budget fails, if the machine was quiet. That is for a
+machine of known speed: on a slower one a test suite must not fail for being slow.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FAILS_OVER_BUDGET: Final = is_set("TIER_BUDGETS")
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Processor time until now, in seconds: of all processors, of that busy, and of that this run's own."""
+    """Processor time until now, in seconds: of all processors, busy, and used by this run."""
 
     available: float
     busy: float
@@ -41,22 +41,22 @@ class Usage:
 
     @classmethod
     def now(cls) -> Usage:
-        """Read it; what children used counts once they have ended, so that the last reading comes after them."""
+        """Read it; that of children counts once they have ended, so take the last reading after them."""
         machine, own = psutil.cpu_times(), os.times()
         idle = machine.idle + getattr(machine, "iowait", 0.0)
-        # What ran for a guest stands in `user` as well.
+        # The time of guests is part of `user` as well.
         available = sum(machine) - getattr(machine, "guest", 0.0) - getattr(machine, "guest_nice", 0.0)
         return cls(available, available - idle, sum(own[:4]))
 
     def others_share(self, since: Usage) -> float:
-        """Return which share of the processors' time others have used."""
+        """Return the share of the processors' time that others have used."""
         others = (self.busy - since.busy) - (self.own - since.own)
         return max(0.0, others) / max(self.available - since.available, 0.01)
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How long a tier took, and what others used meanwhile."""
+    """A tier's duration, and the processor time that others used meanwhile."""
 
     tier: str
     seconds: float
@@ -64,21 +64,21 @@ class Result:
 
     @property
     def is_over_budget(self) -> bool:
-        """Whether it took longer than it may."""
+        """Return whether it took longer than allowed."""
         return 0 < BUDGET_SECONDS[self.tier] < self.seconds
 
     @property
     def is_quiet(self) -> bool:
-        """Whether the machine was there for this run."""
+        """Return whether the machine had little other load."""
         return self.others_share <= MAX_OTHERS_SHARE
 
     @property
     def fails(self) -> bool:
-        """Whether it took too long by its own fault."""
+        """Return whether it took too long on a quiet machine."""
         return self.is_over_budget and self.is_quiet
 
     def lines(self, processor_seconds_of: Counter[str], seconds_of: Counter[str]) -> Iterator[str]:
-        """Yield what to report, by files: those first that used the processors most."""
+        """Yield the report's lines, by file: those that used the processors most come first."""
         budget = BUDGET_SECONDS[self.tier]
         yield f"tier {self.tier}: {self.seconds:.0f} s" + (f" of {budget} s" if budget else "")
         if self.fails:
@@ -91,9 +91,9 @@ class Result:
 
 
 class ProcessorTime:
-    """Adds to each report what the test's process, and those that it has started and that ended, used since the last.
+    """Adds to each report the processor time since the last one, of the test's process and its children that ended.
 
-    Seconds alone mislead: a test that waits beside others, or for the machine, costs nobody anything.
+    Seconds alone mislead: a test that waits beside others, or for the machine, uses no processor.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Queries under budgets. Each load writes when it began, when it ended, and how many were in progress, for the test."""
+"""Queries under budgets. Each load records its begin, its end, and how many were in progress, for the test."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _load(kind: str, key: str) -> Iterator[None]:
 
 @query("few", ttl="1h", grace="1h", concurrency=AT_ONCE, slots=64)
 def few(tx: Any, key: str) -> str:
-    """Return the key, of which few are loaded at once; one that is to be held stays until it is let go."""
+    """Return the key; few keys are loaded at once, and a held load waits until the test releases it."""
     with _load("few", key):
         with control_redis() as control:
             if control.sismember(HELD, key):
@@ -44,14 +44,14 @@ def few(tx: Any, key: str) -> str:
 
 @query("paced", ttl="1h", grace="1h", rate=RATE, slots=64)
 def paced(tx: Any, key: str) -> str:
-    """Return the key, of which so many are loaded a second."""
+    """Return the key; the number of loads per second is limited."""
     with _load("paced", key):
         return key
 
 
 @query("few_batches", ttl="1h", grace="1h", concurrency=1, batch=BATCH, slots=64)
 def few_batches(tx: Any, calls: list[dict[str, str]]) -> list[str]:
-    """Return the keys, of which one batch is loaded at once."""
+    """Return the keys; one batch is loaded at a time."""
     with _load("few_batches", str(len(calls))):
         time.sleep(LOAD_SECONDS)
         return [call["key"] for call in calls]
@@ -59,7 +59,7 @@ def few_batches(tx: Any, calls: list[dict[str, str]]) -> list[str]:
 
 @query("free", ttl="1h", grace="1h", slots=64)
 def free(tx: Any, key: str) -> str:
-    """Return the key; the namespace alone has a budget."""
+    """Return the key; only the namespace has a budget."""
     with _load("free", key):
         time.sleep(LOAD_SECONDS)
     return key

@@ -18,7 +18,7 @@ def when_ready(server: Any) -> None:
 
 
 def child_exit(server: Any, worker: Any) -> None:
-    """Tell the log what the master reads: the children had copies of its connections, and one has gone."""
+    """Log what the master reads: the children had copies of its connections, and one child has ended."""
     from friends import friends_of
 
     server.log.info("the master reads %s", friends_of(person_id=42))

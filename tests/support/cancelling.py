@@ -11,21 +11,21 @@ T = TypeVar("T")
 
 
 class CancelPoint(StrEnum):
-    """When at such a point."""
+    """The moment of the cancellation at such a point."""
 
     BEFORE = "before"
-    """The code runs that comes to it."""
+    """The code before the await is running."""
     DURING = "during"
-    """It has come to it."""
+    """The task is awaiting."""
     AFTER = "after"
-    """What is awaited is there, and the task has not been told yet."""
+    """The awaited result is there, and the task has not been resumed yet."""
 
 
 class CancelledAt(Generic[T]):
-    """Awaits something, and cancels the running task at the await of a number, from 0.
+    """Awaits something, and cancels the running task at the await of a given number, from 0.
 
     Attributes:
-        has_cancelled: whether it has got there; else what is awaited went to its end before.
+        has_cancelled: whether that await was reached; else all completed before it.
     """
 
     def __init__(self, awaited: Awaitable[T], number: int, moment: CancelPoint) -> None:

@@ -9,7 +9,7 @@ from typing import Self
 
 
 class TellingServer:
-    """Answers with these bodies, one after the other, and with the last one again and again; at a free port, if 0."""
+    """Answers with these bodies in turn, then repeatedly with the last one; at a free port, if 0."""
 
     def __init__(self, bodies: Sequence[str], status: int = 200, *, port: int = 0) -> None:
         left = list(bodies)

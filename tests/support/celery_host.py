@@ -1,7 +1,7 @@
-"""A host application with a Celery app of its own that reads the cache as well; prints what is left of its Celery.
+"""A host application with a Celery app of its own that reads the cache as well; prints the state of its own Celery.
 
 Usage: ``python -m tests.support.celery_host ORDER HOST_BROKER_URL REDIS_URL BROKER_URL``, the last two the cache's.
-ORDER says which of both is used first: ``host``, ``client``, or ``between``: the host holds a connection meanwhile;
+ORDER is the one that is used first: ``host``, ``client``, or ``between``: the host holds a connection meanwhile;
 ``worker``: the application makes the workers' app, and installs the refresh task in its own. With
 DJANGO_SETTINGS_MODULE set Celery treats it as a Django project.
 """
@@ -63,8 +63,8 @@ def read_in_a_thread(client: CacheClient) -> None:
 
 
 def run(order: str, url: str, redis_url: str, broker_url: str) -> dict[str, Any]:
-    """Return what the application finds, when it uses its own Celery ``order`` the cache's client."""
-    told: dict[str, Any] = {}
+    """Use the application's own Celery and the cache's client in ``order``; return what the application finds."""
+    found: dict[str, Any] = {}
     settings = ReaderSettings(redis_url=redis_url, broker_url=broker_url, redis_timeout_seconds=5)
     with CacheClient(settings) as client, ExitStack() as stack:
         if order in {"client", "worker"}:
@@ -72,8 +72,8 @@ def run(order: str, url: str, redis_url: str, broker_url: str) -> dict[str, Any]
                 read_in_a_thread(client)
             else:
                 refresher.make_app(WorkerSettings(redis_url=redis_url, broker_url=broker_url)).finalize()
-            told["default_before_the_host"] = getattr(_state.default_app, "main", None)
-            told["current_before_the_host"] = getattr(_state._tls.current_app, "main", None)
+            found["default_before_the_host"] = getattr(_state.default_app, "main", None)
+            found["current_before_the_host"] = getattr(_state._tls.current_app, "main", None)
             app = make_host(url)
             if order == "worker":
                 refresher.install(app, WorkerSettings(redis_url=redis_url, broker_url=url))
@@ -85,12 +85,12 @@ def run(order: str, url: str, redis_url: str, broker_url: str) -> dict[str, Any]
                 stack.enter_context(app.producer_pool.acquire())
             producers = app.producer_pool
             read_in_a_thread(client)
-            told["same_producers"] = app.producer_pool is producers
-    told["connections"] = connections(app)
-    told["default"] = getattr(_state.default_app, "main", None)
-    told["current"] = getattr(_state._tls.current_app, "main", None)
+            found["same_producers"] = app.producer_pool is producers
+    found["connections"] = connections(app)
+    found["default"] = getattr(_state.default_app, "main", None)
+    found["current"] = getattr(_state._tls.current_app, "main", None)
     publish_from_another_thread()
-    return told
+    return found
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""``python -m celery`` without what a worker never uses, but imports: a quarter of the processor time of its start.
+"""``python -m celery`` without imports that a worker never uses: a quarter of the processor time of its start.
 
 Celery's other commands bring a prompt, each plug-in of its command line comes with all of itself (Flower), and the
-graph's driver looks whether there is numpy, which the benchmarks need. The acceptance tests start hundreds of workers;
-those of the documentation's own commands start the real one.
+graph's driver probes for numpy, which the benchmarks need. The acceptance tests start hundreds of workers; those of
+the documentation's own commands start the real one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The chart of `deploy/helm`, rendered by Helm for tests, and what is in its manifests."""
+"""The chart of `deploy/helm`, rendered by Helm for tests, and the contents of its manifests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHART = Path(__file__).parents[2] / "deploy" / "helm" / "refresher"
 VALUES = tuple(sorted(path.name.removesuffix("-values.yaml") for path in (CHART / "ci").glob("*-values.yaml")))
 RELEASE, NAMESPACE, KUBERNETES = "graph", "caches", "1.37.0"
 
-# What stands in Secrets that the chart does not make, for each values file.
+# The contents of Secrets that the chart does not make, for each values file.
 URLS = {
     "redis": {
         "CACHE_REDIS_URL": "redis://worker:p@cache:6379/0",
@@ -39,7 +39,7 @@ Manifest = dict[str, Any]
 
 
 def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run Helm, which is to look at no cluster and at nobody's settings."""
+    """Run Helm, without any cluster or user settings."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("HELM_", "KUBE"))}
     return subprocess.run(
         [tool("helm"), *arguments],
@@ -53,7 +53,7 @@ def values_file(name: str) -> str:
 
 
 def values(name: str) -> dict[str, Any]:
-    """The values of a file, over the chart's own: mappings merged, all else replaced, as Helm does it."""
+    """Return the values of a file over the chart's own: mappings merged, all else replaced, as Helm does it."""
     return _merged(*(yaml.safe_load(Path(path).read_text()) for path in (CHART / "values.yaml", values_file(name))))
 
 
@@ -64,13 +64,13 @@ def _merged(first: Any, second: Any) -> Any:
 
 
 def template(*arguments: str, chart: Path = CHART) -> subprocess.CompletedProcess[str]:
-    """Render the chart, for a Kubernetes of now: a Helm that was built by hand takes it for an old one."""
+    """Render the chart for a current Kubernetes: a locally built Helm would assume an old one."""
     return helm("template", RELEASE, str(chart), "--namespace", NAMESPACE, "--kube-version", KUBERNETES, *arguments)
 
 
 @functools.cache
 def rendered(name: str, *settings: str) -> tuple[Manifest, ...]:
-    """The manifests for a values file, with more settings, ``key=value``."""
+    """Return the manifests for a values file, with more settings, ``key=value``."""
     more = [part for setting in settings for part in (_option(setting), setting)]
     done = template("--values", values_file(name), *more)
     assert done.returncode == 0, done.stderr
@@ -78,7 +78,7 @@ def rendered(name: str, *settings: str) -> tuple[Manifest, ...]:
 
 
 def _option(setting: str) -> str:
-    """How Helm is told of a setting: ``--set`` takes 1.5 for a text."""
+    """Return Helm's option for a setting: ``--set`` would take 1.5 as a text."""
     try:
         json.loads(setting.partition("=")[2])
     except ValueError:
@@ -91,13 +91,13 @@ def of_kind(name: str, kind: str, *settings: str) -> list[Manifest]:
 
 
 def deployment(name: str, part: str, *settings: str) -> Manifest:
-    """The Deployment of workers, or of Flower."""
+    """Return the Deployment of workers, or of Flower."""
     [found] = [one for one in of_kind(name, "Deployment", *settings) if one["metadata"]["name"].endswith(f"-{part}")]
     return found
 
 
 def pod_of(manifest: Manifest) -> Manifest:
-    """The specification of a Deployment's pods."""
+    """Return the specification of a Deployment's pods."""
     pod: Manifest = manifest["spec"]["template"]["spec"]
     return pod
 
@@ -109,12 +109,12 @@ def container(name: str, part: str, *settings: str) -> Manifest:
 
 
 def secrets(name: str, *settings: str) -> dict[str, dict[str, str]]:
-    """The Secrets that the chart makes, by name."""
+    """Return the Secrets that the chart makes, by name."""
     return {one["metadata"]["name"]: one["stringData"] for one in of_kind(name, "Secret", *settings)}
 
 
 def environment(name: str, part: str, *settings: str) -> dict[str, str]:
-    """A container's variables as its process would have them, those of other people's Secrets made up."""
+    """Return a container's variables as its process would have them, with made-up values for foreign Secrets."""
     made = secrets(name, *settings)
     others = {**PASSWORDS, **URLS[values(name)["broker"]["kind"]]}
     return dict(variables(container(name, part, *settings)["env"], made, others))
@@ -123,7 +123,7 @@ def environment(name: str, part: str, *settings: str) -> dict[str, str]:
 def variables(
     entries: list[dict[str, Any]], made: dict[str, dict[str, str]], others: dict[str, str]
 ) -> Iterator[tuple[str, str]]:
-    """A container's ``env``, with the values of Secrets: those ``made`` by name, else ``others``."""
+    """Return a container's ``env``, with the values of Secrets: those ``made`` by name, else ``others``."""
     for entry in entries:
         if "value" in entry:
             yield entry["name"], entry["value"]
@@ -134,7 +134,7 @@ def variables(
 
 
 def ports_of(manifest: Manifest) -> dict[str, int]:
-    """A pod's ports by name."""
+    """Return a pod's ports by name."""
     return {
         port["name"]: port["containerPort"] for one in pod_of(manifest)["containers"] for port in one.get("ports", [])
     }

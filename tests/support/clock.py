@@ -1,4 +1,4 @@
-"""A clock that only a test moves."""
+"""A clock that only tests move."""
 
 from __future__ import annotations
 

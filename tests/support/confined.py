@@ -1,4 +1,4 @@
-"""Run a program as confined as a unit of systemd, or a container with a read-only root, would have it.
+"""Runner of a program with the restrictions of a systemd unit, or of a container with a read-only root.
 
 ::
 
@@ -40,7 +40,7 @@ class Comparison(ctypes.Structure):
 
 
 class SystemCalls:
-    """A seccomp filter by libseccomp. ``otherwise`` is done with the calls that no rule is about."""
+    """A seccomp filter by libseccomp. ``otherwise`` is the action for calls without a rule."""
 
     def __init__(self, otherwise: int) -> None:
         self._library = ctypes.CDLL("libseccomp.so.2")
@@ -48,38 +48,38 @@ class SystemCalls:
         self._filter = ctypes.c_void_p(self._library.seccomp_init(otherwise))
 
     def rule(self, action: int, call: str, *conditions: Comparison) -> None:
-        """Say what to do with a call. One that this machine does not have is passed over."""
+        """Add a rule for a call; one that this machine does not have is skipped."""
         number = self._library.seccomp_syscall_resolve_name(call.encode())
         if number >= 0:
             array = (Comparison * len(conditions))(*conditions)
             done(-self._library.seccomp_rule_add_array(self._filter, action, number, len(conditions), array))
 
     def load(self) -> None:
-        """From now on it holds, for what is executed as well."""
+        """Apply the filter from now on, to executed programs as well."""
         done(-self._library.seccomp_load(self._filter))
 
 
 def done(error: int) -> None:
-    """Raise what a call has said."""
+    """Raise the error that a call has returned."""
     if error:
         raise OSError(error, os.strerror(error))
 
 
 def refuse(error: int) -> int:
-    """The action that makes a call fail with ``error``."""
+    """Return the action that makes a call fail with ``error``."""
     return 0x00050000 | error
 
 
 def directives(unit: Path, name: str) -> list[str]:
-    """The values of a directive, in their order."""
+    """Return the values of a directive, in their order."""
     return re.findall(rf"^{name}=(.*)$", unit.read_text(encoding="utf-8"), re.MULTILINE)
 
 
 def call_sets() -> dict[str, list[str]]:
-    """systemd's sets of system calls, by their names, as it tells them."""
-    told = subprocess.run(["systemd-analyze", "syscall-filter"], capture_output=True, text=True, check=True).stdout  # noqa: S607
+    """Return systemd's sets of system calls, by their names, as it prints them."""
+    output = subprocess.run(["systemd-analyze", "syscall-filter"], capture_output=True, text=True, check=True).stdout  # noqa: S607
     sets: dict[str, list[str]] = {}
-    for line in told.splitlines():
+    for line in output.splitlines():
         if line.startswith("@"):
             members = sets.setdefault(line.strip(), [])
         elif line.startswith(" ") and not line.strip().startswith("#"):
@@ -88,12 +88,12 @@ def call_sets() -> dict[str, list[str]]:
 
 
 def expanded(name: str, sets: dict[str, list[str]]) -> set[str]:
-    """The system calls of a name: of itself, or of all that a set holds."""
+    """Return the system calls of a name: itself, or all of a set."""
     return {call for one in sets[name] for call in expanded(one, sets)} if name.startswith("@") else {name}
 
 
 def allowed_calls(unit: Path) -> set[str]:
-    """What SystemCallFilter= leaves, with what systemd always allows."""
+    """Return the calls that SystemCallFilter= allows, with those that systemd always allows."""
     sets = call_sets()
     allowed = expanded("@default", sets)
     for value in directives(unit, "SystemCallFilter"):
@@ -136,13 +136,13 @@ def set_mounts(folder: str, *, read_only: bool) -> None:
 
 
 def mount(source: bytes, target: str, kind: bytes | None, flags: int) -> None:
-    """mount(2)."""
+    """Call mount(2)."""
     if libc.mount(source, target.encode(), kind, ctypes.c_ulong(flags), None):
         done(ctypes.get_errno())
 
 
 def read_only_but_for(writable: str) -> None:
-    """As ProtectSystem=strict: all is read-only but /dev, /proc, /sys and, made anew, ``writable``."""
+    """Mount as ProtectSystem=strict does: all is read-only but /dev, /proc, /sys and a new ``writable``."""
     if libc.unshare(CLONE_NEWNS):
         done(ctypes.get_errno())
     mount(b"none", "/", None, MS_PRIVATE_ALL)
@@ -154,7 +154,7 @@ def read_only_but_for(writable: str) -> None:
 
 
 def drop_privileges() -> None:
-    """No capability is left to root after the next exec, and none can be gained."""
+    """Drop root's capabilities at the next exec, and prevent gaining any."""
     if os.geteuid() == 0:
         last = int(Path("/proc/sys/kernel/cap_last_cap").read_text(encoding="ascii"))
         for capability in range(last + 1):

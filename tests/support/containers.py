@@ -1,4 +1,4 @@
-"""A container engine for tests: podman with storage, networks and processes of its own, of which nothing remains.
+"""A container engine for tests: podman with storage, networks and processes of its own, all removed at the end.
 
 It runs in namespaces of its own. Its mounts and processes end with this process, even with one that is killed; what a
 compose file publishes on loopback is published on a loopback of the engine's own, and collides with nothing.
@@ -67,7 +67,7 @@ class Engine:
         """Start an engine, which also finds the images of other engines' folders.
 
         Raises:
-            ServerMissing: a program of it is not installed, or this machine lets nobody run containers.
+            ServerMissing: a program of it is not installed, or this machine does not allow containers.
         """
         missing = [package for program, package in NEEDED.items() if shutil.which(program) is None]
         if missing:
@@ -83,7 +83,7 @@ class Engine:
         for name, text in files.values():
             (folder / name).write_text(text, encoding="utf-8")
         env = {**os.environ, **{variable: str(folder / name) for variable, (name, _) in files.items()}}
-        # Health checks are run by those who ask: there is no systemd to have timers of.
+        # Health checks run only on request: there is no systemd for their timers.
         env["DISABLE_HC_SYSTEMD"] = "true"
         log = folder / "engine.log"
         log.unlink(missing_ok=True)
@@ -100,7 +100,7 @@ class Engine:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Remove what runs, which also removes its cgroups, and end."""
+        """Remove running containers, which also removes their cgroups, and end."""
         with suppress(AssertionError):
             self.podman("rm", "--all", "--force", "--time", "0")
         self._process.kill()
@@ -123,7 +123,7 @@ class Engine:
         return done
 
     def podman(self, *words: str, **options: Any) -> str:
-        """Run podman; what it says."""
+        """Run podman, and return its output."""
         return self.run("podman", *words, **options).stdout.strip()
 
     def build(self, tag: str, *words: str, mounts: dict[Path, str] | None = None) -> None:
@@ -135,26 +135,26 @@ class Engine:
         self.podman("build", *options, *words, online=True)
 
     def execute(self, container: str, *command: str, **options: Any) -> str:
-        """Run a program in a container; what it says."""
+        """Run a program in a container, and return its output."""
         return self.podman("exec", container, *command, **options)
 
     def is_healthy(self, container: str) -> bool:
-        """What the container's health check says, looked at now."""
+        """Run the container's health check now, and return its result."""
         return self.run("podman", "healthcheck", "run", container, may_fail=True).returncode == 0
 
     def until_healthy(self, *containers: str) -> None:
-        """Wait until all of them are."""
+        """Wait until all of these containers are healthy."""
         for name in containers:
             eventually(lambda name=name: self.is_healthy(name), f"{name} is healthy: {self.log(name)}")  # type: ignore[misc]
 
     def log(self, container: str) -> str:
-        """What a container has written."""
+        """Return the log of a container."""
         done = self.run("podman", "logs", "--tail=200", container, may_fail=True)
         return done.stdout + done.stderr
 
     @contextmanager
     def network(self) -> Iterator[None]:
-        """This thread on the engine's network: what it opens meanwhile, published ports and containers answer."""
+        """Put this thread on the engine's network: its new connections reach published ports and containers."""
         with (
             Path("/proc/thread-self/ns/net").open("rb") as own,
             Path(f"/proc/{self._first}/ns/net").open("rb") as engine_s,
@@ -167,14 +167,14 @@ class Engine:
 
 
 def enter_network(namespace: IO[bytes]) -> None:
-    """setns(2), for this thread: Python has it since 3.12."""
+    """Call setns(2) for this thread: Python has it since 3.12."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.setns(namespace.fileno(), CLONE_NEWNET):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 def pip_settings(folder: Path) -> dict[Path, str]:
-    """Files with this machine's settings of pip, and where a builder finds them; its variables go before its file."""
+    """Return files with this machine's settings of pip by their place in a builder; variables override its file."""
     own, certificates = folder / "pip.conf", Path("/etc/ssl/certs")
     variables = {name[4:].lower().replace("_", "-"): value for name, value in os.environ.items() if name[:4] == "PIP_"}
     own.touch(mode=0o600)

@@ -1,4 +1,4 @@
-"""What `deploy` says, read for tests: compose.yaml's services, the Dockerfile's stages, env files, secrets."""
+"""The files of `deploy`, parsed for tests: compose.yaml's services, the Dockerfile's stages, env files, secrets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ INSTRUCTION = re.compile(r"^([A-Z]+) +(.*)$")
 
 
 def compose(*names: str) -> dict[str, Any]:
-    """The compose files, merged as far as ours need it: mappings by key, lists appended, all else replaced."""
+    """Return the compose files, merged as far as ours need it: mappings by key, lists appended, all else replaced."""
     merged: dict[str, Any] = {}
     for name in names or ("compose.yaml",):
         merged = _merged(merged, yaml.safe_load((DEPLOY / name).read_text(encoding="utf-8")))
@@ -31,7 +31,7 @@ def _merged(first: Any, second: Any) -> Any:
 
 
 def stages() -> dict[str, list[tuple[str, str]]]:
-    """The Dockerfile's instructions by the name of their stage, each with all its lines in one."""
+    """Return the Dockerfile's instructions by the name of their stage, each with all its lines in one."""
     text = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
     found: dict[str, list[tuple[str, str]]] = {}
     for line in re.sub(r"\\\n\s*", "", text).splitlines():
@@ -44,19 +44,19 @@ def stages() -> dict[str, list[tuple[str, str]]]:
 
 
 def image(stage: str) -> dict[str, list[str]]:
-    """What an image does, by CMD and HEALTHCHECK: the words of each."""
+    """Return an image's CMD and HEALTHCHECK, each as a list of words."""
     said = dict(stages()[stage])
     return {word: json.loads(said[word][said[word].index("[") :]) for word in ("CMD", "HEALTHCHECK")}
 
 
 def environment(*files: Path) -> dict[str, str]:
-    """The variables of env files, as systemd and compose both read them when nothing is quoted."""
+    """Return the variables of env files, as systemd and compose both read them when nothing is quoted."""
     lines = [line for file in files for line in file.read_text(encoding="utf-8").splitlines()]
     return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
 
 
 def copy_with_secrets(folder: Path, *arguments: str) -> Path:
-    """A copy of `deploy` with secrets of its own, and the examples' queries; its path."""
+    """Copy `deploy`, with secrets of its own and the examples' queries; return the copy's path."""
     copied = folder / "deploy"
     shutil.copytree(DEPLOY, copied, ignore=shutil.ignore_patterns("secrets", "queries", "__pycache__"))
     shutil.copytree(ROOT / "docs" / "examples", copied / "queries", ignore=shutil.ignore_patterns("__pycache__"))

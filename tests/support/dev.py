@@ -32,12 +32,12 @@ class Dev(WatchedCommand):
         self.wait_for_output(lambda: self.out.count(words) >= times, words)
 
     def environ(self) -> dict[str, str]:
-        """The environment of another terminal that has typed what this one says."""
+        """Return the environment of another terminal in which the printed commands were typed."""
         show = "import json, os; print(json.dumps(dict(os.environ)))"
         return dict(json.loads(self.run(show)))
 
     def run(self, code: str) -> str:
-        """What Python prints in another terminal, or why it failed."""
+        """Run Python in another terminal; return its output, or why it failed."""
         done = subprocess.run(
             ["/bin/sh", "-c", f". .refresher-dev/env && exec {shlex.quote(sys.executable)} -c {shlex.quote(code)}"],
             cwd=self.folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
@@ -46,7 +46,7 @@ class Dev(WatchedCommand):
         return done.stdout.strip() or done.stderr
 
     def end_by(self, number: signal.Signals) -> int:
-        """Send a signal; return its exit code, when all that it ever started is gone too."""
+        """Send a signal; return the exit code once all processes that it ever started have ended, too."""
         self.signal(number)
         code = self.process.wait(MAX_WAIT_SECONDS)
         self.all_gone()

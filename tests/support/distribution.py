@@ -17,7 +17,7 @@ from trove_classifiers import classifiers
 
 from tests.support.installations import PACKAGES, ROOT, files_of
 
-# Without one of these the project can't be used, or not built, or may not be passed on.
+# Without one of these the project can't be used, built, or distributed legally.
 MUST_HAVE: Final = (
     "api_client/py.typed", "refresher/py.typed", "api_client/protocol/lua/commit.lua", "refresher/web/page.html",
 )  # fmt: skip
@@ -30,7 +30,7 @@ LICENCE: Final = "licenses/LICENSE"
 
 
 def faults_of_wheel(wheel: Path, tree: Path = ROOT) -> Iterator[str]:
-    """What is wrong with a wheel that was built of ``tree``."""
+    """Return the faults of a wheel that was built of ``tree``."""
     with zipfile.ZipFile(wheel) as archive:
         texts = {name: archive.read(name) for name in archive.namelist()}
     (about,) = {name.split("/")[0] for name in texts if name.split("/")[0].endswith(".dist-info")}
@@ -48,8 +48,8 @@ def faults_of_wheel(wheel: Path, tree: Path = ROOT) -> Iterator[str]:
 
 
 def faults_of_metadata(raw: bytes, tree: Path = ROOT) -> Iterator[str]:
-    """What is wrong with the metadata: what an index would refuse, and what is not ours."""
-    metadata = Metadata.from_email(raw, validate=True)  # raises what an index would refuse
+    """Return the faults of the metadata: values that an index would refuse, and values that differ from ours."""
+    metadata = Metadata.from_email(raw, validate=True)  # raises if an index would refuse it
     if str(metadata.version) != version_of(tree):
         yield f"metadata: version {metadata.version}, and not {version_of(tree)}"
     if metadata.license_expression != "Apache-2.0" or metadata.license_files != ["LICENSE"]:
@@ -70,7 +70,7 @@ def _is_of_an_extra(requirement: Requirement) -> bool:
 
 
 def faults_of_sdist(sdist: Path) -> Iterator[str]:
-    """What is wrong with an sdist."""
+    """Return the faults of an sdist."""
     with tarfile.open(sdist) as archive:
         names = archive.getnames()
     top = sdist.name.removesuffix(".tar.gz")
@@ -82,13 +82,13 @@ def faults_of_sdist(sdist: Path) -> Iterator[str]:
 
 
 def version_of(tree: Path) -> str:
-    """The version, from the one place where it stands."""
+    """Return the version, from its one source."""
     text = (tree / "api_client" / "_version.py").read_text(encoding="utf-8")
     return text.split('"')[-2]
 
 
 def main(folder: Path) -> int:
-    """Say what is wrong with a folder's wheel and sdist; 0 when nothing is."""
+    """Print the faults of a folder's wheel and sdist; return 0 if there are none."""
     (wheel,), (sdist,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
     faults = [*faults_of_wheel(wheel), *faults_of_sdist(sdist)]
     for line in faults or [f"{one.name}: {one.stat().st_size:,} bytes" for one in (wheel, sdist)]:

@@ -1,4 +1,4 @@
-"""What Neo4j's driver makes of a server's replies, and gives no public way to make."""
+"""Values that Neo4j's driver makes of a server's replies, and that have no public constructor."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from neo4j.time import Date
 
 
 def server_error(code: str, message: str = "as the server said") -> Neo4jError:
-    """The driver's error of a server's code, such as TransientError.Transaction.DeadlockDetected."""
+    """Return the driver's error for a server's code, such as TransientError.Transaction.DeadlockDetected."""
     return Neo4jError._hydrate_neo4j(code=f"Neo.{code}", message=message)  # noqa: SLF001
 
 
 def friends_path(**home: object) -> Path:
-    """A path from Ann, who has ``home`` as properties, to Bob, whom she knows."""
+    """Return a path from Ann, who has ``home`` as properties, to Bob, whom she knows."""
     graph = Graph()
     ann = Node(graph, "4:x:1", 1, ["Person", "Admin"], {"name": "Ann"} | home)
     bob = Node(graph, "4:x:2", 2, [], {"name": "Bob"})

@@ -1,4 +1,4 @@
-"""Loads that end in every way in which a load can end, and that notice when two loads of one key overlap."""
+"""Loads with every possible kind of end, which notice when two loads of one key overlap."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HANG_SECONDS: Final = 600.0
 
 
 class Panic(BaseException):
-    """As pyo3 raises it for a panic in Rust."""
+    """An exception like pyo3's for a panic in Rust."""
 
 
 def _raise(error: BaseException) -> None:
@@ -86,14 +86,14 @@ ENDS: Final = RAISES | ENDS_PROCESS | HANGS
 
 @query(QUERY, ttl="1h", slots=64, grace="1h")
 def ends_as_scripted(tx: Any, key: str) -> Any:
-    """End as ``ends:<key>`` in the control's Redis says. A lock of the system's goes with the process that has it."""
+    """End as ``ends:<key>`` in the control's Redis says. The system releases a lock when its process ends."""
     with (Path(os.environ.get(LOCK_FOLDER, tempfile.gettempdir())) / key.replace("/", "_")).open("w") as lock:
         with control_redis() as control:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 control.rpush(OVERLAPS, key)
-            # Read before the call is told: the test that waits for the call may change it at once.
+            # Read before the call is recorded: the test that waits for the call may change it at once.
             way = control.get(f"ends:{key}")
             number = control.rpush(f"calls:{key}", os.getpid())
         if way is not None:

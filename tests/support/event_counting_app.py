@@ -7,11 +7,11 @@ from refresher.worker.app import make_app
 from tests.support.scripted_queries import control_redis
 
 EVENT_COUNTS = "told"
-"""A hash: what was told, and how often."""
+"""A hash: the number of each event."""
 
 
 class CountingEvents(WorkerEvents):
-    """Counts what the tests look at."""
+    """Counts the events that tests check."""
 
     def committed(self, query: str, *, delta_seconds: float, run_seconds: float, as_stale: bool) -> None:
         _count("committed")

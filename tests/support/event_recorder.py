@@ -10,14 +10,14 @@ from api_client.protocol.messages import RefreshReason
 
 
 class EventRecorder(ReaderEvents):
-    """``recorded``: the events by name, with what stays the same from run to run: no times. Thread-safe."""
+    """``recorded``: the events by name, with the details that are the same in each run: no times. Thread-safe."""
 
     def __init__(self) -> None:
         self.recorded: list[tuple[str, ...]] = []
         self._lock = threading.Lock()
 
     def __getitem__(self, name: str) -> list[tuple[str, ...]]:
-        """The details of each event of this name."""
+        """Return the details of each event of this name."""
         return [details for event, *details in list(self.recorded) if event == name]
 
     def count(self, event: str) -> int:

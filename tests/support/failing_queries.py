@@ -1,4 +1,4 @@
-"""Queries for runs that are watched from outside: one that only fails, and slowly, and one that fails on demand."""
+"""Queries for runs that are monitored from outside: one that always fails, slowly, and one that fails on demand."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_SOAKED_SECONDS = 0.1
 
 @query("poisoned", ttl="300ms", slots=64, grace="10m")
 def poisoned(tx: Any, key: str) -> None:
-    """Take a worker's time, and fail: a mistake in the loader."""
+    """Take some time, and fail: a bug in the loader."""
     with control_redis() as control:
         control.rpush(f"calls:{key}", "poisoned")
     time.sleep(POISONED_LOAD_SECONDS)
@@ -24,12 +24,12 @@ def poisoned(tx: Any, key: str) -> None:
 
 
 FAILING = "failing_percent"
-"""In the control's database: so many loads of a hundred fail."""
+"""A key of the control's database: the percentage of loads that fail."""
 
 
 @query("soaked", ttl="2s", slots=64, grace="10m")
 def soaked(tx: Any, node: str) -> dict[str, Any]:
-    """Read a watched node's version, and take a while yet; fail by a coin that is seeded with node and load."""
+    """Read a watched node's version, and take some more time; fail by a coin seeded with node and load."""
     with control_redis() as control:
         number = control.incr(f"loads:{node}")
         percent = int(control.get(FAILING) or 0)
@@ -37,6 +37,6 @@ def soaked(tx: Any, node: str) -> dict[str, Any]:
     if drawn.random() * 100 < percent:
         raise TransientFailure("tails")
     record = tx.run(READ_NODE, node=node).single(strict=True)
-    # What is written and invalidated meanwhile, this load does not know.
+    # This load does not see writes and invalidations that happen meanwhile.
     time.sleep(drawn.uniform(0, MAX_SOAKED_SECONDS))
     return {"version": record["version"]}

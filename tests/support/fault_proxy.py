@@ -1,7 +1,7 @@
-"""A TCP proxy that fails on demand, in front of any server a test has: Redis, RabbitMQ, a graph.
+"""A TCP proxy that fails on demand, in front of any server of a test: Redis, RabbitMQ, a graph.
 
 It runs on a thread of its own, listens on the loopback address, and is switched while connections are open. A switch is
-done when the method returns: what the client sends from then on meets the new fault.
+done when the method returns: the new fault applies to all that the client sends from then on.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What happens to bytes on their way. The plain one lets everything pass.
+    """A fault of the connection. The default one lets everything pass.
 
-    ``delay_seconds`` holds back each chunk of a reply, ``bytes_per_second`` (0: no bound) is the width of the way back.
+    ``delay_seconds`` delays each chunk of a reply, ``bytes_per_second`` (0: no bound) is the bandwidth of replies.
     """
 
     silent: bool = False
@@ -53,7 +53,7 @@ class Pair:
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     def end(self, *, orderly: bool) -> None:
-        """End both sides now: with FIN, or with RST, which loses what was on its way."""
+        """End both sides now: with FIN, or with RST, which loses data in flight."""
         if not orderly:
             for writer in filter(None, (self.client, self.server)):
                 sock = writer.get_extra_info("socket")
@@ -65,7 +65,7 @@ class Pair:
 
 
 class FaultProxy:
-    """Forwards to one server, as long as it is not told otherwise. Thread-safe; ends with `close`."""
+    """Forwards to one server, unless a fault is set. Thread-safe; ends with `close`."""
 
     def __init__(self, host: str, port: int) -> None:
         self._target = (host, port)
@@ -91,43 +91,43 @@ class FaultProxy:
         return proxy
 
     def url(self, url: str) -> str:
-        """Return ``url`` with this proxy's address in the place of the server's."""
+        """Return ``url`` with this proxy's address instead of the server's."""
         parts = urlsplit(url)
         user = "".join(parts.netloc.rpartition("@")[:2])
         return urlunsplit(parts._replace(netloc=f"{user}{LOOPBACK}:{self.port}"))
 
     @property
     def accepted(self) -> int:
-        """How many connections have been accepted so far."""
+        """Return how many connections have been accepted so far."""
         return self._accepted
 
     @property
     def open_connections(self) -> int:
-        """How many connections of clients are open."""
+        """Return how many connections of clients are open."""
         return len(self._pairs)
 
     def passes(self) -> None:
-        """Back to normal: listens, and what was held back goes on."""
+        """Return to normal: listen, and forward what was held back."""
         self._call(self._switch(PLAIN))
 
     def hangs(self) -> None:
-        """Accept and never answer; established connections go silent, both ways."""
+        """Accept and never answer; established connections go silent in both directions."""
         self._call(self._switch(Fault(silent=True)))
 
     def holds_replies(self) -> None:
-        """Let requests through, and keep every answer until `passes`."""
+        """Forward requests, and hold every reply until `passes`."""
         self._call(self._switch(Fault(holds_replies=True)))
 
     def drops_replies(self) -> None:
-        """Let requests through, and lose every answer."""
+        """Forward requests, and drop every reply."""
         self._call(self._switch(Fault(drops_replies=True)))
 
     def slows(self, delay_seconds: float, bytes_per_second: float = 0.0) -> None:
-        """Hold each chunk of a reply back; ``bytes_per_second`` bounds the width of the way back."""
+        """Delay each chunk of a reply; ``bytes_per_second`` bounds the bandwidth of replies."""
         self._call(self._switch(Fault(delay_seconds=delay_seconds, bytes_per_second=bytes_per_second)))
 
     def refuses(self) -> None:
-        """Close the port, and reset what is connected: the server has gone."""
+        """Close the port, and reset all connections: the server is down."""
         self._call(self._refuse())
 
     def cuts(self, *, orderly: bool = False) -> None:
@@ -135,15 +135,15 @@ class FaultProxy:
         self._call(self._cut(orderly=orderly))
 
     def goes_half_open(self) -> None:
-        """Let the server be gone from each connection that is open, without a word. New ones are served."""
+        """Silently cut the server off from each open connection. New ones are served."""
         self._call(self._half_open())
 
     def cuts_next_reply_after(self, byte_count: int) -> None:
-        """Let so many bytes of the next reply through, then reset its connection. Once."""
+        """Forward this number of bytes of the next reply, then reset its connection. Once."""
         self._call(self._cut_next(byte_count))
 
     def leads_to(self, url: str) -> None:
-        """Connect new connections to another server. Those that are open stay where they are."""
+        """Connect new connections to another server. Open ones stay as they are."""
         parts = urlsplit(url)
         assert parts.hostname
         assert parts.port
@@ -188,7 +188,7 @@ class FaultProxy:
         await self._refuse()
         await asyncio.gather(*self._serving, return_exceptions=True)
         await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}), return_exceptions=True)
-        await asyncio.sleep(0)  # what was closed goes in the loop's next round
+        await asyncio.sleep(0)  # closed transports end in the loop's next iteration
 
     async def _cut(self, *, orderly: bool) -> None:
         tasks = [task for pair in self._pairs for task in pair.tasks]
@@ -204,7 +204,7 @@ class FaultProxy:
         self._cut_reply_after = byte_count
 
     def _accept(self, listener: socket.socket) -> None:
-        # By hand: asyncio's own server leaks a connection that it accepts while it is closed (Python 3.11).
+        # Without asyncio's own server, which leaks a connection accepted while it is closed (Python 3.11).
         try:
             client, _ = listener.accept()
         except (BlockingIOError, ConnectionAbortedError):
@@ -216,7 +216,7 @@ class FaultProxy:
 
     async def _serve(self, client: socket.socket) -> None:
         reader, writer = await asyncio.open_connection(sock=client)
-        if self._listener is None:  # it came just before the port was closed
+        if self._listener is None:  # accepted just before the port was closed
             writer.transport.abort()
             return
         pair = Pair(writer)
@@ -230,7 +230,7 @@ class FaultProxy:
             pair.tasks.append(asyncio.create_task(self._pump_replies(back_reader, pair)))
             await self._pump_requests(reader, pair)
         except (OSError, asyncio.CancelledError):
-            pass  # either side has gone, or the connection was cut
+            pass  # either side has closed it, or the connection was cut
         finally:
             self._pairs.discard(pair)
             for pump in pair.tasks[1:]:
@@ -255,7 +255,7 @@ class FaultProxy:
             while data := await reader.read(CHUNK_BYTES):
                 await self._forward_reply(data, pair)
         except OSError:
-            pass  # the client has gone
+            pass  # the client has closed it
         finally:
             pair.client.close()
 

@@ -1,4 +1,4 @@
-"""A query that reads the graph, and that a test makes fail, hang or return too much, for all keys at once."""
+"""A query that reads the graph, and whose loads a test makes fail, hang or return too much, for all keys at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HANG_SECONDS: Final = 60
 
 @query("people", ttl="500ms", slots=64, grace="10m")
 def people(tx: Any, key: str) -> object:
-    """Load a row from the graph, unless the test wants otherwise."""
+    """Load a row from the graph, unless the test has set a fault."""
     with control_redis() as control:
         mode = control.get(MODE)
         if mode == "fails":

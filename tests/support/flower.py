@@ -1,4 +1,4 @@
-"""Flower as `celery -A refresher flower` starts it, in a process of its own, and what asks it."""
+"""Flower as `celery -A refresher flower` starts it, in a process of its own, and requests to it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ USER, PASSWORD = "looker", "a-password-of-this-test"
 
 
 class Flower:
-    """A running Flower, with these options and variables beside what the app of the workers sets."""
+    """A running Flower, with these options and variables beside those that the workers' app sets."""
 
     def __init__(self, system_env: Mapping[str, str], folder: Path, *options: str, **env: str) -> None:
         self.port = free_port()
@@ -33,6 +33,6 @@ class Flower:
         return fetch(self.port, path, credentials=credentials, method=method)
 
     def sees(self, worker: str) -> bool:
-        """Whether it has heard of a worker, and so listens to the events of all."""
+        """Return whether it has seen a worker, and so listens to the events of all."""
         status, answer = self.fetch("/api/workers?status=true")
         return status == http.client.OK and json.loads(answer).get(worker) is True

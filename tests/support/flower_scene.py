@@ -20,9 +20,9 @@ WAIT_SECONDS: Final = 60
 
 
 class Scene:
-    """A system with a worker of `PATIENT_APP` and two processes, and what happens in it.
+    """A system with a worker of `PATIENT_APP` and two processes, and the refreshes in it.
 
-    ``digests`` are those of the keys, by what became of them.
+    ``digests`` are those of the keys, by their outcome.
     """
 
     def __init__(self, system: System) -> None:
@@ -30,13 +30,13 @@ class Scene:
         self.digests: dict[str, str] = {}
 
     def run(self) -> None:
-        """Let a refresh end in each way; in the end one is loaded, one waits to be tried again, two are queued."""
+        """Let a refresh end in each way; finally one is loading, one waits for its retry, two are queued."""
         self._served()
         self._refused()
         self._under_way()
 
     def go_on(self) -> None:
-        """Let the worker take messages again, and what is under way come to its end."""
+        """Let the worker take messages again, and complete the refreshes in progress."""
         self._control("add_consumer")
         self.system.open_gate("running")
 
@@ -91,7 +91,7 @@ class Scene:
         return {"key": key}
 
     def _control(self, order: str) -> None:
-        """Tell the worker to take messages, or to take none; returns when it has answered for each queue."""
+        """Make the worker take messages, or stop taking any; return when it has answered for each queue."""
         url = self.system.env["CACHE_BROKER_URL"]
         with Celery("scene", broker=url, set_as_current=False) as app:
             app.conf.broker_url = url
@@ -104,6 +104,6 @@ class Scene:
 
 
 def scene_of(system: System) -> Scene:
-    """Start the worker, and return what may happen."""
-    system.start_worker("-c", "2", app=PATIENT_APP, CACHE_XFETCH_TIMEOUT="5m")  # what is held is there to be looked at
+    """Start the worker, and return the scene."""
+    system.start_worker("-c", "2", app=PATIENT_APP, CACHE_XFETCH_TIMEOUT="5m")  # held loads must stay visible
     return Scene(system)

@@ -1,6 +1,6 @@
-"""A prefork pool of Celery that is flushed when a process has got a task, and has not been heard to accept it.
+"""A prefork pool of Celery that is flushed when a process has received a task, and its acceptance is still unread.
 
-``python -m tests.support.flushed_pool``: what came of the task, as far as the pool has heard.
+``python -m tests.support.flushed_pool`` prints the outcome of the task, as the pool has recorded it.
 """
 # ruff: noqa: SLF001 - there is no public way to force that order
 

@@ -2,7 +2,7 @@
 
 Usage: ``python -m tests.support.forking_program FORK KIND``: FORK is ``os`` or ``c``, a fork in which no
 module's hooks run, as in a server written in C; KIND is ``sync`` or ``async``. Each process writes a line
-of JSON to the standard output: ``met`` is what it met that should not be. What it reads is `scripted_queries`'.
+of JSON to the standard output: ``met`` lists the faults that it met. It reads the queries of `scripted_queries`.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ READING_THREADS = 2
 
 
 class Program:
-    """One process of it. The client is made once, in the parent; an event loop is each process's own.
+    """One process of the program. The client is made once, in the parent; each process has its own event loop.
 
-    Its keys are no other program's: ``how`` and ``kind`` are part of them.
+    No other program has its keys: ``how`` and ``kind`` are part of them.
     """
 
     def __init__(self, how: str, kind: str) -> None:
@@ -50,14 +50,14 @@ class Program:
         self._events.recorded.clear()
 
     def uses(self, key: str) -> None:
-        """Load a value, and have it refreshed after an invalidation, twice; each value has to be its own key's."""
+        """Load a value, and refresh it after an invalidation, twice; each value must be its own key's."""
         assert self.load_of(key) == 1
         for load in (2, 3):
             self._done(self._client.invalidate(QUERY, self._params(key)))
             eventually(lambda load=load: self.load_of(key) == load, f"load {load} of {key}")  # type: ignore[misc]
 
     def load_of(self, key: str) -> int:
-        """Read; which load of the key the value is of."""
+        """Read; return the number of the load that the value is from."""
         params = self._params(key)
         value = self._done(self._client.get(QUERY, params, timeout=WITHIN_SECONDS))
         if value["key"] != params["key"]:
@@ -69,7 +69,7 @@ class Program:
         try:
             while not ends.wait(0.001):
                 self.load_of(key)
-        except Exception:  # noqa: BLE001 - told to the test
+        except Exception:  # noqa: BLE001 - reported to the test
             self._met.append(traceback.format_exc())
 
     def finish(self) -> None:
@@ -115,7 +115,7 @@ def main(how: str, kind: str) -> None:
 
 
 def start(threads: list[threading.Thread]) -> None:
-    """Begin to read, beside what else is done."""
+    """Begin to read in the background."""
     for thread in threads:
         thread.start()
 
@@ -127,7 +127,7 @@ def in_child(program: Program, number: int) -> None:
         program.begin()
         program.uses(f"child {number}")
         program.finish()
-    except BaseException:  # noqa: BLE001 - told to the test
+    except BaseException:  # noqa: BLE001 - reported to the test
         os.write(1, (json.dumps({"met": [traceback.format_exc()]}) + "\n").encode())
         os._exit(1)
     os._exit(0)

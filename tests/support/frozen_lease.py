@@ -1,6 +1,6 @@
-"""Steps of the lease record on a Redis whose clock tests move, each in one round trip with a look at what it did.
+"""Lease steps on a Redis whose clock tests move, each in one round trip with a snapshot of its result.
 
-A moment that was seen can be gone back to, so that another step can be taken from there.
+Each snapshot can be restored, so that another step can be taken from there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class FrozenLease:
-    """Runs the steps, from any moment on that has been seen: one round trip for going there, the step, and a look."""
+    """Runs the steps from any earlier snapshot: one round trip for the restore, the step, and a new snapshot."""
 
     def __init__(self, world: ClockedWorld) -> None:
         self._client, self._key, self._clock = world.client, world.key, world.clock
@@ -39,7 +39,7 @@ class FrozenLease:
         self._now = None
 
     def changed(self) -> None:
-        """Somebody else wrote: what was seen is no longer so."""
+        """Discard the snapshot, after a write by another client."""
         self._now = None
 
     def delete(self, *keys: str) -> None:

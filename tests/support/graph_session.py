@@ -1,4 +1,4 @@
-"""A driver's session on a graph that a test run has started."""
+"""Driver sessions on a graph that the test run has started."""
 
 from __future__ import annotations
 

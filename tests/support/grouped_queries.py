@@ -14,20 +14,20 @@ MAX_LOAD_SECONDS = 0.05
 
 
 def name_of(number: int) -> str:
-    """The id of a node, and the tag of what depends on it."""
+    """Return the id of a node, which is also the tag of the entries that depend on it."""
     return f"n{number % NODES}"
 
 
 def names_of(group: int) -> list[str]:
-    """The nodes of a group; each belongs to as many groups."""
+    """Return the nodes of a group; each belongs to as many groups."""
     return [name_of(group + place) for place in range(NODES_OF_A_GROUP)]
 
 
 @query(GROUPED, ttl="1h", slots=64, grace="1h", tags=lambda value, group, once=0: names_of(group))
 def grouped(tx: Any, group: int, once: int = 0) -> dict[str, int]:
-    """Read the versions of a group's nodes, and take a while yet, in which others may write them.
+    """Read the versions of a group's nodes, and take some more time, in which others may write them.
 
-    With another ``once`` it is a key that no index has yet.
+    Another ``once`` makes a key that no index has yet.
     """
     rows = tx.run(
         "MATCH (watched:RefresherWatch) WHERE watched.id IN $names RETURN watched.id AS id, watched.version AS version",

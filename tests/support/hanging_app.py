@@ -1,4 +1,4 @@
-"""A worker whose health is asked for anew each time, and whose main loop a test can hold up by remote control."""
+"""A worker that probes its health at each request, and whose main loop a test can block by remote control."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ app = refresher.make_app()
 
 @control_command()  # type: ignore[untyped-decorator, unused-ignore]
 def hang(state: Any) -> None:
-    """Hold the loop up until the gate "loop" opens."""
+    """Block the loop until the gate "loop" opens."""
     with control_redis() as control:
         control.rpush("hangs", "yes")
         control.blpop(["gate:loop"], timeout=GATE_SECONDS)

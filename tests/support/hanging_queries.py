@@ -1,4 +1,4 @@
-"""Queries whose keys load once and then hang, or fail, by their name; and one whose keys are well."""
+"""Queries whose keys load once and then hang or fail, by their name; and one whose keys always load."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _count(key: str) -> int:
 
 @query("sick", ttl="300ms", grace="1h")
 def sick(tx: Any, key: str) -> int:
-    """Return the number of the first load; the next ones end as the key's name says."""
+    """Return the number of the first load; later ones end as the key's name says."""
     number = _count(key)
     if number > 1:
         if key.startswith("hangs"):

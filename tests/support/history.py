@@ -1,7 +1,7 @@
-"""Requests to Redis and their replies, kept outside the processes that a test kills.
+"""History of requests to Redis and their replies, kept outside the processes that a test kills.
 
-`RecordingProxy` writes it, `judged` reads it. Steps of the lease record stand in the order in which Redis ran them;
-times are this process's monotonic clock, in seconds.
+`RecordingProxy` writes it, `check_history` reads it. Lease steps are in the order in which Redis ran them; times are
+this process's monotonic clock, in seconds.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from api_client.protocol.lease import Call
 from api_client.transport.scripts import SCRIPTS, STEPS, by_hash, by_text
 
 PENDING: Final = object()
-"""The reply of an exchange that has none yet, and perhaps never will: whether Redis ran it is not known."""
+"""The reply of an exchange without one, so far or forever: whether Redis ran it is not known."""
 
 
 class Happened(StrEnum):
-    """What a test did to the servers, as far as the judge has to know it."""
+    """Actions of a test on the servers, as far as the checker has to know them."""
 
     EMPTIED = "emptied"
-    """Redis has lost all that it had."""
+    """Redis has lost all data."""
     ROLLED_BACK = "rolled back"
     """Redis has an older state, from before the last steps, or may have: a failover, an older file."""
     RECORDS_EVICTED = "records evicted"
-    """From here on a record may be gone at any time …"""
+    """From here on a record may be evicted at any time …"""
     EVICTION_ENDED = "eviction ended"
     """… until here."""
     CLOCK_MOVED = "clock moved"
-    """Redis' clock was set: what was to last until some time may be over, or last longer."""
+    """Redis' clock was set: deadlines may have passed, or be later."""
     WROTE = "wrote"
     """The source has a newer value. ``key`` and ``version`` say which."""
 
@@ -50,28 +50,28 @@ class Exchange:
 
     @property
     def key(self) -> str:
-        """The part that entry and record of a key share: ``{query:version:digest}``; empty for other commands."""
+        """Return the part that entry and record of a key share: ``{query:version:digest}``; else an empty text."""
         return key_in(self.command[3]) if self.is_step else ""
 
     @property
     def is_step(self) -> bool:
-        """Whether it is a step of the lease record."""
+        """Return whether it is a lease step."""
         return self.name in STEPS
 
     @property
     def args(self) -> tuple[bytes, ...]:
-        """A step's ARGV."""
+        """Return a step's ARGV."""
         return self.command[3 + int(self.command[2]) :]
 
     @property
     def is_answered(self) -> bool:
-        """Whether Redis ran it and said so."""
+        """Return whether Redis ran it and replied."""
         return self.reply is not PENDING and not isinstance(self.reply, hiredis.ReplyError)
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something that a test did."""
+    """An action of a test."""
 
     what: Happened
     at: float
@@ -84,12 +84,12 @@ Event = Exchange | Note
 
 @dataclass(slots=True)
 class History:
-    """All that happened, in order. Written by one thread at a time (appending is atomic), read at any time."""
+    """All events, in order. Written by one thread at a time (appending is atomic), read at any time."""
 
     events: list[Event] = field(default_factory=list)
 
     def note(self, what: Happened, *, key: str = "", version: int = 0) -> None:
-        """Write down what the test has just done."""
+        """Record an action of the test, now."""
         self.events.append(Note(what, time.monotonic(), key, version))
 
     def exchanges(self, name: str, key: str = "") -> list[Exchange]:

@@ -1,9 +1,8 @@
-"""Checker of a history: nothing stale was stored, nobody won twice, and each claim ended as exactly one thing.
+"""Checker of a history: no stale value was stored as fresh, each refresh had one winner, and each claim one end.
 
 The rules are those of docs/development/architecture.md (I1 to I4). A step that Redis did not answer may have been
-done or not, so it frees what it could have freed, and nothing is held against anyone for it. A hold on a record
-counts until the earliest moment at which it can have ended: two clocks are never compared, so nothing is taken for
-early that was not.
+done or not, so it frees what it could have freed, and is never a fault. A record counts as held until the earliest
+moment at which that can have ended: two clocks are never compared, so no step is reported as early by mistake.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _FREED_BY_INVALIDATION = frozenset({RecordState.RETRYING, RecordState.COOLING, R
 
 @dataclass(slots=True)
 class Verdict:
-    """What is wrong (nothing, it is hoped), and how each claim and each run of each key ended, in order."""
+    """The faults found, and how each claim and each run of each key ended, in order."""
 
     faults: list[str] = field(default_factory=list)
     claims: dict[str, list[str]] = field(default_factory=dict)
@@ -36,13 +35,13 @@ class Verdict:
 
     @property
     def reported_runs(self) -> Counter[str]:
-        """How often workers should have told which end of a run."""
+        """Return how often workers should have reported each end of a run."""
         ends = Counter(outcome for outcomes in self.runs.values() for outcome in outcomes)
         return Counter({end: n for end, n in ends.items() if end.startswith(_REPORTED)})
 
 
 def check_history(history: History) -> Verdict:
-    """Judge all that has happened; to be called when nothing is under way any more."""
+    """Check a complete history; call it when no refresh is in progress any more."""
     checker = _Checker()
     for event in history:
         if isinstance(event, Note):
@@ -201,7 +200,7 @@ class _Checker:
             ledger.becomes(RecordState.QUEUED, step.sent_at + int(step.args[2]) / 1e6)
 
     def _ends_by(self, ledger: Ledger, step: Exchange, outcome: Outcome) -> bool:
-        """Write down how a run ended by a step other than a commit; False where it was refused, or done before."""
+        """Record the end of a run by a step other than a commit; return False if it was refused, or done before."""
         run = ledger.run_of(*step.args[:2])
         was_done = step.reply[0] if isinstance(step.reply, list) else step.reply
         if run is None:
@@ -214,7 +213,7 @@ class _Checker:
 
     def _end(self, ledger: Ledger, run: Run, outcome: Outcome) -> None:
         if run.outcome is not None and outcome.end is End.REJECTED:
-            return  # it had ended, and whoever did not know it was told
+            return  # it had ended already, so its worker was refused
         if run.outcome is not None and run.outcome != outcome:
             self._complain(ledger, f"token {run.token} ended as {run.outcome} and as {outcome}")
         run.outcome = outcome

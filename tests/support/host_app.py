@@ -1,4 +1,4 @@
-"""An application's own Celery app, with the refresh task installed: its own task leaves a mark that a test sees."""
+"""An application's own Celery app, with the refresh task installed; its own task leaves a mark for a test."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ app.conf.update(
 
 @app.task(name="host.mark")  # type: ignore[untyped-decorator, unused-ignore]
 def mark(word: str) -> None:
-    """Tell the test that the application's own task has run."""
+    """Record for the test that the application's own task has run."""
     with control_redis() as control:
         control.rpush("host", word)
 

@@ -1,4 +1,4 @@
-"""An HTTP request to a server of the test's own."""
+"""HTTP requests to a test's own server."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from tests.support.waiting import MAX_WAIT_SECONDS
 
 
 def fetch(port: int, path: str, *, credentials: str = "", method: str = "GET") -> tuple[int, bytes]:
-    """Return the answer's status and body; status 0 while nothing listens. ``credentials`` are ``user:password``."""
-    # Not urllib, which would ask a proxy of the environment for a loopback address.
+    """Return status and body of the response; status 0 if nothing listens. ``credentials`` are ``user:password``."""
+    # Not urllib, which would use a proxy of the environment even for a loopback address.
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=MAX_WAIT_SECONDS)
     coded = base64.b64encode(credentials.encode()).decode()
     try:

@@ -1,4 +1,4 @@
-"""The project as users have it: built from a tree, and installed where this one can't be imported."""
+"""Installations of the project as users have it: built from a tree, where this tree can't be imported."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NOT_OURS: Final = shutil.ignore_patterns("__pycache__")
 
 
 def files_of(tree: Path) -> list[str]:
-    """The files of a tree that are no leftovers: those that git has or would take; all, where it knows nothing."""
+    """Return the files of a tree that git has or would add; all files outside of a repository."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],  # noqa: S607
         cwd=tree, capture_output=True, text=True, check=False,
@@ -34,7 +34,7 @@ def files_of(tree: Path) -> list[str]:
 
 
 def copied(tree: Path, names: Sequence[str], target: Path) -> Path:
-    """Copy files and folders of a tree, without what Python has compiled."""
+    """Copy files and folders of a tree, without Python's compiled files."""
     for name in names:
         source, destination = tree / name, target / name
         destination.parent.mkdir(parents=True, exist_ok=True)
@@ -46,7 +46,7 @@ def copied(tree: Path, names: Sequence[str], target: Path) -> Path:
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Unpack a tarball. Not by tarfile: Pythons before 3.11.4 do not know the filter that later ones ask for."""
+    """Unpack a tarball. Not by tarfile: Pythons before 3.11.4 lack the filter that later ones require."""
     folder.mkdir(parents=True, exist_ok=True)
     subprocess.run(["tar", "-xf", archive, "-C", folder], check=True)  # noqa: S607
 
@@ -63,29 +63,29 @@ def built(tree: Path, target: Path, kind: str) -> Path:
 
 @dataclass(frozen=True)
 class Installation:
-    """One release in an environment of its own; this tree is not importable there."""
+    """One release in an environment of its own, in which this tree can't be imported."""
 
     folder: Path
 
     @property
     def python(self) -> Path:
-        """The interpreter that has it."""
+        """Return the interpreter of its environment."""
         return self.folder / "bin" / "python"
 
     @property
     def packages(self) -> Path:
-        """Where it lies."""
+        """Return the folder of its packages."""
         version = f"python{sys.version_info.major}.{sys.version_info.minor}"
         return self.folder / "lib" / version / "site-packages"
 
 
 def installed(wheel: Path, folder: Path) -> Installation:
-    """Install a wheel, without asking anybody: its dependencies are those of the environment that runs the tests."""
+    """Install a wheel without any index: its dependencies are those of the environment that runs the tests."""
     venv.create(folder, symlinks=True, with_pip=False)
     made = Installation(folder)
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(made.packages)
-    # A plain line of a .pth file: what that environment itself has by .pth files, like this tree, does not come along.
+    # A plain line of a .pth file: that environment's own .pth files, as the one for this tree, have no effect here.
     shared = dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib"))
     (made.packages / "shared.pth").write_text("\n".join(shared) + "\n")
     return made

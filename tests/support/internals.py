@@ -1,6 +1,6 @@
-"""What nothing public shows of the reader's parts: no other file of the tests reaches into a private attribute of it.
+"""Private parts of the reader, for tests: no other file of the tests uses a private attribute of it.
 
-ruff's SLF001 holds that. Where a test of a race has to change something, it gets the thing itself.
+ruff's SLF001 enforces that. Tests of a race, which have to change something, get the object itself.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from api_client.trigger.suppression import TriggerSuppressor
 
 
 def link_of(client: ClientBase) -> Any:
-    """The link to Redis that a client of either kind has for what is not read."""
+    """Return the link to Redis that a client of either kind uses for all but reads."""
     return client._link
 
 
 def reading_link_of(client: ClientBase) -> Any:
-    """The link that a client reads by: an async one has its own."""
+    """Return the link that a client reads by: an async one has its own."""
     return getattr(client, "_aio", client._link)
 
 
 def connections_of(link: Any) -> AsyncConnections:
-    """The connections of an async link to one server."""
+    """Return the connections of an async link to one server."""
     return link.only_node._connections
 
 
@@ -51,7 +51,7 @@ def handed_over_to(publisher: Publisher) -> int:
 
 
 def publication_of(publisher: Publisher) -> BatchPublisher:
-    """What brings a publisher's triggers to their outcomes."""
+    """Return the part of a publisher that processes its batches of triggers."""
     return publisher._publication
 
 
@@ -72,22 +72,22 @@ def single_flight_of(client: Any) -> SingleFlight | AsyncSingleFlight:
 
 
 def flights_of(shared: SingleFlight | AsyncSingleFlight) -> list[Any]:
-    """The waits that are under way; ``waiting`` of each has its followers."""
+    """Return the waits in progress; ``waiting`` of each has its followers."""
     return list(shared._flights.values())
 
 
 def default_lock() -> Any:
-    """The lock under which the default clients are made."""
+    """Return the lock under which the default clients are made."""
     return default._lock
 
 
 def default_clients() -> tuple[CacheClient | None, Any]:
-    """The default clients, sync and async, if they were made."""
+    """Return the default clients, sync and async, if they were made."""
     return default._client, default._async_client
 
 
 def never_resync(clock: RedisClock) -> None:
-    """Let a clock not ask again on its own."""
+    """Keep a clock from syncing again on its own."""
     clock._resync_at = float("inf")
 
 
@@ -100,7 +100,7 @@ def opened_in(pool: Connections) -> set[Any]:
 
 
 def waiting_in(pool: Connections) -> deque[Any]:
-    """What the threads that wait for a connection are woken by."""
+    """Return what wakes the threads that wait for a connection."""
     return pool._waiting
 
 
@@ -114,7 +114,7 @@ def socket_of(connection: Any) -> Any:
 
 
 def by_loop(connections: AsyncConnections) -> dict[Any, Any]:
-    """The connection of each event loop."""
+    """Return the connection of each event loop."""
     return connections._by_loop
 
 
@@ -123,7 +123,7 @@ def is_opening(connections: AsyncConnections) -> bool:
 
 
 def due_on(connection: Multiplexed) -> int:
-    """How many replies are due."""
+    """Return how many replies are due."""
     return len(connection._due)
 
 
@@ -132,17 +132,17 @@ def unsent_on(connection: Multiplexed) -> int:
 
 
 def listened_to(notifications: Notifications) -> tuple[int, int]:
-    """How many channels and how many waits a process is subscribed for."""
+    """Return how many channels a process is subscribed to, and how many waits it has."""
     return len(notifications._channels), len(notifications._waiting)
 
 
 def is_running(publisher: Publisher) -> bool:
-    """Whether the publisher's thread runs."""
+    """Return whether the publisher's thread runs."""
     return publisher._thread.is_running
 
 
 def pause_seconds(link: TrackingLink) -> float:
-    """How long it would wait before its next attempt; the one after that waits for longer."""
+    """Return how long the link would wait before its next attempt; the attempt after that waits for longer."""
     return link._pause_seconds()
 
 
@@ -151,7 +151,7 @@ def failures_of(link: TrackingLink) -> int:
 
 
 def set_refused(link: TrackingLink) -> None:
-    """Let it believe that Redis has refused it."""
+    """Make the link assume that Redis has refused it."""
     link._reported = "refused"
 
 
@@ -160,7 +160,7 @@ def lock_of(suppressor: TriggerSuppressor) -> Lock:
 
 
 def is_filling(tier: LocalTier) -> bool:
-    """Whether a read that may fill the tier has begun, and not ended."""
+    """Return whether a read that may fill the tier is in progress."""
     return bool(tier._fills)
 
 
@@ -169,15 +169,15 @@ def decoded_of(core: ReadCore) -> DecodedEntryCache:
 
 
 def sentinels_of(resolver: SentinelResolver) -> Any:
-    """redis-py's part of it."""
+    """Return redis-py's Sentinel client of a resolver."""
     return resolver._sentinel
 
 
 def wakes_at(renewals: Any) -> float:
-    """When the thread of a worker's renewals wakes by itself."""
+    """Return when the thread of a worker's renewals wakes by itself."""
     return renewals._wakes_at
 
 
 def wake_up_of(renewals: Any) -> Any:
-    """The condition that wakes the thread of a worker's renewals before."""
+    """Return the condition that wakes the thread of a worker's renewals earlier."""
     return renewals._changed

@@ -1,7 +1,7 @@
 """A reader that a timer interrupts a hundred times a second, as some profilers do.
 
-``python -m tests.support.interrupted_reader CALL THREAD`` connects and says "ready" (not before a "connect"), makes its
-one call when it is told to, and prints what came of it, after how many seconds, and how many were allowed.
+``python -m tests.support.interrupted_reader CALL THREAD`` connects and prints "ready" (without connecting for
+"connect"), makes its one call on request, and prints its outcome, its duration in seconds, and the allowed one.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from tests.support.timing import Measured
 
 PERIOD_SECONDS: Final = 0.01
 PROMISED_SECONDS: Final = 2.0
-"""Of all calls together, at the test's timeout of 0.3 s: a connection may take two, and be made twice."""
+"""Of all calls together, at the test's timeout of 0.3 s: a connection may take two timeouts, and be made twice."""
 QUERY: Final = "friends_of"
 LARGE: Final = 30
-"""Commands of a megabyte: more than all buffers on the way to Redis take."""
+"""The number of commands of a megabyte: more than all buffers between here and Redis hold."""
 
 CALLS: Final[dict[str, Callable[[CacheClient], object]]] = {
     "read": lambda client: client.get(QUERY, {"id": 1}, timeout=0),
@@ -34,7 +34,7 @@ CALLS: Final[dict[str, Callable[[CacheClient], object]]] = {
 
 
 def interrupted_call(name: str, client: CacheClient) -> str:
-    """Make the call while the timer goes on; return what came of it, and both durations."""
+    """Make the call while the timer runs; return its outcome, and both durations."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
     signal.setitimer(signal.ITIMER_REAL, PERIOD_SECONDS, PERIOD_SECONDS)
     with Measured() as took:
@@ -42,16 +42,16 @@ def interrupted_call(name: str, client: CacheClient) -> str:
             came = CALLS[name](client)
         except CacheError as error:
             came = error
-    told = came[0] if isinstance(came, list) else came
-    return f"{type(told).__name__} {took.seconds:.3f} {took.allowed(PROMISED_SECONDS):.3f}"
+    outcome = came[0] if isinstance(came, list) else came
+    return f"{type(outcome).__name__} {took.seconds:.3f} {took.allowed(PROMISED_SECONDS):.3f}"
 
 
 def main() -> None:
     """Make one call."""
     name, thread_name = sys.argv[1:]
-    told: list[str] = []
+    results: list[str] = []
     signal.signal(signal.SIGALRM, lambda number, frame: None)
-    # The threads that the client makes don't take the signal either, nor does this one unless it makes the call.
+    # The client's threads don't receive the signal either, nor does this one unless it makes the call.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
     client = CacheClient.from_env()
     if name != "connect":
@@ -61,12 +61,12 @@ def main() -> None:
     sys.stdout.flush()
     sys.stdin.readline()
     if thread_name == "main":
-        told.append(interrupted_call(name, client))
+        results.append(interrupted_call(name, client))
     else:
-        caller = threading.Thread(target=lambda: told.append(interrupted_call(name, client)))
+        caller = threading.Thread(target=lambda: results.append(interrupted_call(name, client)))
         caller.start()
         caller.join()
-    sys.stdout.write(told[0])
+    sys.stdout.write(results[0])
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""A process whose main thread reads while a timer's handler raises, again and again, wherever it happens to be.
+"""A process whose main thread reads while a timer's handler repeatedly raises at arbitrary moments.
 
-``python -m tests.support.interrupted_reads COUNT SEED`` makes its clients from the environment, reads until so many
-exceptions have been raised, and prints what it has seen as JSON. A call that does not return within `STUCK_SECONDS`
-ends it with the stacks of all threads.
+``python -m tests.support.interrupted_reads COUNT SEED`` makes its clients from the environment, reads until COUNT
+exceptions have been raised, and prints its observations as JSON. If a call does not return within `STUCK_SECONDS`, the
+process ends with the stacks of all threads.
 
 ``python -m tests.support.interrupted_reads imports`` prints which modules the calls import.
 """
@@ -29,20 +29,20 @@ STUCK_SECONDS: Final = 90.0
 OTHERS: Final = 3
 KEYS: Final = 200
 LATEST_SECONDS: Final = 0.0004
-"""A hit takes a tenth of it, a wait all of it and more."""
+"""The latest interrupt. A hit takes a tenth of it, a wait all of it and more."""
 QUERY: Final = "q"
 
 
 class Interrupted(BaseException):
-    """What the handler raises."""
+    """Raised by the handler."""
 
 
 class InterruptedByTimer(Exception):
-    """What it raises at other times: one that ``except Exception`` catches."""
+    """The other exception that the handler raises: ``except Exception`` catches it."""
 
 
 class Timer:
-    """Raises at some moment of what is done next, and at times once more while that is undone."""
+    """Raises at a random moment of the next call, and sometimes once more during its clean-up."""
 
     def __init__(self, random_: random.Random) -> None:
         self._random = random_
@@ -57,7 +57,7 @@ class Timer:
             raise self._random.choice((Interrupted, InterruptedByTimer))
 
     def during(self, call: Callable[[], object]) -> str:
-        """Make a call; the name of what came of it."""
+        """Make a call; return the name of its outcome."""
         after = self._random.uniform(1e-6, LATEST_SECONDS)
         try:
             self._left = self._random.choice((1, 1, 1, 2))
@@ -93,10 +93,10 @@ class Others:
             _read(random_.choice(self._clients), random_)
             self.longest_seconds[number] = max(self.longest_seconds[number], time.monotonic() - began)
             self.reads[number] += 1
-            time.sleep(0.005)  # the interpreter is the main thread's
+            time.sleep(0.005)  # leave the interpreter to the main thread
 
     def end(self) -> bool:
-        """End them; whether all have."""
+        """End the threads; return whether all have ended."""
         self._ends = True
         for thread in self._threads:
             thread.join(STUCK_SECONDS)
@@ -123,7 +123,7 @@ def _calls(client: CacheClient, random_: random.Random) -> list[Callable[[], Any
 
 
 class ImportRecorder:
-    """Records the modules for which the main thread looks. Goes first into ``sys.meta_path``, and finds nothing."""
+    """Records the modules that the main thread imports. Goes first into ``sys.meta_path``, and finds nothing."""
 
     def __init__(self) -> None:
         self.modules: list[str] = []
@@ -135,7 +135,7 @@ class ImportRecorder:
 
 
 def imports() -> None:
-    """Make each call once, with and without the in-process tier, and print what they imported as JSON."""
+    """Make each call once, with and without the in-process tier, and print their imports as JSON."""
     settings, recorder = ReaderSettings.from_env(), ImportRecorder()
     for each in (settings, _with_a_tier(settings)):
         with CacheClient(each) as client:
@@ -148,7 +148,7 @@ def imports() -> None:
 
 
 def main() -> None:
-    """Read until so many exceptions have been raised."""
+    """Read until the given number of exceptions has been raised."""
     count, seed = int(sys.argv[1]), int(sys.argv[2])
     faulthandler.enable()
     sys.setswitchinterval(1e-4)
@@ -171,7 +171,7 @@ def main() -> None:
             print(f"{timer.raised} raised", file=sys.stderr, flush=True)  # noqa: T201 - how far a long run has come
             faulthandler.dump_traceback_later(STUCK_SECONDS, exit=True)
     faulthandler.dump_traceback_later(2 * STUCK_SECONDS, exit=True)
-    told = {
+    report = {
         "raised": timer.raised,
         "seconds": round(time.monotonic() - began, 1),
         "came": dict(came),
@@ -181,17 +181,17 @@ def main() -> None:
         "others_longest_seconds": round(max(others.longest_seconds), 3),
         "flushed": [client.flush(30) for client in clients],
     }
-    sys.stdout.write(json.dumps(told) + "\n")
+    sys.stdout.write(json.dumps(report) + "\n")
     sys.stdout.flush()
-    sys.stdin.readline()  # until the test has had what it wants to read
+    sys.stdin.readline()  # until the test has emptied the queues
     for client in clients:
-        told = {}
+        report = {}
         try:
             client.get("asked_at_the_end", {"tier": client is clients[1]}, timeout=0.2)
         except CacheError as error:
-            told["missed"] = type(error).__name__
-        told["published"] = client.flush(30)
-        sys.stdout.write(json.dumps(told) + "\n")
+            report["missed"] = type(error).__name__
+        report["published"] = client.flush(30)
+        sys.stdout.write(json.dumps(report) + "\n")
     sys.stdout.flush()
     for client in clients:
         client.close()

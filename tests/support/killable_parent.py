@@ -1,7 +1,7 @@
-"""A process that starts guarded ones, says which, and waits to be killed: ``python -m tests.support.killable_parent``.
+"""A process that starts guarded ones, prints them, and waits to be killed: ``python -m tests.support.killable_parent``.
 
 Its first line of output is JSON: ``server`` (a Redis), ``family`` (a guarded program's pid and its children's),
-``directory`` (the server's), ``fork`` (a forked copy of itself, which holds all that it held; 0 without the argument
+``directory`` (the server's), ``fork`` (a forked copy of itself, which has all its open files; 0 without the argument
 ``fork``).
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from refresher.embedded import GuardedProcess, RedisServer
 from tests.support.waiting import eventually
 
-# A leader with two children, all deaf to SIGTERM, as a stuck worker with its pool would be.
+# A leader with two children that all ignore SIGTERM, like a stuck worker with its pool.
 FAMILY = """
 import os, signal, sys
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -33,13 +33,13 @@ signal.pause()
 
 
 def family_of(process: GuardedProcess) -> list[int]:
-    """The pids that a guarded `FAMILY` printed: its own and its children's."""
+    """Return the pids that a guarded `FAMILY` printed: its own and its children's."""
     line = eventually(lambda: process.tail_of_log().strip(), "the family's pids")
     return [int(pid) for pid in line.split()]
 
 
 def main() -> None:
-    """Start everything, say so, and wait for the end."""
+    """Start everything, print it, and wait to be killed."""
     server = RedisServer.start()
     with tempfile.TemporaryDirectory() as folder:
         family = GuardedProcess.start(

@@ -1,4 +1,4 @@
-"""Threads and connections that a closed reader has left in its process."""
+"""Detection of threads and connections that a closed reader has left in its process."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ WITHIN_SECONDS = 20.0
 
 
 class Leftovers:
-    """Looks for what was not there when this was made."""
+    """Finds threads and connections that were not there when it was created."""
 
     def __init__(self) -> None:
         self._before = set(threading.enumerate())
 
     def check(self, ports: Collection[int]) -> None:
-        """Assert that no thread is left, and no connection to ``ports``; and that none was left to the collector."""
+        """Assert that no thread is left, no connection to ``ports``, and none for the garbage collector to close."""
         eventually(lambda: not self._found(ports), f"nothing is left: {self._found(ports)}")
-        gc.collect()  # a socket that nobody closed is a ResourceWarning, which is an error
+        gc.collect()  # an unclosed socket is a ResourceWarning, which is an error
 
     def _found(self, ports: Collection[int]) -> list[str]:
         threads = [thread.name for thread in threading.enumerate() if thread not in self._before]

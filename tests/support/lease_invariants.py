@@ -1,6 +1,6 @@
-"""Invariants of a key (docs/explanation/protocol.md, I1 to I3 and I6), checked by what was seen alone.
+"""Invariants of a key (docs/explanation/protocol.md, I1 to I3 and I6), checked by observation alone.
 
-No model in here: a wrong model can't hide a broken promise.
+Without a model: a wrong model can't hide a violation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ACCEPTED, ACCEPTED_AS_STALE = 1, 2
 
 
 class Watch:
-    """Keeps the history of one key: who acquired when, who stored, what was invalidated."""
+    """Keeps the history of one key: acquires, commits and invalidations, by moment."""
 
     def __init__(self) -> None:
         self.moment = 0
@@ -28,11 +28,11 @@ class Watch:
         self.began: dict[RunId, int] = {}
         self.stored: set[RunId] = set()
         self.soft_at = self.hard_at = -1
-        self.highest = 0  # of all numbers that stood in entry and record at the last look
+        self.highest = 0  # of all numbers in entry and record at the last look
         self.entry_token = 0
 
     def copy(self) -> Watch:
-        """A history that goes on by itself from here."""
+        """Return an independent copy of the history."""
         other = Watch()
         vars(other).update(
             {name: value.copy() if hasattr(value, "copy") else value for name, value in vars(self).items()}
@@ -68,7 +68,7 @@ class Watch:
         self.stored.add(run)
 
     def planted(self, token: int) -> None:
-        """The environment put an entry there: an older release, or data from before."""
+        """Record an entry that the environment stored: an older release, or data from before."""
         self.entry_token = token
 
     def look(self, seen: StepSnapshot) -> None:
@@ -77,7 +77,7 @@ class Watch:
         assert seen.entry_ms != -1, "I6: every entry has a TTL"
         assert seen.record_ms != -1, "I6: every record has its retention"
         entry = frozen_fields(seen.raw_entry)
-        # Not the claim's: a message from before a loss, and before a step back of the clock, brings one from then.
+        # Without the claim's: a message from before a data loss and a clock step back has one from that time.
         drawn = [int(seen.record.get(name, 0)) for name in ("number", "token", "generation", "hard")]
         self.highest = max(*drawn, *(entry[:2] if entry else ()))
         if entry is None:
@@ -93,7 +93,7 @@ class Watch:
 
 
 def frozen_fields(raw: Any) -> tuple[int, int, int, bytes] | None:
-    """Token, generation, soft expiry and nonce of an entry as every release lays them out; None for anything else."""
+    """Return token, generation, soft expiry and nonce of an entry in the layout of every release; None for others."""
     if not isinstance(raw, bytes) or len(raw) < 52 or raw[:2] != b"\xc7X":
         return None
     token, generation, soft_expiry = struct.unpack(">QQq", raw[20:44])

@@ -1,4 +1,4 @@
-"""A runner of lease steps that makes one stop of each step: for tests that look, or act, between two of them."""
+"""A runner of lease steps that runs each step alone: for tests that check, or act, between two of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class StepByStep:
         raise NotImplementedError
 
     def run_each(self, calls: Sequence[Call[Any]], /) -> list[Any]:
-        """Run steps one after the other; one that fails ends alone."""
+        """Run steps one after the other; a failed one does not affect the others."""
         return [self._run_or_error(call) for call in calls]
 
     def _run_or_error(self, call: Call[Any]) -> Any:

@@ -1,6 +1,6 @@
-"""One key of the cache and everything that can happen to it, on a real Redis: for tests that play reader and worker.
+"""One key of the cache and all steps on it, on a real Redis: for tests that play reader and worker.
 
-Where Redis goes by the machine's clock, time passes by moving the deadlines inside the record into the past; the
+On a Redis that uses the machine's clock, time passes by moving the deadlines inside the record into the past; the
 durations here are so long that the test's own time never matters. `redis_clock` has a Redis whose clock tests move.
 """
 
@@ -36,7 +36,7 @@ TTL_SECONDS = 100_000.0
 HARD_TTL_SECONDS = 200_000.0
 DEADLINES = ("since", "until", "limit", "published")
 FOREIGN_ENTRIES: dict[str, Callable[[bytes], bytes]] = {
-    # Of another release: its frozen fields stand where ours do.
+    # Of another release: its frozen fields are at the same places as ours.
     "older": lambda raw: raw[:2] + b"\x00" + raw[3:],
     "newer": lambda raw: raw[:2] + b"\x09" + raw[3:],
     "text": lambda _: b"hello" * 30,
@@ -49,7 +49,7 @@ _numbers = itertools.count(1)
 
 
 def a_header(token: int, nonce: bytes = b"nonce--0", **changes: Any) -> Header:
-    """A header as a worker would make it; fresh for a long time unless told otherwise."""
+    """Return a header as a worker would make it; by default fresh for a long time."""
     fields: dict[str, Any] = {
         "token": token, "generation": 0, "soft_expiry_us": token + int(TTL_SECONDS * 1e6), "nonce": nonce,
         "read_started_us": token, "fetched_at_us": token, "ttl_seconds": TTL_SECONDS,
@@ -60,7 +60,7 @@ def a_header(token: int, nonce: bytes = b"nonce--0", **changes: Any) -> Header:
 
 @dataclass(frozen=True, slots=True)
 class StepSnapshot:
-    """What is there. ``raw_entry`` is an error of Redis where the key is of another type; ms as PTTL tells them."""
+    """Entry and record of a key. ``raw_entry`` is an error of Redis if the key has another type; ms are PTTL's."""
 
     raw_entry: bytes | redis.ResponseError | None
     record: dict[str, bytes]
@@ -70,7 +70,7 @@ class StepSnapshot:
 
 @dataclass(slots=True)
 class World:
-    """One key, its entry and its record. A step takes what its caller would send; durations are long."""
+    """One key, its entry and its record. A step takes its caller's arguments; durations are long."""
 
     client: redis.Redis
     store: LeaseStore
@@ -131,12 +131,12 @@ class World:
             self.client.hset(self.key.record, mapping=moved)
 
     def plant(self, token: int, **changes: Any) -> None:
-        """Put an entry there, as if it had been committed long ago."""
+        """Store an entry, as if it had been committed long ago."""
         raw = encode(a_header(token, **changes), self.key.digest, PAYLOAD)
         self.client.set(self.key.entry, raw, px=int(HARD_TTL_SECONDS * 1000))
 
     def plant_foreign(self, kind: str, token: int, **changes: Any) -> None:
-        """Put an entry there that this release would not have written."""
+        """Store an entry that this release would not have written."""
         self.plant(token, **changes)
         raw = FOREIGN_ENTRIES[kind](self.client.get(self.key.entry))
         self.client.set(self.key.entry, raw, keepttl=True)
@@ -155,7 +155,7 @@ class World:
             return None
 
     def look(self) -> StepSnapshot:
-        """Entry and record as they are now, in one round trip."""
+        """Return entry and record as they are now, in one round trip."""
         with node_of(self.client, self.key.entry).pipeline(transaction=False) as pipeline:
             queue_snapshot(pipeline, self.key)
             return parse_snapshot(pipeline.execute(raise_on_error=False))
@@ -172,11 +172,11 @@ class ClockedWorld(World):
     clock: FrozenClock
 
     def pass_time(self, seconds: float) -> None:
-        """Let Redis' clock go on, or with a negative time back."""
+        """Move Redis' clock forward, or with a negative time back."""
         self.at(self.clock.now_us + round(seconds * 1e6))
 
     def at(self, now_us: int) -> None:
-        """Set Redis' clock. What has no life left goes now."""
+        """Set Redis' clock, and expire keys by it now."""
         self.clock.now_us = now_us
         self.look()
 
@@ -186,7 +186,7 @@ def queue_snapshot(pipeline: redis.client.Pipeline, key: CacheKey) -> None:
 
 
 def parse_snapshot(replies: Sequence[Any]) -> StepSnapshot:
-    """What the answers to `queue_snapshot` say."""
+    """Parse the replies to `queue_snapshot`."""
     raw, record, entry_ms, record_ms = replies
     return StepSnapshot(raw, {name.decode(): value for name, value in record.items()}, entry_ms, record_ms)
 

@@ -10,7 +10,7 @@ from api_client.protocol.lease import RecordState
 
 
 class End(StrEnum):
-    """How a claim or a run ended. One that is retried or handed over goes on in another run of the same claim."""
+    """The end of a claim or run. One that is retried or handed over continues in another run of the same claim."""
 
     COMMITTED = "committed"
     REJECTED = "rejected"
@@ -29,7 +29,7 @@ NOT_HELD: Final = float("-inf")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """An end, and why."""
+    """An end, and its reason."""
 
     end: End
     why: str = ""
@@ -40,7 +40,7 @@ class Outcome:
 
 @dataclass(eq=False, slots=True)
 class Claim:
-    """The right to one refresh. The id is ``b""`` where no reader claimed: a message that outlived its claim."""
+    """The right to one refresh. The id is ``b""`` if no reader claimed: a message that outlived its claim."""
 
     id: bytes
     number: int
@@ -61,7 +61,7 @@ class Run:
 
 @dataclass(eq=False, slots=True)
 class Ledger:
-    """One key. ``state`` holds until ``until`` at least (monotonic seconds), if no step ends it before."""
+    """One key. ``state`` lasts at least until ``until`` (monotonic seconds), unless a step ends it before."""
 
     key: str
     state: RecordState = RecordState.IDLE
@@ -78,7 +78,7 @@ class Ledger:
     skips: dict[int, str] = field(default_factory=dict)
 
     def becomes(self, state: RecordState, until: float = NOT_HELD) -> None:
-        """Take the record to be in this state, until then at least."""
+        """Set the record's state, which lasts at least until ``until``."""
         self.state, self.until = state, until
 
     def run_of(self, token: bytes, nonce: bytes) -> Run | None:
@@ -86,11 +86,11 @@ class Ledger:
         return next((run for run in self.runs if run.nonce == nonce and run.token == int(token)), None)
 
     def claim_numbered(self, number: int) -> Claim:
-        """Return the claim of this number; one of its own for a number that no claim of this history has."""
+        """Return the claim of this number; a new one if no claim of this history has it."""
         known = next((claim for claim in self.claims if claim.number == number), None)
         return known or self.add_claim(b"", number)
 
     def add_claim(self, claim_id: bytes, number: int) -> Claim:
-        """Write down a claim."""
+        """Record a claim."""
         self.claims.append(claim := Claim(claim_id, number))
         return claim

@@ -11,7 +11,7 @@ PAUSE_SECONDS = 0.02
 
 
 def main() -> None:
-    """Read for ever."""
+    """Read forever."""
     pause = threading.Event()
     with CacheClient.from_env() as client:
         while not pause.wait(PAUSE_SECONDS):

@@ -1,9 +1,8 @@
 """Traffic of one reader while releases come and go: ``python long_running_traffic.py NAME STATUS_FILE``.
 
-Run with the Python of the release that it is to have, apart from this tree. It reads a few keys that grow stale, now
-and then one that nobody has read, and invalidates one and waits for what was loaded after that. SIGTERM ends it. What
-has happened so far stands in the status file: passes, errors, values older than one that was read before, and what
-could not be read, by reason.
+Run it with the Python of the release under test, outside of this tree. It reads a few keys that grow stale, now and
+then a new one, and invalidates one and waits for the load after that. SIGTERM ends it. The status file has the counts
+so far: passes, errors, values older than one that was read before, and unreadable entries, by reason.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ class Traffic:
 
 
 def main(name: str, status: Path) -> None:
-    """Read until told to end."""
+    """Read until SIGTERM."""
     ends = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ends.set())
     events = Unreadable()
@@ -81,14 +80,14 @@ def main(name: str, status: Path) -> None:
         traffic = Traffic(client, name)
         while not ends.wait(PAUSE_SECONDS):
             traffic.go_on()
-            told = {
+            status = {
                 "passes": traffic.passes,
                 "errors": traffic.errors,
                 "went_back": traffic.went_back,
                 "unreadable": events.counts,
             }
             written = status.with_suffix(".new")
-            written.write_text(json.dumps(told))
+            written.write_text(json.dumps(status))
             written.replace(status)
 
 

@@ -1,4 +1,4 @@
-"""Metrics of an SDK's in-memory reader, in the shape of what Prometheus scrapes."""
+"""Metrics of an SDK's in-memory reader, in the shape that Prometheus scrapes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricR
 
 
 def recorded_metrics(reader: InMemoryMetricReader) -> dict[tuple[str, ...], float]:
-    """Values that are not 0, by name and attributes; of a histogram, its count, sum and buckets."""
+    """Return values that are not 0, by name and attributes; of a histogram, its count, sum and buckets."""
     data = reader.get_metrics_data()
     if data is None:
         return {}

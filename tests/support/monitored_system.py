@@ -1,4 +1,4 @@
-"""A complete system that a Prometheus scrapes, each part to be broken alone."""
+"""A complete system that a Prometheus scrapes, each part of which can be broken alone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.prometheus_server import Prometheus
 from tests.support.scripted_queries import CONTROL_URL
 from tests.support.waiting import eventually
 
-# Four keys that are read all the time, and one that nobody has read before, twice a second.
+# Four keys that are read all the time, and a new one twice a second.
 READER: Final = """
 import itertools, sys, threading, time
 from prometheus_client import start_http_server
@@ -45,7 +45,7 @@ MEMORY: Final = {"maxmemory": "100mb", "appendonly": "no"}
 
 @dataclass(frozen=True, slots=True)
 class DoctorReport:
-    """What `refresher doctor` said: its exit code, and each line's level and words by its check."""
+    """A result of `refresher doctor`: its exit code, and each line's level and text by its check."""
 
     exit_code: int
     findings: Mapping[str, tuple[str, str]]
@@ -54,14 +54,14 @@ class DoctorReport:
 class MonitoredSystem:
     """Cache, broker, graph, one worker, one reader, perhaps Flower, and a Prometheus that scrapes these three.
 
-    ``control`` is a Redis that no part of the system uses: by it a test tells the loads what to do.
+    ``control`` is a Redis that no part of the system uses: by it a test controls the loads.
     """
 
     def __init__(
         self, stack: ExitStack, graph: ArcadeDbServer, control: RedisServer, folder: Path, *, with_flower: bool
     ) -> None:
         self._stack, self._folder, self._starts = stack, folder, 0
-        self.gives_back: Callable[[], None] = lambda: None  # what a fault has taken
+        self.gives_back: Callable[[], None] = lambda: None  # a resource that a fault has taken
         self.cache_server = self._redis("allkeys-lru")
         self.broker_server = self._redis("noeviction")
         self.graph_proxy = stack.enter_context(FaultProxy.before(graph.bolt_uri))
@@ -108,7 +108,7 @@ class MonitoredSystem:
         return self._stack.enter_context(redis.Redis.from_url(server.url(0)))
 
     def start_worker(self, **changes: str) -> GuardedProcess:
-        """A worker with these changes to its environment; returns when it consumes, or tries to."""
+        """Start a worker with these changes to its environment; return when it consumes, or tries to."""
         self._starts += 1
         worker = self._start(
             ["-m", "celery", "-A", "refresher", "worker", "--loglevel", "INFO", "--without-gossip", "--without-mingle"],
@@ -118,19 +118,19 @@ class MonitoredSystem:
         return worker
 
     def start_reader(self, **changes: str) -> GuardedProcess:
-        """A reader with these changes to its environment."""
+        """Start a reader with these changes to its environment."""
         self._starts += 1
         changes = {"CACHE_METRICS": "true", **changes}
         return self._start(["-c", READER, str(self.ports["application"])], f"reader-{self._starts}", changes)
 
     def start_flower(self, **env: str) -> Flower:
-        """A Flower."""
+        """Start Flower."""
         flower = Flower(self.env, self._folder, **env)
         self._stack.callback(flower.process.kill)
         return flower
 
     def restart_flower(self) -> None:
-        """A Flower where the last one was."""
+        """Start Flower on the port of the last one."""
         port, self.flower = self.flower.port, self.start_flower(FLOWER_PORT=str(self.flower.port))
         self.flower.port = port
 
@@ -152,7 +152,7 @@ class MonitoredSystem:
         self.reader = self.start_reader(**changes)
 
     def let_loads(self, mode: str) -> None:
-        """Say what becomes of the loads; "" is: they succeed. Those that hang go on."""
+        """Set the outcome of loads; "": they succeed. Hanging loads continue."""
         self.control.set(MODE, mode)
         if mode != "hangs":
             self.control.rpush(GATE, *["go"] * 100)
@@ -161,25 +161,25 @@ class MonitoredSystem:
             self.control.delete(GATE)
 
     def command(self, *words: str, **changes: str) -> tuple[int, Any]:
-        """Run a command as an operator of this system would; its exit code and what it said as JSON."""
+        """Run a command as an operator of this system would; return its exit code and its JSON output."""
         done = CliRunner().invoke(app, [*words, "--json"], env={**self.env, **changes})
         return done.exit_code, json.loads(done.stdout or "null")
 
     def doctor(self, **changes: str) -> DoctorReport:
-        """What `refresher doctor` says now."""
+        """Run `refresher doctor`."""
         exit_code, said = self.command("doctor", *self._flower_option, **changes)
         return DoctorReport(exit_code, {one["check"]: (one["level"], one["said"]) for one in said["findings"]})
 
     def forget_failures(self) -> None:
-        """Drop the dead letters, as an operator would who has mended their cause."""
+        """Drop the dead letters, as an operator would who has fixed their cause."""
         self.command("dead", "drop", "--all")
 
 
 def stop(pid: int) -> None:
-    """Have a process stand still: all of its group, which is what a frozen container is."""
+    """Stop a process and all of its group, like a frozen container."""
     os.killpg(pid, signal.SIGSTOP)
 
 
 def go_on(pid: int) -> None:
-    """Have it go on."""
+    """Continue a stopped process."""
     os.killpg(pid, signal.SIGCONT)

@@ -1,4 +1,4 @@
-"""The async reader's connections as tests use them: opened, looked into, waited for."""
+"""The async reader's connections, with helpers of tests to open, inspect and await them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COUNT = 64
 
 
 class OneByOne(AsyncConnections):
-    """Connections that are asked one thing."""
+    """Connections that take one command at a time."""
 
     async def get(self, key: str) -> Any:
         return await (await self.opened()).get(key)
@@ -40,14 +40,14 @@ def patient(
 async def opened(
     url: str, timeout_seconds: float = MAX_WAIT_SECONDS, *, reply_seconds: float = MAX_WAIT_SECONDS
 ) -> AsyncIterator[OneByOne]:
-    """Connections of which this loop's is open."""
+    """Open this loop's connection."""
     connections = patient(url, timeout_seconds, reply_seconds=reply_seconds)
     assert await connections.execute(pack("PING")) == b"PONG"
     try:
         yield connections
     finally:
         connections.close()
-        await asyncio.sleep(0)  # the transport says goodbye
+        await asyncio.sleep(0)  # let the transport close
 
 
 def current(connections: AsyncConnections) -> Multiplexed:
@@ -57,7 +57,7 @@ def current(connections: AsyncConnections) -> Multiplexed:
 
 
 async def until(condition: Callable[[], object], what: str) -> None:
-    """Look again, in each round of the event loop."""
+    """Check the condition again in each iteration of the event loop."""
     deadline = time.monotonic() + MAX_WAIT_SECONDS
     while not condition():
         assert time.monotonic() < deadline, f"{what}: not in time"

@@ -31,7 +31,7 @@ def pytest_deselected(items: Sequence[pytest.Item]) -> None:
 def _failed_if_skipped(report: Report) -> Report:
     if report.skipped:
         report.outcome = "failed"
-        # A skip's longrepr is (path, line, reason); an xfail's is a traceback, and with its reason it never counts.
+        # A skip's longrepr is (path, line, reason); an xfail's is a traceback, and with `wasxfail` it is no failure.
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         if hasattr(report, "wasxfail"):
             reason = report.wasxfail

@@ -10,11 +10,11 @@ from typing import Any
 
 
 class Interrupted(BaseException):
-    """What the handler raises."""
+    """Raised by the handler."""
 
 
 class InterruptedByTimer(Exception):
-    """What the handler raises: one that `except Exception` catches."""
+    """Raised by the handler; `except Exception` catches it."""
 
 
 class OpcodeInterrupt:
@@ -27,14 +27,14 @@ class OpcodeInterrupt:
 
     @property
     def has_raised(self) -> bool:
-        """Whether ``number`` instructions were reached."""
+        """Return whether ``number`` instructions were reached."""
         return self.count >= self._number
 
     @contextmanager
     def traced(self) -> Iterator[None]:
-        """Count in here, in what is called from here on."""
+        """Count instructions in this block, in functions that are called from here on."""
         before = sys.gettrace()
-        # Python 3.12 looks here for whether to report instructions at all.
+        # Python 3.12 decides by this frame whether to report instructions at all.
         sys._getframe().f_trace_opcodes = True  # noqa: SLF001
         sys.settrace(self._call)
         try:
@@ -45,7 +45,7 @@ class OpcodeInterrupt:
     def _call(self, frame: FrameType, event: str, _: Any) -> Any:
         if self.has_raised or frame.f_code.co_filename not in self._files:
             return None
-        # Python 3.13 reports the instructions of a frame only if it is traced when that is asked for.
+        # Python 3.13 reports the instructions of a frame only if it is traced already when that is requested.
         frame.f_trace = self._in_frame
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         return self._in_frame

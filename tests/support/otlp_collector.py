@@ -1,4 +1,4 @@
-"""A collector of a test's own: takes what an SDK exports by OTLP over HTTP, and keeps it."""
+"""A test's own collector: receives an SDK's exports by OTLP over HTTP, and keeps them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ToldPoint:
 
 
 class Collector:
-    """What has been exported until now. Thread-safe."""
+    """The exports so far. Thread-safe."""
 
     def __init__(self) -> None:
         self._bodies: list[tuple[str, bytes]] = []
@@ -38,7 +38,7 @@ class Collector:
 
     @property
     def env(self) -> dict[str, str]:
-        """What an SDK needs to export here, soon."""
+        """Return the variables that let an SDK export here, soon."""
         return {
             "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{self.port}/{self.token}",
             "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
@@ -51,7 +51,7 @@ class Collector:
 
     @property
     def raw(self) -> bytes:
-        """All that was exported, as it came."""
+        """Return all exports in raw bytes."""
         return b"".join(body for _, body in list(self._bodies))
 
     @property
@@ -67,7 +67,7 @@ class Collector:
 
     @property
     def points(self) -> list[ToldPoint]:
-        """All points in the order of their exports: the last one of a name, its attributes and instance holds."""
+        """Return all points in the order of their exports: the last of a name, its attributes and instance counts."""
         return [
             point
             for path, body in list(self._bodies)
@@ -77,11 +77,11 @@ class Collector:
 
     @property
     def instances(self) -> set[str]:
-        """The processes that have told metrics."""
+        """Return the processes that have exported metrics."""
         return {point.instance for point in self.points}
 
     def total(self, name: str, **attributes: str) -> float:
-        """The sum over all instances of what each has told last."""
+        """Return the sum over all instances of the last value of each."""
         wanted = [one for one in self.points if one.name == name and attributes.items() <= one.attributes.items()]
         last = {(one.instance, tuple(sorted(one.attributes.items()))): one.value for one in wanted}
         return sum(last.values())
@@ -119,7 +119,7 @@ def _values(attributes: Any) -> dict[str, Any]:
 
 @contextmanager
 def collecting() -> Iterator[Collector]:
-    """A collector that listens on loopback, under a path that nobody else knows."""
+    """Run a collector that listens on loopback, under a secret path."""
     collector = Collector()
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""Code on the pages of the documentation, to be run as it stands there."""
+"""Code on the pages of the documentation, for tests that run it unchanged."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
 BLOCK: Final = re.compile(r"(?:[Ss]ave this as `(?P<file>[\w.]+)`:\n\n)?```(?P<kind>\w+)\n(?P<text>.*?)```", re.DOTALL)
-"""A block of code, and the file that the line before it names."""
+"""A block of code, and the file named in the line before it."""
 
 
 def blocks_of(page: str) -> list[re.Match[str]]:

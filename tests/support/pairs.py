@@ -1,4 +1,4 @@
-"""Tests that run with two parameters each: not every value with every other one, unless there is time for it."""
+"""Tests with two parameters: all combinations of their values only in `make test-long`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def each_with_each(
 ) -> pytest.MarkDecorator:
     """Mark a test with two values for each of two names: each value once, and all four pairs in `make test-long`.
 
-    For what the two do independently of each other. ``fixtures`` are those of the names that are fixtures, whose
-    parameter the value is; by default both.
+    For parameters that are independent of each other. ``fixtures`` are the names that are fixtures, parametrised by
+    the value; by default both.
     """
     pairs = [(firsts[0], seconds[0]), (firsts[1], seconds[1])]
     others = [(firsts[0], seconds[1]), (firsts[1], seconds[0])]

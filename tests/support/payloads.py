@@ -11,7 +11,7 @@ from api_client.protocol.entry import Header, Smoothed
 def read_payload(
     raw: bytes, type_: Any = Any, *, offset: int = 0, is_compressed: bool = False, query: str = "q", max_bytes: int
 ) -> Any:
-    """The value of the payload that begins at ``offset``."""
+    """Return the value of the payload that begins at ``offset``."""
     header = Header(
         1, 0, 2, b"nonce--1", 1, 1, 60.0, Smoothed(1, 1), Smoothed(1, 1), 1.0, 1, 1.0,
         length=offset, is_compressed=is_compressed,

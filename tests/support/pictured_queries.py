@@ -1,6 +1,7 @@
-"""Queries of the system on the documentation's pictures: three that do well, and one that fails after a while.
+"""Queries of the system on the documentation's pictures: three that succeed, and one that fails after a while.
 
-PICTURED_FAILS_FROM says from when (Unix time, s). Workers alone import this: its names are those of other tests, too.
+PICTURED_FAILS_FROM is the time from which it fails (Unix time, s). Only workers import this: other tests use the same
+names.
 """
 
 from __future__ import annotations
@@ -38,5 +39,5 @@ def groups_of(tx: Any, person_id: int) -> list[str]:
 
 
 def _answer(tx: Any, seconds: float) -> list[dict[str, Any]]:
-    time.sleep(seconds)  # as for a graph on another machine: this one's processors are the readers'
+    time.sleep(seconds)  # as for a graph on another machine: the readers need this one's processors
     return tx.run("RETURN 'Ada' AS name").data()

@@ -1,4 +1,4 @@
-"""Pictures of what users see: taken by tests, kept in test-artefacts/, and with PICTURES=docs/pictures in the docs."""
+"""Pictures of the user interfaces: taken by tests into test-artefacts/, with PICTURES=docs/pictures into the docs."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ ARTEFACTS: Final = ROOT / "test-artefacts"
 MAX_BYTES: Final = 150_000
 _IN_BOTH_SCHEMES: Final = ("flower-broker", "flower-task", "flower-tasks", "status-page")
 ON_PAGES: Final = frozenset({"demo.svg", *(f"{name}{dark}.png" for name in _IN_BOTH_SCHEMES for dark in ("", "-dark"))})
-"""Those that the documentation shows."""
+"""The pictures that the documentation shows."""
 
 
 def are_for_the_docs() -> bool:
-    """Tell whether the pictures are taken for the documentation: then what they show has its full length."""
+    """Return whether the pictures are taken for the documentation: then their scenes have their full length."""
     return bool(os.environ.get("PICTURES"))
 
 
 def photograph(page: Page, name: str, **options: Any) -> None:
-    """Keep a browser's page as it is now, under ``name``.png; ``options`` are Playwright's."""
+    """Save a browser's page as it is now, under ``name``.png; ``options`` are Playwright's."""
     keep(f"{name}.png", _small(page.screenshot(**options)))
 
 
 def keep(name: str, content: bytes) -> None:
-    """Keep a picture under its file name; AssertionError where it is too large for the page that shows it."""
+    """Save a picture under its file name; AssertionError if it is too large for the page that shows it."""
     assert name not in ON_PAGES or len(content) <= MAX_BYTES, f"{name}: {len(content)} bytes"
     for folder in _folders(name):
         folder.mkdir(exist_ok=True)
@@ -47,7 +47,7 @@ def _folders(name: str) -> Iterator[Path]:
 
 
 def _small(png: bytes) -> bytes:
-    """Return a picture in the 256 colours that it has most of: those of areas and lines stay what they are."""
+    """Return a picture in its 256 most frequent colours: those of areas and lines stay the same."""
     picture = Image.open(BytesIO(png)).convert("RGB")
     counted = sorted(picture.getcolors(picture.width * picture.height) or [], reverse=True)
     palette = Image.new("P", (1, 1))

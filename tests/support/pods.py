@@ -1,7 +1,7 @@
-"""The chart's pods as containers: what a kubelet makes of a rendered Deployment, as far as ours say something.
+"""The chart's pods as containers: a kubelet's part for a rendered Deployment, as far as our manifests use it.
 
 Arguments, variables, user, capabilities, read-only root, mounts, limits, and the probes over HTTP from outside the
-container. Not played: Services, network policies, topology, disruption budgets, autoscalers.
+container. Not emulated: Services, network policies, topology, disruption budgets, autoscalers.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Pod:
         secrets = {name: one["stringData"] for (kind, name), one in self._objects.items() if kind == "Secret"}
         env_file = folder / f"{part}.env"
         env_file.touch(mode=0o600)
-        told = variables(self._container["env"], secrets, {})
-        env_file.write_text("".join(f"{name}={value}\n" for name, value in told), encoding="utf-8")
+        environment = variables(self._container["env"], secrets, {})
+        env_file.write_text("".join(f"{name}={value}\n" for name, value in environment), encoding="utf-8")
         engine.podman(
             "run", "--detach", f"--name={self.name}", f"--hostname={self.name}", f"--network={','.join(networks)}",
             f"--env-file={env_file}", f"--stop-timeout={pod['terminationGracePeriodSeconds']}",
@@ -57,7 +57,7 @@ class Pod:
             yield f"--volume={folder}:{mount['mountPath']}{':ro' if mount.get('readOnly') else ''}"
 
     def _projected(self, name: str) -> Path:
-        """A ConfigMap's files, each a link over a link, so that all of them change at once."""
+        """Write a ConfigMap's files, each a link over a link, so that all of them change at once."""
         folder = self._folder / name
         (folder / "..first").mkdir(parents=True)
         (folder / "..data").symlink_to("..first")
@@ -67,12 +67,12 @@ class Pod:
         return folder
 
     def probe(self, which: str) -> int:
-        """The status of a probe; 0 when nothing listens."""
-        asked = self._container[f"{which}Probe"]["httpGet"]
-        return self.ask(ports_of(self._deployment)[asked["port"]], asked["path"])[0]
+        """Return the status of a probe; 0 if nothing listens."""
+        request = self._container[f"{which}Probe"]["httpGet"]
+        return self.ask(ports_of(self._deployment)[request["port"]], request["path"])[0]
 
     def ask(self, port: int, path: str, user_and_password: str = "") -> tuple[int, bytes]:
-        """Status and body of a page, over the pod's first network."""
+        """Return status and body of a page, over the pod's first network."""
         addresses = "{{range .NetworkSettings.Networks}}{{.IPAddress}} {{end}}"
         address = self._engine.podman("inspect", f"--format={addresses}", self.name).split()[0]
         credentials = base64.b64encode(user_and_password.encode()).decode()
@@ -89,7 +89,7 @@ class Pod:
                 connection.close()
 
     def stop(self) -> int:
-        """As a kubelet does: SIGTERM, and after the grace period SIGKILL. Its exit code."""
+        """Stop the pod as a kubelet does, by SIGTERM and after the grace period SIGKILL; return its exit code."""
         self._engine.podman("stop", self.name)
         return int(self._engine.podman("inspect", "--format={{.State.ExitCode}}", self.name))
 

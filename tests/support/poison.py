@@ -1,4 +1,4 @@
-"""Messages that no publisher of ours makes, as kombu's Redis transport and as RabbitMQ carry them."""
+"""Malformed messages that our publishers never send, as kombu's Redis transport and RabbitMQ carry them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from api_client.protocol import messages
 SECRET = "canary-1d0f77aa"
 QUEUE = "cache.refresh-miss"
 FORGED = "\n[2026-11-22 10:00:00,000: ERROR/MainProcess] forged"
-"""In a text that reaches a log, it looks like a record of its own."""
+"""A text that would look like a separate record in a log."""
 NOTHING_TO_DO: dict[str, Any] = {"v": 1, "items": [], "note": SECRET}
 Envelope = dict[str, Any]
 
@@ -26,7 +26,7 @@ def packed(body: object) -> str:
 
 
 def envelope(*, body: object = None, headers: dict[str, Any] | None = None, **changes: Any) -> Envelope:
-    """What kombu's Redis transport makes of a refresh that Celery publishes; ``headers`` and ``changes`` over it."""
+    """Return a refresh from Celery as kombu's Redis transport carries it, with ``headers`` and ``changes`` over it."""
     embed = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
     task_id = uuid.uuid4().hex
     return {
@@ -127,7 +127,7 @@ POISON: dict[str, tuple[str, Callable[[], Envelope]]] = {
     "compression unknown": ("undecodable", lambda: envelope(headers={"compression": "application/x-none"})),
     "compression a list": ("undecodable", lambda: envelope(headers={"compression": ["zlib"]})),
 }  # fmt: skip
-# What the transport itself can't read: there is no message to reject yet.
+# Texts that the transport itself can't read: there is no message to reject yet.
 NO_ENVELOPE: dict[str, Callable[[], bytes]] = {
     "no JSON": lambda: b"\x00garbage " + SECRET.encode(),
     "a scalar": lambda: b"5",
@@ -140,12 +140,12 @@ NO_ENVELOPE: dict[str, Callable[[], bytes]] = {
         envelope() | {"properties": {"delivery_tag": [], "delivery_info": {}, "body_encoding": "base64"}}
     ).encode(),
 }
-# What AMQP has no form for, or RabbitMQ itself refuses.
+# Messages that AMQP can't represent, or that RabbitMQ itself refuses.
 NOT_ON_RABBITMQ = {
     "eta a number", "headers null", "headers a list", "headers text", "content type a list", "encoding a number"
 }  # fmt: skip
 
 
 def no_text(body: bytes = b"{}") -> Envelope:
-    """What RabbitMQ carries, and its client for Python can't read."""
+    """Return a header that RabbitMQ carries, and that its client for Python can't read."""
     return envelope(body=body, **{"content-type": b"\xff\xfe"})

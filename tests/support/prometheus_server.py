@@ -1,4 +1,4 @@
-"""A Prometheus of a test's own, with the project's rules, sped up."""
+"""A test's own Prometheus, with the project's rules, sped up."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.waiting import eventually
 
 RULES: Final = Path(__file__).parents[2] / "deploy" / "prometheus"
 SCRAPE_SECONDS: Final = {"refresher-workers": 3}
-"""A worker takes 2.5 s to say that something does not answer. All others are scraped each second."""
+"""A worker takes 2.5 s to report that a server does not answer. All others are scraped each second."""
 
 
 class Prometheus:
@@ -29,7 +29,7 @@ class Prometheus:
         if program is None:
             skip_or_fail("prometheus is not installed (Debian's package prometheus)")
         for name in ("refresher.rules.yml", "refresher.alerts.yml"):
-            # The same rules, over a span that a test can wait for.
+            # The same rules, over a period short enough for a test.
             text = re.sub(r"\[\d+m\]", f"[{minutes}s]", (RULES / name).read_text(encoding="utf-8"))
             (folder / name).write_text(re.sub(r"for: \d+[ms]", "for: 1s", text), encoding="utf-8")
         jobs = [
@@ -67,11 +67,11 @@ class Prometheus:
             return False
 
     def query(self, expression: str) -> list[Any]:
-        """The samples of an instant query, those that are no number left out."""
+        """Return the samples of an instant query, without those that are not numbers."""
         reply = self._http.get("/api/v1/query", params={"query": expression}).json()
         assert reply["status"] == "success", f"{expression}: {reply}"
         return [sample for sample in reply["data"]["result"] if sample["value"][1] != "NaN"]
 
     def firing(self) -> set[str]:
-        """The names of the alerts that fire."""
+        """Return the names of the firing alerts."""
         return {sample["metric"]["alertname"] for sample in self.query('ALERTS{alertstate="firing"}')}

@@ -1,4 +1,4 @@
-"""A publisher on a real Redis whose thread a test holds, and a broker with scripted replies."""
+"""A publisher on a real Redis whose thread a test can hold, and a broker with scripted replies."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TIMEOUT_SECONDS = 20.0
 
 
 class ScriptedBroker(Broker):
-    """A broker that does what a test says, for what no real one can be made to do on demand."""
+    """A broker with scripted behaviour, for cases that a real one does not produce on demand."""
 
     def __init__(self) -> None:
         self.length: int | Exception = 0
@@ -63,7 +63,7 @@ class ScriptedBroker(Broker):
 
 
 class Clock:
-    """Real time, and what a test adds to it."""
+    """Real time, plus an offset that tests set."""
 
     def __init__(self) -> None:
         self.ahead_seconds = 0.0
@@ -73,7 +73,7 @@ class Clock:
 
 
 class Ended:
-    """What came of a trigger that was handed over with this as its ``done``."""
+    """The outcome of a trigger that was submitted with this as its ``done``."""
 
     def __init__(self) -> None:
         self._came: SimpleQueue[Exception | None] = SimpleQueue()
@@ -82,13 +82,13 @@ class Ended:
         self._came.put(error)
 
     def error(self, timeout_seconds: float = MAX_WAIT_SECONDS) -> Exception | None:
-        """Return why it failed; None: it did not."""
+        """Return its error; None if it succeeded."""
         return self._came.get(timeout=timeout_seconds)
 
 
 @contextmanager
 def held(publisher: Publisher) -> Iterator[None]:
-    """Hold a publisher's thread: what is handed over in this block is its next batch."""
+    """Hold a publisher's thread: the triggers submitted in this block are its next batch."""
     is_held, go = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -104,7 +104,7 @@ def held(publisher: Publisher) -> Iterator[None]:
 
 
 class PublisherHarness:
-    """A publisher whose thread a test holds while it hands triggers over."""
+    """A publisher whose thread a test can hold while it submits triggers."""
 
     def __init__(self, server: RedisServer, broker: Broker, **settings: object) -> None:
         self.client = redis.Redis.from_url(server.url(0))
@@ -121,7 +121,7 @@ class PublisherHarness:
         return Trigger(key(n), reason, **{"seen_token": 0, **changes})  # type: ignore[arg-type]
 
     def handle(self, *triggers: Trigger) -> list[bool]:
-        """Hand all over as one batch (of each queue), and wait for its end."""
+        """Submit all as one batch (of each queue), and wait for its end."""
         with held(self.publisher):
             accepted = self.publisher.submit_all(triggers)
         assert self.publisher.flush(MAX_WAIT_SECONDS)
@@ -137,7 +137,7 @@ class PublisherHarness:
 
 
 def register_batched_query(client: redis.Redis, version: int = 1) -> None:
-    """Let a version of the query be one that workers load in batches."""
+    """Register a version of the query as one that workers load in batches."""
     store = LeaseStore(client)
     store.run(register(NAMESPACE, "q", version, lives_seconds=60.0))
     store.run(register_batched(NAMESPACE, "q", version, lives_seconds=60.0))

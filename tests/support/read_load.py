@@ -1,4 +1,4 @@
-"""Readers that read without a pause while a test does something to the servers, and what they got."""
+"""Readers that read without a pause while a test disturbs the servers, and their answers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Self
 from tests.support.any_reader import Answer, AnyReader, answer_of
 from tests.support.waiting import eventually
 
-PAUSE_SECONDS = 0.001  # an open breaker answers at once: not a million times
+PAUSE_SECONDS = 0.001  # an open breaker answers at once: limit the number of answers
 STREAK = 100
 
 
@@ -19,10 +19,10 @@ class ReadLoad:
 
     Args:
         readers: each has a thread of its own; of an async one each call is a task.
-        calls: what is read: (query, params).
+        calls: the reads: (query, params).
 
     Attributes:
-        answers: (when it came, what it was), by time.
+        answers: (time, answer), by time.
     """
 
     def __init__(self, readers: Sequence[AnyReader], calls: Sequence[tuple[str, dict[str, Any]]]) -> None:
@@ -46,7 +46,7 @@ class ReadLoad:
             thread.join()
 
     def reads_well(self, what: str) -> None:
-        """Wait until each thread has a hundred answers in a row that are no errors, from now on."""
+        """Wait until each thread has a hundred consecutive answers without an error, from now on."""
         begins = [len(answers) for answers in self._answers]
 
         def streaks() -> bool:
@@ -59,11 +59,11 @@ class ReadLoad:
 
     @property
     def answers(self) -> list[tuple[float, Answer]]:
-        """All of them, by time."""
+        """Return all answers, by time."""
         return sorted((one for answers in self._answers for one in answers), key=lambda one: one[0])
 
     def errors(self, of: Callable[[Answer], object] = lambda answer: answer.error) -> list[tuple[float, Answer]]:
-        """Those that were errors, or what ``of`` says."""
+        """Return the answers that were errors, or that ``of`` selects."""
         return [(at, answer) for at, answer in self.answers if of(answer)]
 
     def _read(self, reader: AnyReader, answers: list[tuple[float, Answer]]) -> None:

@@ -1,8 +1,8 @@
-"""A proxy before Redis that writes down each request and its reply, and stops the very one that a test names.
+"""A proxy before Redis that records each request and its reply, and can stop a specific one.
 
-It is a `FaultProxy` that knows where requests and replies begin and end. A reply is written down when Redis gives it,
-whatever becomes of it on its way. Steps of the lease record go to Redis one at a time, so that the history has them in
-the order in which Redis ran them.
+It is a `FaultProxy` that knows where requests and replies begin and end. A reply is recorded when Redis sends it, even
+if it never reaches the client. Lease steps go to Redis one at a time, so that the history has them in the order in
+which Redis ran them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SUBSCRIBES: Final = frozenset({"SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "MONITO
 
 
 class StopPoint(StrEnum):
-    """Where an exchange is stopped: before Redis has seen the request, or when it has answered."""
+    """Where an exchange is stopped: before Redis has seen the request, or when it has replied."""
 
     REQUEST = "request"
     REPLY = "reply"
@@ -35,9 +35,9 @@ class StopPoint(StrEnum):
 
 @dataclass(eq=False)
 class Stop:
-    """Stops the first exchange that fits, until the test lets it go on. ``met`` is that exchange.
+    """Stops the first exchange that fits, until the test lets it continue. ``met`` is that exchange.
 
-    One that ``cuts`` resets the connection instead: what was stopped never arrives.
+    One that ``cuts`` resets the connection instead: the stopped request or reply never arrives.
     """
 
     fits: Callable[[Exchange], bool]
@@ -54,20 +54,20 @@ class Stop:
 
 @dataclass(eq=False, slots=True)
 class _Talk:
-    """What is under way on one connection."""
+    """The exchanges in progress on one connection."""
 
     waiting: deque[Exchange] = field(default_factory=deque)
     is_raw: bool = False
     settled: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def tell_if_settled(self) -> None:
-        """Tell those who wait for the replies of steps that none is outstanding."""
+    def notify_if_settled(self) -> None:
+        """Wake the waiters for the replies of steps, if none is outstanding."""
         if not any(exchange.is_step for exchange in self.waiting):
             self.settled.set()
 
 
 class RecordingProxy(FaultProxy):
-    """Made by `before`, as a `FaultProxy`. ``history`` grows while it runs."""
+    """A recording proxy; made by `before`, like a `FaultProxy`. ``history`` grows while it runs."""
 
     def __init__(self, host: str, port: int) -> None:
         super().__init__(host, port)
@@ -78,7 +78,7 @@ class RecordingProxy(FaultProxy):
 
     @contextmanager
     def stopping(self, name: str, moment: StopPoint, *, key: str = "", drops: bool = False) -> Iterator[Stop]:
-        """Hold the first such exchange until the block ends; then let it pass, or lose it and its connection."""
+        """Hold the first such exchange until the block ends; then let it pass, or drop it and its connection."""
         stop = self._add(Stop(_fitting(name, key), moment, waits=True, cuts=drops))
         try:
             yield stop
@@ -86,7 +86,7 @@ class RecordingProxy(FaultProxy):
             self._call(self._remove(stop))
 
     def loses(self, name: str, moment: StopPoint, *, key: str = "") -> Stop:
-        """Lose the first such request, or its reply, and reset its connection. Once."""
+        """Drop the first such request, or its reply, and reset its connection. Once."""
         return self._add(Stop(_fitting(name, key), moment, waits=False, cuts=True))
 
     def _add(self, stop: Stop) -> Stop:
@@ -100,7 +100,7 @@ class RecordingProxy(FaultProxy):
 
     def _stop_for(self, exchange: Exchange, moment: StopPoint) -> Stop | None:
         for stop in self._stops:
-            # A wait for a message that ends without one is no reply to stop.
+            # A wait for a message that ends without one has no reply to stop.
             is_there = moment is StopPoint.REQUEST or exchange.reply is not None
             if stop.met is None and stop.moment is moment and is_there and stop.fits(exchange):
                 stop.met = exchange
@@ -108,7 +108,7 @@ class RecordingProxy(FaultProxy):
         return None
 
     async def _stopped(self, exchange: Exchange, moment: StopPoint, pair: Pair) -> bool:
-        """Hold the exchange as long as a test wants it; tell whether it is lost."""
+        """Hold the exchange until the test continues it; return whether it is dropped."""
         stop = self._stop_for(exchange, moment)
         if stop is None:
             return False
@@ -127,12 +127,12 @@ class RecordingProxy(FaultProxy):
                     frame, buffer = buffer[:end], buffer[end:]
                     if not await self._pass_request(frame, pair, talk):
                         return
-            # The client has gone, killed perhaps. What became of its last step is for the history to know.
-            talk.tell_if_settled()
+            # The client has disconnected, killed perhaps. Its last step's reply still goes into the history.
+            talk.notify_if_settled()
             await asyncio.wait_for(talk.settled.wait(), LAST_REPLY_SECONDS)
         finally:
             self._talks.pop(pair, None)
-            self._give_up(talk)
+            self._abandon(talk)
 
     async def _pass_request(self, frame: bytes, pair: Pair, talk: _Talk) -> bool:
         command = command_of(frame)
@@ -141,7 +141,7 @@ class RecordingProxy(FaultProxy):
             return False
         await self._until_not_silent()
         if pair.is_half_open:
-            return True  # and never arrives
+            return True  # but never forwarded
         if exchange.is_step:
             await self._turn.acquire()
         talk.is_raw = talk.is_raw or exchange.name in _SUBSCRIBES
@@ -163,9 +163,9 @@ class RecordingProxy(FaultProxy):
                     frame, buffer = buffer[:end], buffer[end:]
                     await self._pass_reply(frame, pair, talk)
         except OSError:
-            pass  # the client has gone
+            pass  # the client has disconnected
         finally:
-            self._give_up(talk)
+            self._abandon(talk)
             pair.client.close()
 
     async def _pass_reply(self, frame: bytes, pair: Pair, talk: _Talk) -> None:
@@ -174,18 +174,18 @@ class RecordingProxy(FaultProxy):
             await self._forward_reply(frame, pair)
 
     def _answered(self, frame: bytes, talk: _Talk) -> Exchange | None:
-        """Write the reply down. What is pushed on a connection that subscribes answers nothing."""
+        """Record the reply. Messages pushed on a subscribed connection are not replies."""
         if talk.is_raw or not talk.waiting or frame[:1] == b">":
             return None
         exchange = talk.waiting.popleft()
         exchange.reply, exchange.replied_at = reply_of(frame), time.monotonic()
         if exchange.is_step:
             self._turn.release()
-        talk.tell_if_settled()
+        talk.notify_if_settled()
         return exchange
 
-    def _give_up(self, talk: _Talk) -> None:
-        """Nothing more will be answered on this connection: others may have their turn."""
+    def _abandon(self, talk: _Talk) -> None:
+        """Expect no more replies on this connection, and let the next connection have its turn."""
         if any(exchange.is_step for exchange in talk.waiting):
             self._turn.release()
         talk.waiting.clear()
@@ -193,7 +193,7 @@ class RecordingProxy(FaultProxy):
 
 
 async def _read(reader: asyncio.StreamReader) -> bytes:
-    """Read what a client sends; nothing when it has gone, in whichever way."""
+    """Read what a client sends; nothing when it has disconnected in any way."""
     try:
         return await reader.read(CHUNK_BYTES)
     except OSError:

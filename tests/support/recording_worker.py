@@ -1,6 +1,6 @@
-"""The app of a worker that tells the control's Redis, too, how each refresh ended.
+"""The app of a worker that also records in the control's Redis how each refresh ended.
 
-So what a worker counts can be held against what Redis saw of it.
+So a worker's counts can be compared with the steps that Redis received from it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A real Redis whose clock stands still until a test moves it, forward or back.
 
-What the scripts see by TIME and what Redis itself goes by when it expires keys are the same clock. It is put before
-libc's by the dynamic linker, so both the server and the scripts are the ones that users run. A key whose time has come
-goes when it is next looked at, or a little earlier: look at it after each move, and no test sees the difference.
+TIME in the scripts and the expiry of keys use the same clock. The dynamic linker puts it before libc's, so both the
+server and the scripts are the ones that users run. An expired key goes at its next access, or a little earlier: access
+it after each move, and no test sees the difference.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class FrozenClock:
 
     @property
     def now_us(self) -> int:
-        """What TIME says."""
+        """The result of TIME."""
         return int(struct.unpack_from("=q", self._memory)[0])
 
     @now_us.setter
@@ -69,7 +69,7 @@ class FrozenClock:
 
 @dataclass(frozen=True)
 class ClockedRedis:
-    """A server, and the clock by which it goes."""
+    """A server, and the clock that it uses."""
 
     server: RedisServer
     clock: FrozenClock
@@ -77,7 +77,7 @@ class ClockedRedis:
 
 @contextmanager
 def start_clocked_redis(folder: Path) -> Iterator[ClockedRedis]:
-    """Start a Redis with a clock of its own; what that needs is written to ``folder``."""
+    """Start a Redis with a clock of its own, whose files go to ``folder``."""
     if sys.platform != "linux" or shutil.which("gcc") is None:
         skip_or_fail("a clock that tests move needs Linux and gcc")
     source, library, program = folder / "clock.c", folder / "clock.so", folder / "redis-server"

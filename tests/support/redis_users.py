@@ -1,4 +1,4 @@
-"""Redis servers that know the users of deploy/redis, and one more, who may do anything."""
+"""Redis servers with the users of deploy/redis, and one more with all permissions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NEW_USERS = ROOT / "deploy/redis/new_users.py"
 ADMIN = "admin-of-the-test"
 Command: TypeAlias = tuple[str | int, ...]
 
-# Nobody needs these, and each would give all away, or end the service.
+# No user needs these, and each would expose all data, or end the service.
 NOBODY: tuple[Command, ...] = (
     ("FLUSHALL",), ("FLUSHDB",), ("KEYS", "*"), ("SCAN", 0), ("RANDOMKEY",), ("CONFIG", "GET", "requirepass"),
     ("CONFIG", "SET", "maxmemory", 1), ("ACL", "LIST"), ("ACL", "WHOAMI"), ("ACL", "SETUSER", "x", "on"), ("SHUTDOWN",),
@@ -30,19 +30,19 @@ NOBODY: tuple[Command, ...] = (
     ("RESTORE", "x", 0, "x"), ("MIGRATE", "h", 1, "x", 0, 1), ("OBJECT", "FREQ", "x"), ("COPY", "x", "y"),
     ("RENAME", "x", "y"), ("PUBSUB", "CHANNELS"), ("PSUBSCRIBE", "*"), ("SUBSCRIBE", "elsewhere"),
 )  # fmt: skip
-# Readers and workers send a step that Redis has forgotten again by EVAL; nobody else needs it.
+# Readers and workers repeat a step whose script was flushed by EVAL; no other user needs it.
 OWN_SCRIPT: Command = ("EVAL", "return 1", 0)
 
 
 def make_users(folder: Path, *options: str) -> dict[tuple[str, str], str]:
-    """Run the documented command; the passwords by server and user."""
+    """Run the documented command; return the passwords by server and user."""
     subprocess.run([sys.executable, str(NEW_USERS), str(folder), *options], check=True)
     words = [line.split() for line in (folder / "passwords").read_text().splitlines()]
     return {(server, user): password for server, user, password in words}
 
 
 class UsersRedis(RedisServer):
-    """A Redis with an ACL file. Its own URL is that of the user who may do anything."""
+    """A Redis with an ACL file. Its own URL is that of the user with all permissions."""
 
     acl = ""
 
@@ -73,7 +73,7 @@ class UsersRedis(RedisServer):
         return redis.Redis.from_url(self.url(), socket_timeout=timeout_seconds, socket_connect_timeout=timeout_seconds)
 
     def refuses(self, user: str, password: str, command: Command) -> bool:
-        """Whether a user may not send a command; the log of what was refused forgets it."""
+        """Return whether a user may not send a command; remove the refusal from the log."""
         with redis.Redis.from_url(self.url_of(user, password)) as client:
             try:
                 client.execute_command(*command)
@@ -84,12 +84,12 @@ class UsersRedis(RedisServer):
             return False
 
     def denied(self) -> set[tuple[str, str, str]]:
-        """What was refused since the log was emptied: user, reason, and the command, key or channel."""
+        """Return the refusals since the log was emptied: user, reason, and the command, key or channel."""
         with redis.Redis.from_url(self.url(), decode_responses=True) as client:
             return {(each["username"], each["reason"], each["object"].lower()) for each in client.acl_log(128)}
 
     def forget_denied(self) -> None:
-        """Empty the log of what was refused."""
+        """Empty the log of refusals."""
         with redis.Redis.from_url(self.url()) as client:
             client.acl_log_reset()
 

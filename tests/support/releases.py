@@ -1,9 +1,9 @@
-"""Releases beside this one: the last that was tagged, and two that do not exist yet, made of this tree.
+"""Releases beside this one: the last tagged one, and two that do not exist yet, made of this tree.
 
-``minor`` adds what an earlier release has to pass over: extension fields and flags in entries, keys in messages, a
-reason that nobody knows, a field in lease records, a word in notifications. ``major`` breaks both formats in the way
-that docs/how-to/upgrade.md requires: it reads both versions, its readers send messages of version 2 into queues of
-their own, and its workers answer each message with an entry of that version.
+``minor`` adds what an earlier release has to ignore: extension fields and flags in entries, keys in messages, an
+unknown reason, a field in lease records, a word in notifications. ``major`` breaks both formats in the way that
+docs/how-to/upgrade.md requires: it reads both versions, its readers send messages of version 2 into queues of their
+own, and its workers answer each message with an entry of that version.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.support.installations import ROOT, WHAT_BUILDS, Installation, built, 
 NOW: Final = "now"
 """This tree."""
 
-# What is appended to modules: the last definition counts, and whoever imports the module later gets that.
+# Code that is appended to modules: the last definition counts, and later imports get that one.
 _APPENDED: Final[Mapping[str, Mapping[str, str]]] = {
     "minor": {
         "protocol/entry": """
@@ -98,12 +98,12 @@ MADE_UP: Final = tuple(_APPENDED)
 
 
 def last_tag() -> str | None:
-    """The last release's tag, if there is any."""
-    told = subprocess.run(
+    """Return the last release's tag, if there is any."""
+    result = subprocess.run(
         ["git", "describe", "--tags", "--abbrev=0", "--match", "v*"],  # noqa: S607
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    return told.stdout.strip() or None
+    return result.stdout.strip() or None
 
 
 def install_release(name: str, folder: Path) -> Installation:

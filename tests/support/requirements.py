@@ -9,7 +9,7 @@ import pytest
 
 
 def is_set(variable: str) -> bool:
-    """Return whether the environment says so: anything but "" or "false"."""
+    """Return whether an environment variable is set to anything but "" or "false"."""
     return os.environ.get(variable, "") not in {"", "false"}
 
 
@@ -18,7 +18,7 @@ IS_LONG: Final = is_set("LONG_TESTS")
 
 
 def skip_or_fail(reason: str) -> NoReturn:
-    """Skip the test with ``reason``; fail it when the environment says CI."""
+    """Skip the test with ``reason``; fail it if CI is set."""
     if is_set("CI"):
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)

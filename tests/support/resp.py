@@ -1,4 +1,4 @@
-"""Redis' wire protocol as a proxy needs it: where a frame ends, and what it says."""
+"""Redis' wire protocol as a proxy needs it: the ends of frames, and their contents."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import hiredis
 
 _LINE_END = b"\r\n"
 _BULK = frozenset(b"$=!")
-_AGGREGATES = {ord("*"): 1, ord("~"): 1, ord(">"): 1, ord("%"): 2, ord("|"): 2}  # how many values an element has
+_AGGREGATES = {ord("*"): 1, ord("~"): 1, ord(">"): 1, ord("%"): 2, ord("|"): 2}  # the number of values of an element
 _ATTRIBUTES = ord("|")
 
 
@@ -24,7 +24,7 @@ def frame_end(data: bytes, start: int = 0) -> int | None:
         return end if end <= len(data) else None
     if kind not in _AGGREGATES:
         return end
-    # Attributes come before the value that they belong to, and are one frame with it.
+    # Attributes come before their value, and are in one frame with it.
     elements = int(data[start + 1 : line]) * _AGGREGATES[kind] + (kind == _ATTRIBUTES)
     for _ in range(elements):
         inner = frame_end(data, end)
@@ -40,7 +40,7 @@ def command_of(frame: bytes) -> tuple[bytes, ...]:
 
 
 def reply_of(frame: bytes) -> Any:
-    """Return what a reply says; an error is a `hiredis.ReplyError`, returned and not raised."""
+    """Return the value of a reply; an error is a `hiredis.ReplyError`, returned and not raised."""
     reader = hiredis.Reader()
     reader.feed(frame)
     return reader.gets()

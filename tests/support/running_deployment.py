@@ -1,7 +1,7 @@
 """The services of compose.yaml as processes of this machine: their commands, environments and health checks as written.
 
-What a container would give them is put in its place: addresses and ports of loopback for names, files of `deploy` for
-what is mounted or copied, no home, and for our own images a root that can't be written to.
+The features of containers are replaced: names by addresses and ports of loopback, mounted and copied files by those of
+`deploy`; there is no home, and for our own images the root is read-only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STAGES = {"worker": "worker", "flower": "worker", "application": "application"}
 OWN_PORT = {"redis-cache": 6379, "redis-broker": 6379, "flower": 5555, "application": 8000, "prometheus": 9090}
 WORKER_PORTS = ("CACHE_METRICS_PORT", "CACHE_HEALTH_PORT")
 ENTRYPOINT = {"prometheus": ["prometheus"]}
-# Where a program listens on its usual port, and so is not told of it.
+# Programs that listen on their usual port by default, and so have no option for it.
 TOLD_OF_PORT = {
     "redis-cache": "--port {}",
     "redis-broker": "--port {}",
@@ -34,18 +34,18 @@ TOLD_OF_PORT = {
 
 @functools.cache
 def can_mount() -> bool:
-    """Whether a process of this user may have file systems of its own: root may, unless a container forbids it."""
+    """Return whether this user may mount file systems of its own: root may, unless a container forbids it."""
     return os.geteuid() == 0 and not subprocess.run(["unshare", "--mount", "true"], check=False).returncode  # noqa: S607
 
 
 def confined(folder: Path, *options: str) -> list[str]:
-    """The words to begin a command with: the program is confined, as far as can be had; ``folder`` is its TMPDIR."""
+    """Return the prefix of a command that confines its program, as far as possible; ``folder`` is its TMPDIR."""
     folder.mkdir(exist_ok=True)
     return [sys.executable, "-I", str(CONFINED), *options, *(("--writable", str(folder)) if can_mount() else ())]
 
 
 class RunningDeployment:
-    """Started service by service; all of it ends with ``stack``."""
+    """A deployment that is started service by service; all of it ends with ``stack``."""
 
     def __init__(self, stack: ExitStack, folder: Path, graph: dict[str, str]) -> None:
         self._stack, self._folder, self._graph = stack, folder, graph
@@ -55,7 +55,7 @@ class RunningDeployment:
         self.processes: dict[str, GuardedProcess] = {}
 
     def start(self, *names: str) -> None:
-        """Start services, and wait until the health check of each is content."""
+        """Start services, and wait until the health check of each succeeds."""
         for name in names:
             command = self._words(name, self.services[name].get("command") or image(STAGES[name])["CMD"])
             command = [
@@ -75,18 +75,18 @@ class RunningDeployment:
 
     def _is_healthy_or_over(self, name: str) -> bool:
         process = self.processes[name]
-        # A check of the worker's takes a second of the processor: none while there is nothing to be had.
+        # A check of the worker takes a second of the processor: none before it can succeed.
         too_early = name == "worker" and "ready." not in process.tail_of_log(10_000)
         return process.poll() is not None or (not too_early and self.is_healthy(name))
 
     def is_healthy(self, name: str) -> bool:
-        """What the service's health check says, as the container's engine would run it."""
+        """Run the service's health check as the container's engine would; return its result."""
         kind, *test = self.services[name]["healthcheck"]["test"]
         words = ["/bin/sh", "-c", *self._words(name, test)] if kind == "CMD-SHELL" else self._words(name, test)
         return not subprocess.run(words, env=self.environment(name), capture_output=True, check=False).returncode
 
     def environment(self, name: str) -> dict[str, str]:
-        """What the service finds in its environment."""
+        """Return the service's environment."""
         service = self.services[name]
         said = environment(*(self.deploy / file for file in service.get("env_file", [])))
         said |= {key: str(value) for key, value in service.get("environment", {}).items()}
@@ -106,11 +106,11 @@ class RunningDeployment:
     def _words(self, name: str, words: list[str]) -> list[str]:
         port = str(OWN_PORT.get(name, ""))
         swapped = [re.sub(rf"\b{port}\b", str(self.ports[name]), word) if port else word for word in words]
-        told = [word.replace("redis-cli ", f"redis-cli -p {self.ports.get(name)} ") for word in swapped]
-        return [self._here(name, word) for word in told]
+        command = [word.replace("redis-cli ", f"redis-cli -p {self.ports.get(name)} ") for word in swapped]
+        return [self._here(name, word) for word in command]
 
     def _here(self, name: str, text: str) -> str:
-        """A word or a value as it has to be without containers."""
+        """Return a word or value in the form that it needs without containers."""
         for server in ("redis-cache", "redis-broker"):
             text = text.replace(f"{server}:6379", f"127.0.0.1:{self.ports[server]}")
         text = text.replace("0.0.0.0", "127.0.0.1")  # noqa: S104 - away with it
@@ -119,7 +119,7 @@ class RunningDeployment:
         return text
 
     def _places(self, name: str) -> list[tuple[str, Path]]:
-        """Where what is mounted, copied or secret is here, the longest path first."""
+        """Return the places of mounted, copied and secret files on this machine, the longest path first."""
         service: dict[str, Any] = self.services[name]
         places = {"/deploy": self.deploy, "/queries": self.deploy / "queries"}
         secrets: dict[str, dict[str, str]] = compose()["secrets"]
@@ -137,7 +137,7 @@ class RunningDeployment:
 
 
 def scraped_here(deployment: RunningDeployment) -> None:
-    """Let Prometheus find its targets here, where no name server knows of them, and look more often."""
+    """Let Prometheus find its targets on this machine, without a name server, and scrape more often."""
     file = deployment.deploy / "prometheus" / "prometheus.compose.yml"
     text = file.read_text(encoding="utf-8").replace("10s", "3s").replace("8s", "3s")
     for service, port in (("worker", "CACHE_METRICS_PORT"), ("application", "application"), ("flower", "flower")):

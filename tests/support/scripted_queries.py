@@ -1,4 +1,4 @@
-"""Queries whose loads a test sees and steers from another process, through lists in a Redis database of its own.
+"""Queries whose loads a test observes and controls from another process, through lists in its own Redis database.
 
 ``calls:<key>`` has an element for each load that began; a load with a ``hold`` waits there until the test opens its
 gate; ``script:<key>`` says how the next loads end (``fail``, else they succeed). Each query may hold all slots of its
@@ -19,7 +19,7 @@ GATE_SECONDS = 60
 
 
 def control_redis() -> redis.Redis:
-    """Connect to the test's Redis; patiently: a load that is held waits there for longer than redis-py would."""
+    """Connect to the test's Redis, with a long timeout: a held load waits there for longer than redis-py's default."""
     return redis.Redis.from_url(os.environ[CONTROL_URL], decode_responses=True, socket_timeout=2 * GATE_SECONDS)
 
 
@@ -36,19 +36,19 @@ def _load(key: str, hold: str) -> dict[str, Any]:
 
 @query("short_lived", ttl="300ms", slots=64, grace="10m")
 def short_lived(tx: Any, key: str, hold: str = "") -> dict[str, Any]:
-    """A value that grows stale while a test looks."""
+    """Return a value that grows stale during a test."""
     return _load(key, hold)
 
 
 @query("long_lived", ttl="1h", slots=64, grace="1h")
 def long_lived(tx: Any, key: str, hold: str = "") -> dict[str, Any]:
-    """A value that only an invalidation makes stale."""
+    """Return a value that only an invalidation makes stale."""
     return _load(key, hold)
 
 
 @query("tagged", ttl="1h", slots=64, grace="1h", tags=lambda value, key, hold="": [f"key:{key}", "all"])
 def tagged(tx: Any, key: str, hold: str = "") -> dict[str, Any]:
-    """A value that an invalidation of its tags makes stale."""
+    """Return a value that an invalidation of its tags makes stale."""
     return _load(key, hold)
 
 
@@ -65,7 +65,7 @@ def fails_half_of_the_time(tx: Any, key: str, seed: int) -> dict[str, Any]:
 
 @query("watched", ttl="2s", slots=64, grace="10m")
 def watched(tx: Any, key: str) -> dict[str, Any]:
-    """A real read of the graph that notices when two loads of one key overlap."""
+    """Read the graph, and notice when two loads of one key overlap."""
     with control_redis() as control:
         if control.incr(f"running:{key}") > 1:
             control.incr("overlaps")
@@ -78,7 +78,7 @@ def watched(tx: Any, key: str) -> dict[str, Any]:
 
 @query("from_graph", ttl="1h", slots=64, grace="1h", degree="MATCH (p:Item {name: $name}) RETURN COUNT { (p)--() }")
 def from_graph(tx: Any, name: str) -> list[dict[str, Any]]:
-    """A real read, with a degree."""
+    """Read the graph; the query has a degree."""
     return tx.run("MATCH (p:Item {name: $name}) RETURN p.name AS name, p.version AS version", name=name).data()
 
 
@@ -86,7 +86,7 @@ def from_graph(tx: Any, name: str) -> list[dict[str, Any]]:
     "revised", ttl="1h", slots=64, grace="1h", version_cypher="MATCH (p:Item {name: $name}) RETURN p.version, p.gone"
 )
 def revised(tx: Any, name: str) -> list[dict[str, Any]]:
-    """The same where the version has changed."""
+    """Read the graph if the version has changed."""
     with control_redis() as control:
         control.rpush(f"calls:{name}", os.getpid())
     return from_graph(tx, name)
@@ -94,7 +94,7 @@ def revised(tx: Any, name: str) -> list[dict[str, Any]]:
 
 @query("revised_together", ttl="1h", slots=64, grace="1h", batch=10, conditional=True)
 def revised_together(tx: Any, calls: list[dict[str, str]], previous: list[Previous | None]) -> list[Any]:
-    """Versions of items; the loader sees for itself what has not changed."""
+    """Return versions of items; the loader itself checks which are unchanged."""
     names = [call["name"] for call in calls]
     rows = tx.run("UNWIND $names AS name MATCH (p:Item {name: name}) RETURN name, p.version AS version", names=names)
     versions = {row["name"]: row["version"] for row in rows}
@@ -107,7 +107,7 @@ def revised_together(tx: Any, calls: list[dict[str, str]], previous: list[Previo
 
 @query("slow_in_graph", ttl="1h", slots=64, grace="1h")
 def slow_in_graph(tx: Any) -> list[dict[str, Any]]:
-    """A read that takes longer than any transaction timeout of a test."""
+    """Read for longer than any transaction timeout of a test."""
     return tx.run(
         "UNWIND range(1, 100000) AS a UNWIND range(1, 100000) AS b WITH a, b WHERE a * b = -1 RETURN count(*) AS n"
     ).data()
@@ -115,7 +115,7 @@ def slow_in_graph(tx: Any) -> list[dict[str, Any]]:
 
 @query("shapes", ttl="1h", slots=64, grace="1h")
 def shapes(tx: Any) -> Any:
-    """Values of the graph's own types, as the driver gives them, and more of them than stay uncompressed."""
+    """Return values of the graph's own types, as the driver gives them, and enough of them to be compressed."""
     return tx.run(
         "MATCH way = (a:Item {name: 'shapes'})-[link:LINK]->(:Item) "
         "RETURN a AS node, link, way, a.zoned AS zoned, a.zoned.timezone AS zone, a.took AS took, "
@@ -126,11 +126,11 @@ def shapes(tx: Any) -> Any:
 
 @query("unencodable", ttl="1h", slots=64, grace="1h")
 def unencodable(tx: Any) -> object:
-    """A value with no shape in a payload."""
+    """Return a value that a payload can't represent."""
     return object()
 
 
 @query("syntax_error", ttl="1h", slots=64, grace="1h")
 def syntax_error(tx: Any) -> list[dict[str, Any]]:
-    """Cypher that no graph understands."""
+    """Run invalid Cypher."""
     return tx.run("MATCH this is no Cypher").data()

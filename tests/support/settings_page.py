@@ -1,4 +1,4 @@
-"""The page of settings: all columns but the last are made from the code (``python -m tests.support.settings_page``)."""
+"""The page of settings: all columns but the last come from the code (``python -m tests.support.settings_page``)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def names_on_page(text: str) -> list[str]:
 
 
 def from_code(text: str) -> str:
-    """Return the page with each row's cells as the code says, and its meaning as it stands."""
+    """Return the page with each row's cells from the code, and its meaning unchanged."""
     rows = {name: _cells(name, who, settings, field) for name, who, settings, field in settings_in_code()}
     return _ROW.sub(lambda row: f"| {' | '.join(rows[row[1]])} | {row[2]} |", text)
 

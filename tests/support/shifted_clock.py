@@ -1,4 +1,4 @@
-"""Processes whose wall clock is off by what a test says, while they run. Their monotonic clock stays as it is.
+"""Processes whose wall clock a test shifts while they run. Their monotonic clock is unchanged.
 
 The dynamic linker puts a library before libc's own functions: Redis, Python and Celery are those that users run.
 """
@@ -75,11 +75,11 @@ class ShiftedClock:
         self._folder = folder
 
     def goes_off_by(self, seconds: int) -> None:
-        """Be so much ahead of the machine's clock from now on; behind it, with a negative number."""
+        """Be this far ahead of the machine's clock from now on; behind it, with a negative number."""
         struct.pack_into("=q", self._memory, 0, seconds)
 
     def redis_program(self) -> Path:
-        """Return a ``redis-server`` that goes by this clock."""
+        """Return a ``redis-server`` that uses this clock."""
         program = self._folder / "redis-server"
         words = " ".join(f'{name}="{value}"' for name, value in self.env.items())
         program.write_text(f'#!/bin/sh\nexport {words}\nexec "{find_redis_server()}" "$@"\n')

@@ -14,7 +14,7 @@ from opentelemetry.trace import StatusCode, format_span_id, format_trace_id
 
 @dataclass(frozen=True)
 class RecordedSpan:
-    """One span; ``texts`` is what it has of free text: of its status, and of its events."""
+    """One span; ``texts`` is its free text: of its status, and of its events."""
 
     name: str
     kind: str
@@ -33,7 +33,7 @@ class RecordedSpan:
 
 
 class SpanRecorder:
-    """A tracer provider that keeps what ends."""
+    """A tracer provider that keeps ended spans."""
 
     def __init__(self) -> None:
         self._exporter = InMemorySpanExporter()
@@ -67,7 +67,7 @@ def _record_of(span: ReadableSpan) -> RecordedSpan:
 
 
 def path_to(span: RecordedSpan, spans: Iterable[RecordedSpan]) -> list[RecordedSpan]:
-    """The span and all above it as far as they are known, the topmost first."""
+    """Return the span and its known ancestors, the topmost first."""
     by_id = {one.id: one for one in spans}
     path = [span]
     while (above := by_id.get(path[0].parent)) is not None:
@@ -76,14 +76,14 @@ def path_to(span: RecordedSpan, spans: Iterable[RecordedSpan]) -> list[RecordedS
 
 
 def tree_of(spans: Iterable[RecordedSpan], *shown: str) -> list[str]:
-    """Lines of text, as a trace is shown: each span under its parent, by their begin, with these attributes."""
+    """Return a trace as lines of text: each span under its parent, by its begin, with these attributes."""
     kept = sorted(spans, key=lambda span: span.began_ns)
     ids = {span.id for span in kept}
     return [line for span in kept if span.parent not in ids for line in lines_of(span, kept, *shown)]
 
 
 def lines_of(span: RecordedSpan, spans: Sequence[RecordedSpan], *shown: str, depth: int = 0) -> list[str]:
-    """The lines of one span and of all under it."""
+    """Return the lines of one span and of all its descendants."""
     notes = [f"{name}={span[name]}" for name in shown if span[name] is not None]
     lines = ["  " * depth + " ".join([span.name, span.kind, *notes])]
     for child in sorted(spans, key=lambda span: span.began_ns):

@@ -16,7 +16,7 @@ from tests.support.canned_http_server import TellingServer
 from tests.support.monitored_system import MonitoredSystem, go_on, stop
 
 Change = Callable[[MonitoredSystem], object]
-# What may follow from any fault that keeps refreshes from being stored, sooner or later.
+# Possible consequences, sooner or later, of any fault that keeps refreshes from being stored.
 NOTHING_STORED: Final = frozenset(
     {
         "XFetchRefreshesWait", "XFetchNoRefreshCompletes", "XFetchRunsDoNotEnd", "XFetchAttemptsFail",
@@ -29,9 +29,9 @@ NO_CACHE: Final = NOTHING_STORED | {"CacheUnavailable", "XFetchTriggersFail", "R
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault. ``raises`` are the alerts that have to fire, ``may`` those that may fire besides.
+    """One fault. ``raises`` are the alerts that must fire, ``may`` those that may fire besides.
 
-    ``doctor`` has the level and some words of its lines, by check. ``is_long``: tried in `make test-long` alone.
+    ``doctor`` has the level and some words of its lines, by check. ``is_long``: tested in `make test-long` alone.
     """
 
     name: str
@@ -52,7 +52,7 @@ def _set(server: str, name: str, value: str | int) -> Change:
 
 
 def _fill(server: str) -> Change:
-    """Leave a server no room, and nothing that it might drop."""
+    """Leave a server no memory, and nothing that it may evict."""
 
     def fill(system: MonitoredSystem) -> None:
         client: redis.Redis = getattr(system, server)
@@ -91,7 +91,7 @@ def _without_right(system: MonitoredSystem) -> None:
     )
     changes = {"CACHE_REDIS_URL": f"redis://weak:weak-of-test@{url}"}
     system.replace_worker(**changes)
-    system.env |= changes  # doctor is asked as that user, too
+    system.env |= changes  # doctor runs as that user, too
 
 
 def _with_rights(system: MonitoredSystem) -> None:
@@ -100,7 +100,7 @@ def _with_rights(system: MonitoredSystem) -> None:
 
 
 def _take_port(system: MonitoredSystem) -> None:
-    """Have another process's server at the port of the worker's metrics before the worker begins."""
+    """Run another server at the port of the worker's metrics before the worker starts."""
     system.worker.kill()
     other = ExitStack()
     other.enter_context(TellingServer(["not found"], 404, port=system.ports["refresher-workers"]))
@@ -114,7 +114,7 @@ def _give_port_back(system: MonitoredSystem) -> None:
 
 
 def _overload(system: MonitoredSystem) -> None:
-    """Have many more asked for than the hung loads let through."""
+    """Request many more refreshes than the hung loads let through."""
     system.let_loads("hangs")
     with CacheClient(ReaderSettings.from_env(system.env)) as client:
         for number in range(200):
@@ -122,7 +122,7 @@ def _overload(system: MonitoredSystem) -> None:
 
 
 def _again_and_again(what: Change, pause_seconds: float) -> Change:
-    """Go on doing something until it is mended."""
+    """Repeat a change until the fault is fixed."""
 
     def begin(system: MonitoredSystem) -> None:
         stopped = threading.Event()

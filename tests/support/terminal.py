@@ -1,4 +1,4 @@
-"""A program on a terminal: what it writes, what stands there in the end, and that as a picture."""
+"""A program on a terminal: its output, its last screen, and a picture of that."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rich.text import Text
 
 COLUMNS: Final = 100
 ROWS: Final = 60
-# How rich takes a live frame back before it draws the next, and what shows and hides the cursor.
+# The sequences by which rich erases a live frame before the next, and by which the cursor is shown and hidden.
 _TAKEN_BACK: Final = re.compile(r"\r(?:\x1b\[2K)?(?:\x1b\[1A\x1b\[2K)*")
 _CURSOR: Final = re.compile(r"\x1b\[\?25[lh]")
 _UP: Final = "\x1b[1A"
@@ -30,7 +30,7 @@ _FROM_ELSEWHERE: Final = re.compile(r"@font-face \{.*?\}\s*|<!--.*?-->\s*", re.D
 
 
 def run_on_terminal(argv: Sequence[str], folder: Path, env: Mapping[str, str], seconds: float) -> tuple[int, str]:
-    """Run a program on a terminal of its own, for so long at most; its exit code, and all that it wrote."""
+    """Run a program on a terminal of its own, with a timeout; return its exit code and output."""
     ours, its = pty.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
     process = subprocess.Popen(
@@ -51,7 +51,7 @@ def run_on_terminal(argv: Sequence[str], folder: Path, env: Mapping[str, str], s
             if select.select([ours], [], [], 0.1)[0]:
                 try:
                     written += os.read(ours, 65_536)
-                except OSError:  # nobody holds its other end
+                except OSError:  # the other end is closed
                     break
         return process.wait(max(1.0, deadline - time.monotonic())), written.decode(errors="replace")
     finally:
@@ -62,7 +62,7 @@ def run_on_terminal(argv: Sequence[str], folder: Path, env: Mapping[str, str], s
 
 
 def last_screen(written: str) -> str:
-    """Return what stands on the terminal in the end, when all that was taken back is gone."""
+    """Return the final contents of the terminal, without erased frames."""
     lines, at = [""], 0
     text = _CURSOR.sub("", written.replace("\r\n", "\n"))
     for back in _TAKEN_BACK.finditer(text):
@@ -81,7 +81,7 @@ def _add(lines: list[str], text: str) -> None:
 
 
 def as_svg(screen: str, title: str) -> bytes:
-    """Return a picture of a screen, which loads nothing from elsewhere."""
+    """Return a self-contained picture of a screen."""
     console = Console(record=True, width=COLUMNS, file=StringIO(), force_terminal=True, color_system="truecolor")
     console.print(Text.from_ansi(screen.strip("\n")), soft_wrap=True)
     return _FROM_ELSEWHERE.sub("", console.export_svg(title=title, unique_id="terminal")).encode()

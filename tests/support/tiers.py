@@ -54,7 +54,7 @@ FIRST: Final = (
     ),
     ("tests/acceptance/", "tests/integration/test_embedded_servers.py", "tests/typing/", "tests/property/"),
 )  # fmt: skip
-"""Files that take longest, and such that take long: none of them shall begin when all others have ended.
+"""Files that take longest, and files that take long: they start early, so that no process runs one alone at the end.
 
 They come in this order and by name, whatever order pytest-randomly gives the other files, and the tests of each file.
 """
@@ -85,7 +85,7 @@ Neo4j and RabbitMQ take seven seconds of a processor to start, Chromium two.
 """
 
 MAX_TEST_SECONDS: Final = 2.5 * MAX_WAIT_SECONDS
-"""How long a test may take that has no mark `timeout` of its own."""
+"""The timeout of a test without a mark `timeout`."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -114,7 +114,7 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
 
 
 def resources_of(item: pytest.Item) -> set[str]:
-    """Return what a test's fixtures, parameters and folder say that it needs.
+    """Return the resources that a test needs by its fixtures, parameters and folder.
 
     A unit test needs no server. The tests of a folder that is `slow` are that, but for those marked `smoke`.
     """
@@ -145,7 +145,7 @@ def tier_of(item: pytest.Item) -> str:
 
 
 def turn_of(nodeid: str) -> tuple[int, str]:
-    """Return a sort key for when the tests of a file begin: first those that take longest; all others are equal."""
+    """Return the sort key of a file's tests: those that take longest come first; all others are equal."""
     for turn, paths in enumerate(FIRST):
         if nodeid.startswith(paths):
             return turn, file_of(nodeid)
@@ -158,7 +158,7 @@ def file_of(nodeid: str) -> str:
 
 
 def unit_of_work(nodeid: str) -> str:
-    """Return what one process of xdist runs by itself: a test's file, or those `TOGETHER` with it."""
+    """Return the unit that one process of xdist runs: a test's file, or those `TOGETHER` with it."""
     path = file_of(nodeid)
     return next((name for name, paths in TOGETHER.items() if path in paths), path)
 
@@ -170,7 +170,7 @@ def has_long_variant(item: pytest.Item) -> bool:
 
 
 class _UnitScheduling(LoadFileScheduling):
-    """Whole files, as ``--dist loadfile`` has it, and those that are `TOGETHER`."""
+    """Schedules whole files, like ``--dist loadfile``, and those that are `TOGETHER`."""
 
     def _split_scope(self, nodeid: str) -> str:
         return unit_of_work(nodeid)
@@ -184,7 +184,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Bound each test, so that one which hangs says where; and time the tier."""
+    """Set a timeout for each test, so that a hanging one shows where; and time the tier."""
     if config.option.timeout is None:
         config.option.timeout = MAX_TEST_SECONDS
     tier = config.getoption("tier")

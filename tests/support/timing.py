@@ -1,7 +1,7 @@
-"""Durations as the process that promises them measures them, beside what the machine gave it meanwhile.
+"""Bounds on durations, measured in the process that promises them, with allowance for a busy machine.
 
-No bound holds on a machine that lets threads run late. While a duration is measured, a thread sleeps and works a
-little, again and again; the time that it lost is added to what is allowed, several times.
+No bound holds on a machine that runs threads late. While a duration is measured, a thread repeatedly sleeps and works
+a little; a multiple of the time that it lost is added to the bound.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SLACK_SECONDS: Final = 1.0 * PATIENCE
-"""What a call may take beside the promise on any machine: connections, encoding, the test's own servers."""
+"""The time that a call may take beyond the promise on any machine: connections, encoding, the test's own servers."""
 LATE_FACTOR: Final = 5.0
 """A call waits for more than one thread and process, each of them as late as the one that is measured."""
 _NAP_SECONDS: Final = 0.01
@@ -28,8 +28,8 @@ class Measured:
     """A block whose duration is measured.
 
     Attributes:
-        seconds: what the block took, by this process's monotonic clock.
-        late_seconds: how much of it a thread beside it was kept from running.
+        seconds: the duration of the block, by this process's monotonic clock.
+        late_seconds: how long a thread beside it was kept from running.
     """
 
     def __init__(self) -> None:
@@ -49,11 +49,11 @@ class Measured:
         self._thread.join()
 
     def allowed(self, promised_seconds: float) -> float:
-        """Return the seconds that a promise came to on this machine, at that moment."""
+        """Return the bound on this machine for a promised duration."""
         return promised_seconds + SLACK_SECONDS + LATE_FACTOR * self.late_seconds
 
     def at_most(self, promised_seconds: float) -> None:
-        """Fail unless the block took no longer than promised, as far as the machine allowed it."""
+        """Fail if the block took longer than promised, with the allowance for this machine."""
         allowed = self.allowed(promised_seconds)
         assert self.seconds < allowed, (
             f"took {self.seconds:.2f} s, promised are {promised_seconds:g} s; threads ran late by "
@@ -70,7 +70,7 @@ class Measured:
 
 
 def promptly(condition: Callable[[], T], what: str, promised_seconds: float) -> T:
-    """Wait for a state like `eventually`, and fail if it came later than promised, as far as the machine allowed it."""
+    """Wait for a state like `eventually`, and fail if it came later than promised plus the machine's allowance."""
     with Measured() as took:
         value = eventually(condition, what)
     took.at_most(promised_seconds)

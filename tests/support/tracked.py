@@ -1,4 +1,4 @@
-"""An in-process tier with its link to a real Redis, as a reader has them, and what a test does with the two."""
+"""An in-process tier with its link to a real Redis, as a reader has them, and helpers of tests."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def entry_key(name: str, namespace: str = NAMESPACE) -> str:
 
 
 class Tracked:
-    """``url``: what the link connects to; ``control_url``: what the test itself does.
+    """A tier and its link. The link connects to ``url``, the test itself to ``control_url``.
 
-    ``pauses`` counts those between two attempts to connect, unless a test has a jitter of its own.
+    ``pauses`` counts the pauses between two attempts to connect, unless a test has a jitter of its own.
     """
 
     def __init__(self, url: str, control_url: str = "", *, timeout_seconds: float = 5.0, **link: Any) -> None:
@@ -64,7 +64,7 @@ class Tracked:
         return fill
 
     def keep(self, *keys: str, value: str = "old") -> None:
-        """Write the keys and have them in the tier, by the way that a reader goes."""
+        """Write the keys, and fill them into the tier as a reader does."""
         self.control.mset(dict.fromkeys(keys, value))
         self.heard_all()
         for key in keys:
@@ -74,22 +74,22 @@ class Tracked:
             assert self.tier.fill(fill, LocalEntry(raw, HEADER, 0))
 
     def works(self, key: str) -> None:
-        """See that the tier is on, keeps, and hears."""
+        """Check that the tier is on, keeps entries, and receives invalidations."""
         self.up().keep(key)
         self.control.set(key, "new")
         eventually(lambda: key not in self.tier.entries, f"{key} is dropped")
 
     def heard_all(self) -> None:
-        """Wait until the link has handled all that was written before: messages come in order."""
+        """Wait until the link has handled all earlier writes: messages come in order."""
         drop_marker(self.tier, self.control, entry_key("marker"))
 
     def tracking_ids(self) -> set[int]:
-        """The server's ids of the connections that track."""
+        """Return the server's ids of the tracking connections."""
         return {int(one["id"]) for one in self.control.client_list() if "B" in one["flags"]}
 
 
 def drop_marker(tier: LocalTier, control: redis.Redis, entry_key: str) -> None:
-    """Put an entry into the tier, write its key, and wait until the tier is told: messages come in order."""
+    """Put an entry into the tier, write its key, and wait until the tier drops it: messages come in order."""
     fill = tier.begin(entry_key)
     assert fill is not None
     assert tier.fill(fill, LocalEntry(b"", HEADER, 0))
@@ -98,10 +98,10 @@ def drop_marker(tier: LocalTier, control: redis.Redis, entry_key: str) -> None:
 
 
 def listening_threads() -> int:
-    """How many threads of this process wait for invalidations."""
+    """Return how many threads of this process wait for invalidations."""
     return sum(thread.name == "cache-invalidations" for thread in threading.enumerate())
 
 
 def losses(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """The warnings so far: one an outage."""
+    """Return the warnings so far: one per outage."""
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]

@@ -1,7 +1,7 @@
-"""Turns of tests that run in several processes: one marked `alone` begins when no other runs, and lets none begin.
+"""Turns of tests in several processes: a test marked `alone` starts when no other runs, and no other starts meanwhile.
 
-A pytest plugin for xdist. A test holds the room for itself or shares it, by a lock on a file that is there anyway. To
-come in it passes a turnstile, so that those that share the room don't keep out one that waits to have it for itself.
+A pytest plugin for xdist. A test holds an exclusive or shared lock, the room, on an existing file. To acquire it, it
+first locks a turnstile, so that shared locks don't starve a test that waits for the exclusive one.
 """
 
 from __future__ import annotations
@@ -30,10 +30,12 @@ def turn(*, alone: bool, room: Path = ROOM, turnstile: Path = TURNSTILE) -> Iter
         try:
             yield
         finally:
-            fcntl.flock(inside, fcntl.LOCK_UN)  # closing does not, where a child of the test's has the file, too
+            fcntl.flock(
+                inside, fcntl.LOCK_UN
+            )  # closing does not unlock it if a child of the test has the file open, too
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)  # before pytest-timeout: waiting is none of the test's time
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # before pytest-timeout: waiting does not count as the test's time
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Run a test in its turn. Where no process of xdist runs it, no other test runs beside it."""
     if not hasattr(item.config, "workerinput"):

@@ -1,7 +1,7 @@
-"""A prefork pool of Celery of which two processes die at once: what it says of their tasks, as JSON.
+"""A prefork pool of Celery of which two processes die at once: its reports on their tasks, as JSON.
 
-``python -m tests.support.two_deaths``. The second one dies when the pool has looked at it, and has found it alive,
-while it deals with the death of the first one; and what it has sent is still unread.
+``python -m tests.support.two_deaths``. The second one dies after the pool has checked it, and found it alive, while the
+pool handles the death of the first one; and its messages are still unread.
 """
 # ruff: noqa: SLF001 - there is no public way to force that order
 
@@ -19,8 +19,8 @@ from kombu.asynchronous import Hub, set_event_loop
 from refresher.worker.celery_fixes.pool_pipes import read_all_of_dead_processes
 
 
-def _hang(told: int) -> None:
-    os.write(told, b"x")
+def _hang(begun_writer: int) -> None:
+    os.write(begun_writer, b"x")
     signal.pause()
 
 
@@ -31,7 +31,7 @@ def _kill(process: Any) -> None:
 
 def main() -> None:
     """Run the scene."""
-    begun, told = os.pipe()  # before the processes are forked
+    begun, begun_writer = os.pipe()  # before the processes are forked
     hub = Hub()
     set_event_loop(hub)
     pool: Any = AsynPool(processes=2, threads=False)
@@ -44,14 +44,14 @@ def main() -> None:
     jobs = [
         pool.apply_async(
             _hang,
-            (told,),
+            (begun_writer,),
             error_callback=lambda error, place=place: ends.update({place: type(error.exception.exc).__name__}),
         )
         for place in range(2)
     ]
     while not all(job._write_to for job in jobs):
         next(loop)
-    for _ in jobs:  # the loop stands: nothing of what they send is read
+    for _ in jobs:  # the loop is blocked: their messages are not read
         os.read(begun, 1)
     first, second = pool._pool
     flush = pool.process_flush_queues
@@ -62,7 +62,7 @@ def main() -> None:
         flush(process)
 
     pool.process_flush_queues = flush_and_kill
-    _kill(first)  # the pool looks at its processes in reverse order
+    _kill(first)  # the pool checks its processes in reverse order
     pool.maintain_pool()
     given_again = len(pool.outbound_buffer)
     pool.maintain_pool()

@@ -1,4 +1,4 @@
-"""A query whose version is the environment's, as two releases of an application have it."""
+"""A query whose version is set by the environment, as in two releases of an application."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ NAME = "two_versions"
 
 @query(NAME, ttl="1h", slots=64, grace="1h", version=int(os.environ.get(VERSION, "1")))
 def two_versions(tx: Any, key: str) -> str:
-    """The source, and by which version it was read."""
+    """Return the source, and the version of the query that read it."""
     with control_redis() as control:
         return f"{control.get(f'source:{key}')} v{os.environ.get(VERSION, '1')}"

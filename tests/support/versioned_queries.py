@@ -1,8 +1,8 @@
-"""A query whose value says which version of the source it read, and whose loads a test holds and lets fail.
+"""A query whose value has the version of the source it read, and whose loads a test holds or fails.
 
-All of it lies in the control's Redis (`scripted_queries`), which no fault meets: ``version:<key>`` is the source,
+Its state is in the control's Redis (`scripted_queries`), which has no faults: ``version:<key>`` is the source,
 ``calls:<key>`` has the pid of each load that began, loads of a key wait while there is ``held:<key>`` until an element
-of ``gate:<key>`` comes, and ``failing`` is how many loads of a hundred fail, by a coin seeded with key and load.
+of ``gate:<key>`` comes, and ``failing`` is the percentage of loads that fail, by a coin seeded with key and load.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ VERSIONED = "versioned"
 
 @query(VERSIONED, ttl="1h", slots=64, grace="1h")
 def versioned(tx: Any, key: str) -> dict[str, Any]:
-    """The version is read first: a load that is held has an old one when it goes on."""
+    """Return the version, which is read first: a held load has an old one when it continues."""
     with control_redis() as control:
         version = int(control.get(f"version:{key}") or 0)
-        # Read before the call is told: the test that waits for the call may change them at once.
+        # Read before the call is recorded: the test that waits for the call may change them at once.
         is_held, percent = control.exists(f"held:{key}"), int(control.get("failing") or 0)
         number = control.rpush(f"calls:{key}", os.getpid())
         if is_held:

@@ -23,8 +23,8 @@ MAX_WAIT_SECONDS: Final = 120 * PATIENCE
 def eventually(condition: Callable[[], T], what: str, *, within_seconds: float = MAX_WAIT_SECONDS) -> T:
     """Return the first truthy value of ``condition``; AssertionError naming ``what`` when none came in time.
 
-    ``within_seconds`` is for a promise about time alone, and for tests of waiting itself. The condition is looked at
-    once more after the deadline, so that a slow machine's pause alone can't fail it.
+    ``within_seconds`` is only for promises about time, and for tests of waiting itself. The condition is checked once
+    more after the deadline, so that a slow machine's pause alone can't fail it.
     """
     deadline = time.monotonic() + within_seconds
     pause = _FIRST_PAUSE_SECONDS

@@ -18,10 +18,10 @@ T = TypeVar("T")
 
 
 class WatchedCommand:
-    """A running command: what it printed so far, and all processes that it ever had.
+    """A running command: its output so far, and all processes that it ever had.
 
     Args:
-        folder: where its output goes, and its temporary files.
+        folder: the folder of its output and temporary files.
         cwd: its working directory.
         arguments: its own, beginning with its name.
         one_output: whether errors are part of `out`, as on a terminal; else they are in `err`.
@@ -49,7 +49,7 @@ class WatchedCommand:
         return self._err.read_text()
 
     def processes(self) -> list[psutil.Process]:
-        """Its processes right now."""
+        """Return its current processes."""
         try:
             found = psutil.Process(self.process.pid).children(recursive=True)
         except psutil.NoSuchProcess:
@@ -58,7 +58,7 @@ class WatchedCommand:
         return found
 
     def wait_for_output(self, find: Callable[[], T], what: str) -> T:
-        """Return what ``find`` finds in the output; it is an error that the command ends before."""
+        """Wait until ``find`` finds something in the output, and return it; fail if the command ends before."""
 
         def printed() -> T:
             self.processes()
@@ -74,11 +74,11 @@ class WatchedCommand:
         self.process.send_signal(number)
 
     def all_gone(self) -> None:
-        """Wait until nothing of it is left: no process, no file."""
+        """Wait until no process and no file of it is left."""
         eventually(lambda: all(map(is_gone, self.pids)), f"all of {self.pids} are gone")
         eventually(lambda: not list(self.temporary.iterdir()), "no temporary file is left")
 
     def kill(self, within_seconds: float) -> None:
-        """End it, whatever it does; its guardians end the rest."""
+        """Kill it; its guardians end the rest."""
         self.process.kill()
         self.process.wait(within_seconds)

@@ -21,9 +21,9 @@ from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "docs" / "examples"
-# A line of a server's own log that a healthy run has not.
+# A line of a server's own log that a healthy run does not have.
 TROUBLE = re.compile(r"error|warn|critical|exception|traceback", re.IGNORECASE)
-# Where each server is told the address, and gunicorn to tell which process has answered.
+# Each server's option for its address, and gunicorn's for reporting the answering process.
 ADDRESS = {
     "gunicorn": "--bind 127.0.0.1:{port} --access-logfile - --access-logformat 'answered by %(p)s'",
     "uvicorn": "--host 127.0.0.1 --port {port}",
@@ -38,7 +38,7 @@ class WebServer:
     def __init__(self, process: GuardedProcess, port: int) -> None:
         self.process = process
         # No environment's proxy: the server is on this machine.
-        # No connection is kept: a process that is stopped must not be asked on one.
+        # No connection is kept: a stopped process must not be queried on one.
         self.http = httpx.Client(
             base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False,
             limits=httpx.Limits(max_keepalive_connections=0),
@@ -63,22 +63,22 @@ class WebServer:
         return server
 
     def friends(self, person_id: int) -> list[str]:
-        """Ask for a person's friends, by the route that all the examples have."""
+        """Request a person's friends, by the route that all the examples have."""
         reply = self.http.get(f"/people/{person_id}/friends")
         assert reply.status_code == 200, reply.text
         return [friend["name"] for friend in reply.json()]
 
     def tell_changed(self, person_id: int) -> None:
-        """Tell the application that the graph was written to."""
+        """Notify the application of a write to the graph."""
         assert self.http.post(f"/people/{person_id}/friends/changed").status_code == 204
 
     def children(self) -> set[int]:
-        """The processes that the server has forked and that live."""
+        """Return the live processes that the server has forked."""
         return {child.pid for child in psutil.Process(self.process.pid).children() if not is_gone(child.pid)}
 
     @contextmanager
     def only(self, pid: int) -> Iterator[None]:
-        """Let no other of the server's processes answer."""
+        """Stop all other processes of the server."""
         others = self.children() - {pid}
         for other in others:
             os.kill(other, signal.SIGSTOP)
@@ -89,17 +89,17 @@ class WebServer:
                 os.kill(other, signal.SIGCONT)
 
     def stop(self, by: signal.Signals = signal.SIGTERM) -> int | None:
-        """Ask it to end, as a supervisor would; its exit code, None when it did not end."""
+        """Terminate it as a supervisor would; return its exit code, None if it did not end."""
         self.http.close()
         os.kill(self.process.pid, by)
         return self.process.wait(MAX_WAIT_SECONDS)
 
     def trouble(self) -> list[str]:
-        """The lines of its log that tell of something wrong."""
+        """Return the lines of its log that report a problem."""
         return [line for line in self.process.log_file.read_text().splitlines() if TROUBLE.search(line)]
 
     def answered_by(self) -> list[int]:
-        """Which process has given each answer, where gunicorn says so."""
+        """Return the process of each answer, if gunicorn reports it."""
         return [int(pid) for pid in re.findall(r"answered by <(\d+)>", self.process.log_file.read_text())]
 
     def _answers(self) -> bool:
@@ -111,6 +111,6 @@ class WebServer:
 
 
 def commands_of(example: str) -> list[str]:
-    """The command lines in an example's docstring."""
+    """Return the command lines in an example's docstring."""
     docstring = (EXAMPLES / example).read_text().split('"""')[1]
     return re.findall(r"^ {4}(\S.*)$", docstring, re.MULTILINE)

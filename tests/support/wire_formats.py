@@ -1,7 +1,7 @@
-"""What this release writes for others to read, from fixed inputs: entries, messages, dead letters, names, metrics.
+"""The formats that this release writes, from fixed inputs: entries, messages, dead letters, names, metrics.
 
-``python -m tests.support.wire_formats 0.2`` writes it all, with what `wire_records` adds, into a folder of its own in
-``tests/contract/formats``, which later releases have to be able to read.
+``python -m tests.support.wire_formats 0.2`` writes all of them, with those of `wire_records`, into a folder of its own
+in ``tests/contract/formats``, which later releases must be able to read.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ LETTERS: Final[Mapping[str, DeadLetter]] = {
 
 
 def entries() -> Any:
-    """Entries: the bytes, and what they mean."""
+    """Return entries: their bytes, and their meaning."""
     made = {name: _entry(replace(HEADER, **changes)) for name, changes in ENTRIES.items()}
     return {"digest": KEY.digest.hex(), "now_us": NOW_US, "value": VALUE, "made": made}
 
@@ -107,7 +107,7 @@ def _entry(header: Header) -> dict[str, Any]:
 
 
 def meaning(header: Header) -> dict[str, Any]:
-    """The header's fields in plain values."""
+    """Return the header's fields in plain values."""
     decoded = [name for name in header.__struct_fields__ if not name.startswith("encoded_")]
     fields = {name: getattr(header, name) for name in (*decoded, "tags")}
     fields["revalidation"] = msgspec.to_builtins(header.revalidation)
@@ -117,7 +117,7 @@ def meaning(header: Header) -> dict[str, Any]:
 
 
 def sent() -> Any:
-    """Messages, as kombu writes them into a body, and the items that they carry."""
+    """Return messages, as kombu writes them into a body, and the items that they carry."""
     return {
         name: {"text": dumps(messages.encode(items)), "items": msgspec.to_builtins(items)}
         for name, items in ITEMS.items()
@@ -125,7 +125,7 @@ def sent() -> Any:
 
 
 def letters() -> Any:
-    """Dead letters: the member of the sorted set, and what it means."""
+    """Return dead letters: the member of the sorted set, and its meaning."""
     return {
         name: {"member": msgspec.json.encode(letter).decode(), "letter": msgspec.to_builtins(letter), "id": letter.id}
         for name, letter in LETTERS.items()
@@ -133,7 +133,7 @@ def letters() -> Any:
 
 
 def names() -> Any:
-    """What keys, channels, queues and the task are called."""
+    """Return the names of keys, channels, queues and the task."""
     return {
         "canonical_params": KEY.canonical_params,
         "digest": KEY.digest.hex(),
@@ -163,7 +163,7 @@ def _queue(queue: Any) -> dict[str, Any]:
 
 
 def metrics() -> Any:
-    """Names of metrics with their labels, as the page has them; whoever builds a dashboard goes by that."""
+    """Return names of metrics with their labels, as on the page that users build dashboards by."""
     page = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
     reader, worker = page.split("\n## Workers\n")
     return {"reader": _rows(reader), "worker": _rows(worker.split("\n## ")[0])}
@@ -185,12 +185,12 @@ WRITTEN: Final[Mapping[str, Callable[[], Any]]] = {
 
 
 def as_text(content: Any) -> str:
-    """The text of a golden file."""
+    """Return the text of a golden file."""
     return json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
 def key_of(content: Mapping[str, Any]) -> CacheKey:
-    """The key whose names a folder's ``names`` holds."""
+    """Return the key whose names a folder's ``names`` has."""
     return CacheKey(
         KEY.query, KEY.version, content["canonical_params"], bytes.fromhex(content["digest"]),
         content["entry"], content["record"], content["channel"],

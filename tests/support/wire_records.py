@@ -24,7 +24,7 @@ from tests.support.wire_formats import HEADER, ITEMS, KEY, NAMESPACE, NOW_US, VA
 
 NONCE: Final = b"nonce--1"
 SECOND: Final = 1.0
-# What Celery draws anew for each message, or takes from the machine.
+# Headers that Celery generates for each message, or takes from the machine.
 DRAWN: Final = frozenset({"id", "root_id", "origin", "expires"})
 STANDS_FOR: Final = {"expires": "2031-10-18T00:00:00+00:00"}
 
@@ -107,7 +107,7 @@ STATES: Final[Mapping[str, Callable[[ClockedWorld], object]]] = {
 
 @contextmanager
 def golden_world(clocked: ClockedRedis) -> Iterator[ClockedWorld]:
-    """The key of the golden files, with nothing there, at their time."""
+    """Return the key of the golden files, without entry and record, at their time."""
     with redis.Redis.from_url(clocked.server.url()) as client:
         world = ClockedWorld(client, LeaseStore(client), KEY, clock=clocked.clock)
         world.at(NOW_US)
@@ -117,7 +117,7 @@ def golden_world(clocked: ClockedRedis) -> Iterator[ClockedWorld]:
 
 
 def records(clocked: ClockedRedis) -> dict[str, Any]:
-    """The record in each state, what is left of an entry beside it, and the notifications on the way there."""
+    """Return the record in each state, the rest of an entry beside it, and the notifications on the way there."""
     return {name: _record(clocked, reach) for name, reach in STATES.items()}
 
 
@@ -138,15 +138,15 @@ def _record(clocked: ClockedRedis, reach: Callable[[ClockedWorld], object]) -> d
 
 
 def _heard(listener: Any) -> Iterator[str]:
-    while (told := listener.get_message(ignore_subscribe_messages=True, timeout=MAX_WAIT_SECONDS)) is None or (
-        told["data"] != b"that was all"
+    while (received := listener.get_message(ignore_subscribe_messages=True, timeout=MAX_WAIT_SECONDS)) is None or (
+        received["data"] != b"that was all"
     ):
-        if told is not None:
-            yield told["data"].decode()
+        if received is not None:
+            yield received["data"].decode()
 
 
 def carried(server: RedisServer) -> dict[str, Any]:
-    """A message as a reader's Celery leaves it in Redis; what is drawn for each is replaced."""
+    """Return a message as a reader's Celery stores it in Redis; generated values are replaced."""
     url = server.url(1)
     broker = CeleryBroker(url, NAMESPACE)
     with redis.Redis.from_url(url) as client:
@@ -157,7 +157,7 @@ def carried(server: RedisServer) -> dict[str, Any]:
     broker.close()
     envelope = json.loads(raw)
     headers = {
-        name: STANDS_FOR.get(name, name) if name in DRAWN else told for name, told in envelope["headers"].items()
+        name: STANDS_FOR.get(name, name) if name in DRAWN else value for name, value in envelope["headers"].items()
     }
     kept = {name: envelope[name] for name in ("content-type", "content-encoding")}
     return {**kept, "headers": headers, "body": b64decode(envelope["body"]).decode()}

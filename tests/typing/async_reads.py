@@ -1,4 +1,4 @@
-"""What a type checker is to make of the async reader; as `sync_reads.py`."""
+"""Samples of the async reader for a type checker; as `sync_reads.py`."""
 
 # ruff: noqa: B018 - wrong uses stand here on purpose
 

@@ -1,6 +1,6 @@
-"""What a type checker is to make of the sync reader. Read by `test_inference.py`, never run.
+"""Samples of the sync reader for a type checker. Read by `test_inference.py`, never run.
 
-``# is`` says what `reveal_type` tells on that line; ``# error`` the code of the error that a wrong use must be.
+``# is`` is the type that `reveal_type` must report on that line; ``# error`` the code of a wrong use's error.
 """
 
 # ruff: noqa: B018 - wrong uses stand here on purpose

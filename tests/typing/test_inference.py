@@ -1,4 +1,4 @@
-"""What mypy infers for calls of the reader, line by line: the types are part of the public contract."""
+"""The types that mypy infers for calls of the reader, line by line: they are part of the public contract."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = Path(__file__).parent
-TOLD = re.compile(
+REPORTED = re.compile(
     r'^(?P<file>[^:]+):(?P<line>\d+): (?:note: Revealed type is "(?P<is>.*)"|error: .*\[(?P<error>[a-z-]+)\])$'
 )
-EXPECTED = re.compile(r"# (?P<what>is|error) (?P<told>.+)$")
+EXPECTED = re.compile(r"# (?P<what>is|error) (?P<text>.+)$")
 # mypy spells types with their modules, and a TypedDict with its items.
 MODULES = re.compile(r"\b(?:[a-z_]+\.)+(?=[A-Za-z_])")
 TYPED_DICT = re.compile(r"TypedDict\((\w+), \{[^}]*\}\)")
@@ -25,7 +25,7 @@ ANY_PARAMS = "[*Any, **Any]"
 def expected_of(sample: Path) -> dict[int, tuple[str, str]]:
     lines = enumerate(sample.read_text().splitlines(), start=1)
     found = ((number, EXPECTED.search(line)) for number, line in lines if not line.startswith("#"))
-    return {number: (match["what"], match["told"]) for number, match in found if match}
+    return {number: (match["what"], match["text"]) for number, match in found if match}
 
 
 @pytest.fixture(scope="module")
@@ -34,16 +34,16 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def mypy(cache: Path, *args: str) -> list[str]:
-    """The lines of mypy, as an application would run it: strict, with no settings of this project."""
-    told = subprocess.run(
+    """Return the lines of mypy, run as in an application: strict, with no settings of this project."""
+    result = subprocess.run(
         [
             sys.executable, "-m", "mypy", "--strict", "--config-file=", f"--cache-dir={cache}", "--no-error-summary",
             "--hide-error-context", *args,
         ],
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert not told.stderr
-    return told.stdout.splitlines()
+    assert not result.stderr
+    return result.stdout.splitlines()
 
 
 def plain(revealed: str) -> str:
@@ -51,30 +51,30 @@ def plain(revealed: str) -> str:
     return TYPED_DICT.sub(r"\1", MODULES.sub("", revealed)).replace(ANY_PARAMS, "...")
 
 
-def told_of(sample: Path, cache: Path) -> dict[int, tuple[str, str]]:
-    """What mypy says of a sample, by line. A line of another file is a fault of the package itself."""
-    told: dict[int, tuple[str, str]] = {}
+def reported_for(sample: Path, cache: Path) -> dict[int, tuple[str, str]]:
+    """Return mypy's reports on a sample, by line. A line of another file is a fault of the package itself."""
+    reported: dict[int, tuple[str, str]] = {}
     for line in mypy(cache, str(sample)):
-        match = TOLD.match(line)
+        match = REPORTED.match(line)
         if match and match["is"]:
-            told[int(match["line"])] = ("is", plain(match["is"]))
+            reported[int(match["line"])] = ("is", plain(match["is"]))
         elif match:
             assert Path(match["file"]).name == sample.name, line
-            told[int(match["line"])] = ("error", match["error"])
-    return told
+            reported[int(match["line"])] = ("error", match["error"])
+    return reported
 
 
 @pytest.mark.parametrize("name", ["sync_reads", "async_reads"])
-def test_a_type_checker_infers_what_the_samples_say(name: str, cache: Path) -> None:
+def test_mypy_infers_the_types_that_the_samples_state(name: str, cache: Path) -> None:
     sample = SAMPLES / f"{name}.py"
     expected = expected_of(sample)
-    told = told_of(sample, cache)
-    wrong = {line: (told.get(line), expected.get(line)) for line in expected.keys() | told.keys()}
+    reported = reported_for(sample, cache)
+    wrong = {line: (reported.get(line), expected.get(line)) for line in expected.keys() | reported.keys()}
     assert {line: pair for line, pair in sorted(wrong.items()) if pair[0] != pair[1]} == {}
     assert len(expected) > 5
 
 
-def test_the_examples_are_typed(cache: Path) -> None:
+def test_the_documentation_s_examples_pass_strict_mypy(cache: Path) -> None:
     examples = sorted((ROOT / "docs" / "examples").glob("*.py"))
     assert len(examples) == 5
     # Django has no types of its own, and so its decorators none either.

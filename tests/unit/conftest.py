@@ -1,4 +1,4 @@
-"""What unit tests share."""
+"""Fixtures shared by the unit tests."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from tests.support.clock import Time
 
 @pytest.fixture
 def time() -> Time:
-    """A monotonic clock that only the test moves."""
+    """Return a monotonic clock that only the test moves."""
     return Time()

@@ -23,12 +23,12 @@ from tests.support.pairs import each_with_each
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 QUERY = "long_lived"
-READER_SILENCE_SECONDS = 1.0  # a process asks for one key no more often
+READER_SILENCE_SECONDS = 1.0  # a process triggers a key at most once in it
 _numbers = itertools.count(1)
 
 
 class World:
-    """A system, and entries for a test to read, made by a client that no fault meets.
+    """A system, and entries for a test to read, made by a client that no fault affects.
 
     ``parts`` is the system: its control, its workers. ``broker`` is a URL, or a server that a test may kill.
     """
@@ -56,7 +56,7 @@ class World:
         return str(self.parts.env["CACHE_NAMESPACE"])
 
     def unknown(self) -> dict[str, Any]:
-        """Params of an entry that nobody has asked for yet."""
+        """Params of an entry that was never requested."""
         return {"key": f"key-{next(_numbers)}"}
 
     def fresh(self) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class World:
         return params
 
     def stale(self) -> dict[str, Any]:
-        """Params of a stale entry that nobody has asked to refresh."""
+        """Params of a stale entry whose refresh has not been triggered."""
         params = self.fresh()
         self.healthy.invalidate(QUERY, params)
         return params
@@ -91,7 +91,7 @@ Servers = tuple[RedisServer, ArcadeDbServer]
 
 @pytest.fixture(scope="module")
 def shared_servers(redis_server: RedisServer, arcadedb: ArcadeDbServer) -> Servers:
-    """What no fault meets: the control's Redis, and the graph."""
+    """The servers that no fault affects: the control's Redis, and the graph."""
     return redis_server, arcadedb
 
 
@@ -128,12 +128,12 @@ def make_own_world(stack: ExitStack, shared_servers: Servers, tmp_path: Path) ->
 
 @pytest.fixture
 def events() -> EventRecorder:
-    """What the reader under test told."""
+    """The events of the reader under test."""
     return EventRecorder()
 
 
 def with_open_connections(reader: AnyReader, world: World) -> AnyReader:
-    """The reader, connected to cache and broker for each kind of call: what comes next hits it in mid-stream."""
+    """Return the reader, connected to cache and broker for each kind of call: the next fault hits open connections."""
     params = world.fresh()
     reader.refresh(QUERY, params)
     eventually(lambda: reader.get(QUERY, params)["load"] == 2, "it is refreshed")
@@ -144,7 +144,7 @@ def with_open_connections(reader: AnyReader, world: World) -> AnyReader:
 
 
 def check_waits_time_out(reader: AnyReader, world: World, params: dict[str, Any], wait_seconds: float) -> None:
-    """Read values that nobody loads, the first of ``params``: each read waits for as long as it may, and no longer."""
+    """Check that reads of values that nobody loads, the first of ``params``, end at their timeout and no later."""
     miss = answer_of(reader.get, QUERY, params)
     with_default = answer_of(reader.get, QUERY, world.unknown(), default="fallback")
     assert isinstance(miss.error, WaitTimeout)
@@ -162,7 +162,7 @@ class Proxies:
         self._made: dict[str, FaultProxy] = {}
 
     def before(self, url: str) -> FaultProxy:
-        """The one in front of the server that ``url`` names."""
+        """Return the proxy in front of the server that ``url`` names."""
         server = url.rpartition("@")[2].partition("/")[0]
         if server not in self._made:
             self._made[server] = self._stack.enter_context(FaultProxy.before(url))
@@ -187,7 +187,7 @@ EACH_BROKER = each_with_each("world", ("redis", "rabbitmq"), "make_reader", ("as
 def make_reader(
     request: pytest.FixtureRequest, stack: ExitStack, proxies: Proxies, events: EventRecorder
 ) -> MakeReader:
-    """Readers of each kind, whose way to cache and broker leads through the test's proxies."""
+    """Readers of each kind, connected to cache and broker through the test's proxies."""
 
     def make(world: World, **settings: Any) -> AnyReader:
         cache_url, broker_url = world.cache_server.url(0), world.broker_url
@@ -195,7 +195,7 @@ def make_reader(
             ReaderSettings(
                 redis_url=proxies.before(cache_url).url(cache_url),
                 broker_url=proxies.before(broker_url).url(broker_url),
-                # Unless the timeout is what is tested, a busy machine shall not meet it.
+                # Long, for a busy machine, unless the timeout is what is tested.
                 **{"namespace": world.namespace, "redis_timeout_seconds": 5.0, **settings},
             ),
             events,

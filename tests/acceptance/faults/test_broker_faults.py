@@ -1,4 +1,4 @@
-"""What a reader returns, and when, while the broker fails; and that it heals by itself."""
+"""What a reader returns, and when, while the broker fails; and that it recovers by itself."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 WAIT_SECONDS = 0.7
 PUBLISH_SECONDS = 3.0  # how long refresh() waits for its publication
-# The broker's breaker pauses for a second, or for two after a probe that failed; then the next read asks.
+# The broker's breaker pauses for a second, or for two after a failed probe; then the next read triggers.
 HEALED_SECONDS = 2.0 + READER_SILENCE_SECONDS
 ROUND_TRIP_SECONDS = 0.3
 FAULTS: dict[str, Callable[[FaultProxy], None]] = {
@@ -59,7 +59,7 @@ def test_no_hit_and_no_invalidation_waits_for_a_publication_that_hangs(
     fault: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # Its real bound is half a second. This long, what has waited for it can be told from what a busy machine delays.
+    # Half a second in production. This long, a wait for it can be distinguished from the delays of a busy machine.
     monkeypatch.setattr("api_client.trigger.broker.TIMEOUT_SECONDS", 30.0)
     fresh, stale, others = world.fresh(), world.stale(), [world.stale() for _ in range(5)]
     reader = with_open_connections(make_reader(world), world)
@@ -67,7 +67,7 @@ def test_no_hit_and_no_invalidation_waits_for_a_publication_that_hangs(
     HOLDS[fault](proxies.before(world.broker_url))
     answers = [answer_of(reader.get_entry, QUERY, params) for params in (stale, stale, fresh, *others)]
     answers.append(answer_of(reader.invalidate, QUERY, fresh))
-    # The publisher has neither succeeded nor given up: nobody can have waited for it.
+    # The publication has neither succeeded nor failed: no call can have waited for it.
     assert (events.count("triggered: invalidated"), events.count("failed"), events.count("dropped: breaker")) == (
         published,
         0,
@@ -82,12 +82,12 @@ def test_no_hit_and_no_invalidation_waits_for_a_publication_that_hangs(
 
 @EACH_BROKER
 @pytest.mark.parametrize("fault", sorted(FAULTS))
-def test_what_each_call_returns_while_the_broker_fails(
+def test_while_the_broker_fails_hits_are_served_and_misses_and_refreshes_fail_in_time(
     world: World, make_reader: MakeReader, proxies: Proxies, events: EventRecorder, fault: str, stack: ExitStack
 ) -> None:
     fresh, stale, invalidated = world.fresh(), world.stale(), world.fresh()
     ports = [proxies.before(url).port for url in (world.cache_server.url(0), world.broker_url)]
-    stack.callback(Leftovers().check, ports)  # when the reader has been closed; not of the one that makes the entries
+    stack.callback(Leftovers().check, ports)  # once the reader is closed; `world.healthy` is not checked
     reader = with_open_connections(make_reader(world, wait_timeout_ms=WAIT_SECONDS * 1000), world)
     FAULTS[fault](proxies.before(world.broker_url))
 
@@ -156,7 +156,7 @@ def test_a_slow_broker_delays_a_miss_and_no_hit(
     assert events.count("failed") == events.count("dropped: breaker") == 0
 
 
-def test_a_full_broker_refuses_and_costs_no_hit(
+def test_a_full_broker_rejects_publications_while_hits_are_served(
     world_on_redis: World, make_reader: MakeReader, events: EventRecorder
 ) -> None:
     world = world_on_redis
@@ -169,15 +169,15 @@ def test_a_full_broker_refuses_and_costs_no_hit(
         assert isinstance(answer_of(reader.refresh, QUERY, world.unknown()).error, TriggerFailed)
         assert isinstance(answer_of(reader.get, QUERY, world.unknown()).error, WaitTimeout)
         assert events.count("failed") >= 2
-    # The worker has met the full broker, too: what is asked here is that the reader publishes again.
+    # The full broker has affected the worker, too: only the reader's next publication is checked.
     promptly(
         lambda: reader.get(QUERY, stale) and events.count("triggered: invalidated") > published,
-        "it is asked",
+        "it is triggered",
         HEALED_SECONDS,
     )
 
 
-def test_a_broker_that_was_killed_comes_back_and_so_do_reader_and_worker(
+def test_reader_and_worker_recover_after_the_broker_was_killed_and_restarted(
     make_own_world: Callable[[], World], make_reader: MakeReader
 ) -> None:
     world = make_own_world()
@@ -187,5 +187,5 @@ def test_a_broker_that_was_killed_comes_back_and_so_do_reader_and_worker(
     world.broker_server.kill()
     assert reader.get_entry(QUERY, stale).state is EntryState.STALE
     world.broker_server.restart(keep_data=False)
-    # The worker dials again after 2, 4, 6 … s; what was published in between waits for it.
+    # The worker reconnects after 2, 4, 6 … s; what was published in between waits for it.
     eventually(lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH, "it is refreshed")

@@ -1,4 +1,4 @@
-"""What a reader returns, and when, while the way to the cache's Redis fails; and that it heals by itself."""
+"""What a reader returns, and when, while the link to the cache's Redis fails; and that it recovers by itself."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_each_call_ends_within_the_timeout_and_at_once_when_the_breaker_is_open(
     answers = [answer_of(call) for call in calls_of(reader, world)]
     for answer in answers:
         unavailable_in_time(answer)
-    # A probe may be among them; what was not tried has no cause below.
+    # A probe may be among them; a call that was not tried has an error without a cause.
     assert any(answer.error is not None and answer.error.__cause__ is None for answer in answers)
     assert answer_of(reader.get, QUERY, world.unknown(), default="fallback").value == "fallback"
     assert events.count("unavailable") == 7
@@ -81,7 +81,7 @@ def test_each_call_ends_within_the_timeout_and_at_once_when_the_breaker_is_open(
 
 
 @pytest.mark.parametrize("fault", sorted(FAULTS))
-def test_a_stale_value_is_served_and_fresh_again_when_redis_answers_again(
+def test_reads_return_the_default_while_redis_fails_and_the_refreshed_value_afterwards(
     world_on_redis: World, make_reader: MakeReader, proxies: Proxies, events: EventRecorder, fault: str
 ) -> None:
     world = world_on_redis
@@ -92,7 +92,7 @@ def test_a_stale_value_is_served_and_fresh_again_when_redis_answers_again(
         assert reader.get(QUERY, stale, default="fallback") == "fallback"
 
     proxies.before(world.cache_server.url()).passes()
-    # The breaker's pause is still short: 0.25 s, twice that after each probe that failed.
+    # The breaker's pause is still short: 0.25 s, doubled by each failed probe.
     promptly(lambda: reader.get(QUERY, stale, default="fallback") != "fallback", "it answers again", 1.0)
     promptly(
         lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH, "it is refreshed", READER_SILENCE_SECONDS
@@ -101,7 +101,7 @@ def test_a_stale_value_is_served_and_fresh_again_when_redis_answers_again(
 
 
 @pytest.mark.alone
-def test_a_slow_redis_that_answers_in_time_costs_one_round_trip_a_hit(
+def test_a_slow_redis_within_the_timeout_costs_one_round_trip_per_hit(
     world_on_redis: World, make_reader: MakeReader, proxies: Proxies
 ) -> None:
     world = world_on_redis
@@ -119,7 +119,7 @@ def test_a_slow_redis_that_answers_in_time_costs_one_round_trip_a_hit(
 
 
 @pytest.mark.parametrize("orderly", [False, True], ids=["rst", "fin"])
-def test_a_cut_between_two_reads_is_not_noticed(
+def test_a_connection_cut_between_two_reads_fails_no_read(
     world_on_redis: World, make_reader: MakeReader, proxies: Proxies, events: EventRecorder, orderly: bool
 ) -> None:
     world = world_on_redis
@@ -131,7 +131,7 @@ def test_a_cut_between_two_reads_is_not_noticed(
     assert events.count("unavailable") == 0
 
 
-def test_a_reply_cut_in_its_middle_is_asked_for_once_more(
+def test_a_command_whose_reply_is_cut_off_is_retried(
     world_on_redis: World, make_reader: MakeReader, proxies: Proxies, events: EventRecorder
 ) -> None:
     world = world_on_redis
@@ -143,12 +143,12 @@ def test_a_reply_cut_in_its_middle_is_asked_for_once_more(
     assert reader.get_entry(QUERY, fresh).state is EntryState.FRESH
     assert proxy.accepted > accepted
     assert reader.refresh(QUERY, fresh) is RefreshState.TRIGGERED  # its scripts are known to Redis by now
-    proxy.cuts_next_reply_after(1)  # the claim is made, its answer is lost: asked again, it is the same claim
+    proxy.cuts_next_reply_after(1)  # the claim is made, its reply is lost: the retry is the same claim
     assert reader.refresh(QUERY, manual) is RefreshState.TRIGGERED
     assert events.count("unavailable") == 0
 
 
-def test_an_invalidation_whose_answer_was_lost_has_been_made(
+def test_an_invalidation_whose_reply_was_lost_has_taken_effect(
     world_on_redis: World, make_reader: MakeReader, proxies: Proxies
 ) -> None:
     world = world_on_redis

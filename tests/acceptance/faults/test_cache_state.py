@@ -1,4 +1,4 @@
-"""What a reader returns while the cache's Redis restarts, fails over or is full; and that it heals by itself."""
+"""What a reader returns while the cache's Redis restarts, fails over or is full; and that it recovers by itself."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from tests.support.pairs import each_with_each
 from tests.support.timing import promptly
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
-BREAKER_PAUSE_SECONDS = 1.0  # of the one before Redis, after a few probes that failed
+BREAKER_PAUSE_SECONDS = 1.0  # of the breaker before Redis, after a few failed probes
 
 
 @each_with_each("keep_data", (True, False), "make_reader", ("sync", "async"), ["make_reader"])
-def test_after_a_restart_a_read_is_a_hit_or_one_load(
+def test_after_a_redis_restart_a_read_is_a_hit_or_one_load(
     make_own_world: Callable[[], World], make_reader: MakeReader, events: EventRecorder, keep_data: bool
 ) -> None:
     world = make_own_world()
@@ -50,14 +50,14 @@ def test_after_a_restart_a_read_is_a_hit_or_one_load(
     assert events.count("miss") == (0 if keep_data else 2)
 
 
-def test_a_full_redis_serves_what_it_has_and_takes_no_claim(
+def test_a_full_redis_serves_its_entries_and_rejects_claims(
     world_on_redis: World, make_reader: MakeReader, events: EventRecorder
 ) -> None:
     world = world_on_redis
     fresh, stale = world.fresh(), world.stale()
     reader = with_open_connections(make_reader(world), world)
     with world.full(world.cache_server):
-        for _ in range(6):  # a refusal is an answer: the breaker stays closed
+        for _ in range(6):  # an error reply is a reply: the breaker stays closed
             assert isinstance(answer_of(reader.refresh, QUERY, world.unknown()).error, CacheUnavailable)
         assert reader.get_entry(QUERY, fresh).state is EntryState.FRESH
         hit = reader.get_entry(QUERY, stale)
@@ -77,27 +77,27 @@ def test_a_full_redis_serves_what_it_has_and_takes_no_claim(
 
 @dataclass(frozen=True)
 class Pair:
-    """A master and its replica under one address: the reader's way and the worker's lead to whoever is master."""
+    """A master and its replica under one address: the proxies of reader and worker lead to the current master."""
 
     world: World
     old: RedisServer
     new: RedisServer
-    worker_way: FaultProxy
+    worker_proxy: FaultProxy
 
-    def fail_over(self, reader_way: FaultProxy, *, cuts_worker: bool = True) -> None:
+    def fail_over(self, reader_proxy: FaultProxy, *, cuts_worker: bool = True) -> None:
         """Promote the replica and demote the master. Connections stay open; new ones lead to the new master.
 
-        Those of the worker are cut, or stay open, too.
+        Those of the worker are cut with ``cuts_worker``.
         """
         with redis.Redis.from_url(self.new.url()) as promoted, redis.Redis.from_url(self.old.url()) as demoted:
             demoted.wait(1, 10_000)
             promoted.replicaof("NO", "ONE")
             demoted.replicaof(self.new.host, str(self.new.port))
             eventually(lambda: demoted.info("replication")["master_link_status"] == "up", "it is a replica now")
-        for way in (reader_way, self.worker_way):
-            way.leads_to(self.new.url())
+        for proxy in (reader_proxy, self.worker_proxy):
+            proxy.leads_to(self.new.url())
         if cuts_worker:
-            self.worker_way.cuts()
+            self.worker_proxy.cuts()
 
 
 EACH_REDIS = each_with_each("redis_binary", ("system", "oldest"), "make_reader", ("sync", "async"))
@@ -121,12 +121,12 @@ def pair(
     with redis.Redis.from_url(new.url()) as replica:
         replica.replicaof(old.host, str(old.port))
         eventually(lambda: replica.info("replication")["master_link_status"] == "up", "it replicates")
-    worker_way = stack.enter_context(FaultProxy.before(old.url()))
+    worker_proxy = stack.enter_context(FaultProxy.before(old.url()))
     system = System(stack, old, redis_server, arcadedb, tmp_path_factory.mktemp("pair"))
-    system.env |= {"CACHE_REDIS_URL": worker_way.url(old.url(0))}
+    system.env |= {"CACHE_REDIS_URL": worker_proxy.url(old.url(0))}
     world = World(system, old, broker)
     world.start_worker()
-    return Pair(world, old, new, worker_way)
+    return Pair(world, old, new, worker_proxy)
 
 
 @EACH_REDIS
@@ -137,17 +137,17 @@ def test_after_a_failover_hits_go_on_and_the_next_refresh_is_claimed_at_the_new_
     stale = world.stale()
     reader = with_open_connections(make_reader(world), world)
     pair.fail_over(proxies.before(pair.old.url()))
-    # Nothing but hits, on a connection to the old master that stays open: it answers them, and refuses each claim.
+    # Nothing but hits, on an open connection to the old master: it serves them, and rejects each claim.
     promptly(
         lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH,
-        "a claim was refused, and the next one reached the new master",
+        "a claim was rejected, and the next one reached the new master",
         2 * READER_SILENCE_SECONDS,
     )
     assert events.count("unavailable") == events.count("miss") == 0
 
 
 @EACH_REDIS
-def test_after_a_failover_a_refused_call_says_so_and_the_next_one_reaches_the_new_master(
+def test_after_a_failover_a_rejected_call_raises_and_the_next_one_reaches_the_new_master(
     pair: Pair, make_reader: MakeReader, proxies: Proxies
 ) -> None:
     world = pair.world
@@ -170,7 +170,7 @@ def test_after_a_failover_a_worker_whose_connections_stay_open_reaches_the_new_m
     stale, fresh = world.stale(), world.fresh()
     reader = with_open_connections(make_reader(world), world)
     pair.fail_over(proxies.before(pair.old.url()), cuts_worker=False)
-    # The old master answers all that only reads, and goes on to: nothing but its refusals tells.
-    eventually(lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH, "it is healed")
+    # The old master goes on serving reads: only its rejections of writes reveal the failover.
+    eventually(lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH, "it is refreshed")
     done = eventually(lambda: answer_of(reader.invalidate, QUERY, fresh).value, "writers, too")
     assert reader.get(QUERY, fresh, min_generation=done.generation, timeout="20s")["load"] == 2

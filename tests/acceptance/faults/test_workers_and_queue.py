@@ -1,4 +1,4 @@
-"""What a reader returns while no worker takes its refreshes, or the queue is full; and that it heals by itself."""
+"""What a reader returns while no worker consumes, or the queue is full; and that it recovers by itself."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def world(make_own_world: Callable[[], World]) -> World:
     return make_own_world()
 
 
-def test_without_workers_hits_go_on_misses_wait_and_the_queue_keeps_what_was_asked(
+def test_without_workers_hits_are_served_misses_time_out_and_the_queue_keeps_requests(
     world: World, make_reader: MakeReader, events: EventRecorder
 ) -> None:
     fresh, stale, cold, manual = world.fresh(), world.stale(), world.unknown(), world.unknown()
@@ -42,7 +42,7 @@ def test_without_workers_hits_go_on_misses_wait_and_the_queue_keeps_what_was_ask
     assert events.count("unavailable") == events.count("failed") == 0
 
     world.start_worker()
-    # Nobody has to ask again: the messages are there.
+    # No new request is needed: the messages are there.
     eventually(lambda: world.parts.loads(manual["key"]) == world.parts.loads(cold["key"]) == 1, "it loads them")
     eventually(lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH, "the stale one is refreshed")
 

@@ -1,4 +1,4 @@
-"""Workers whose loads misbehave, or whose way to a real Neo4j leads through a proxy."""
+"""Workers whose loads misbehave, or that reach a real Neo4j through a proxy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ POOLS = {"prefork": ("-P", "prefork"), "threads": ("-P", "threads")}
 
 
 class Watched:
-    """A system with a worker that tells, and a reader."""
+    """A system with a worker that counts its events, and a reader."""
 
     def __init__(self, system: System) -> None:
         self.system = system
@@ -36,7 +36,7 @@ class Watched:
         return self.system.control.hgetall(EVENT_COUNTS)
 
     def let(self, key: str, misdeed: str | None) -> None:
-        """Say what the loads of a key do from now on; None: they succeed."""
+        """Set what the loads of a key do from now on; None: they succeed."""
         if misdeed is None:
             self.system.control.delete(f"does:{key}")
         else:
@@ -47,7 +47,7 @@ class Watched:
         return self.client.get_entry(query, {"key": key}).token
 
     def stale(self, query: str, key: str) -> int:
-        """Load a key, make it stale, ask for its refresh, and return its token."""
+        """Load a key, make it stale, trigger its refresh, and return its token."""
         token = self.fresh(query, key)
         self.client.invalidate(query, {"key": key})
         entry = self.client.get_entry(query, {"key": key})
@@ -55,11 +55,11 @@ class Watched:
         return token
 
     def is_newer(self, query: str, key: str, token: int) -> bool:
-        """Read a key, which is served at once whatever its loads do."""
+        """Read a key, which is served at once whatever its loads do, and return whether its token is newer."""
         return bool(self.client.get_entry(query, {"key": key}).token > token)
 
     def goes_on(self, worker: GuardedProcess, query: str, key: str, token: int) -> None:
-        """See that a key is fresh again, its record gone, its worker alive, and that other keys are loaded."""
+        """Check that a key is fresh again, its record gone, its worker alive, and that other keys are loaded."""
         eventually(lambda: self.is_newer(query, key, token), f"{key} is fresh again")
         cache_key = self.client.key(query, {"key": key})
         eventually(lambda: not self.system.record(cache_key), "no record is left")
@@ -70,7 +70,7 @@ class Watched:
 
 @pytest.fixture
 def watched(system: System) -> Watched:
-    """On the embedded graph, which nothing happens to."""
+    """On the embedded graph, which stays healthy."""
     return Watched(system)
 
 

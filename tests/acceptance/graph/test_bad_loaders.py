@@ -1,4 +1,4 @@
-"""Loaders that hang, end their process or return too much: the worker lives, and other keys go on."""
+"""Loaders that hang, end their process or return too much: the worker survives, and other keys are loaded."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ SHORT_BUDGET = {"CACHE_XFETCH_TIMEOUT": "200ms"}  # the soft limit is 5 s later,
 QUERY = "misbehaves"
 
 
-def test_a_load_that_kills_its_process_is_tried_once_more_and_then_given_up(watched: Watched) -> None:
+def test_a_load_that_kills_its_process_is_retried_once_and_then_dead_lettered(watched: Watched) -> None:
     worker = watched.start(CACHE_COOLING="5m")
     for count, misdeed in enumerate(("exits", "kills itself"), start=1):
         watched.fresh(QUERY, misdeed)
         watched.let(misdeed, misdeed)
         watched.client.invalidate(QUERY, {"key": misdeed})
         watched.client.get_entry(QUERY, {"key": misdeed})
-        eventually(lambda: watched.count_of("failed: worker_lost") == count, "it is given up")  # noqa: B023
+        eventually(lambda: watched.count_of("failed: worker_lost") == count, "it is abandoned")  # noqa: B023
         assert watched.system.loads(misdeed) == 3
         assert watched.count_of("retried: worker_lost") == count
         eventually(lambda: watched.system.cache.zcard("cache:dead1") == count, "its dead letter is there")  # noqa: B023
-        # Stale, and left alone while it cools, whoever reads it; other keys are loaded by new processes.
+        # Stale, and not loaded during the backoff, however often it is read; new processes load other keys.
         for number in range(10):
             assert watched.client.get(QUERY, {"key": misdeed})["load"] == 1
             watched.fresh(QUERY, f"other than {misdeed} {number}")
@@ -36,7 +36,7 @@ def test_a_load_that_kills_its_process_is_tried_once_more_and_then_given_up(watc
     assert worker.poll() is None
 
 
-def test_a_killed_process_is_a_failed_attempt_and_no_more(watched: Watched) -> None:
+def test_a_load_whose_process_is_killed_once_is_retried_and_commits(watched: Watched) -> None:
     worker = watched.start()
     watched.fresh(QUERY, "a")
     watched.let("a", "kills itself")
@@ -48,7 +48,7 @@ def test_a_killed_process_is_a_failed_attempt_and_no_more(watched: Watched) -> N
 
 
 @pytest.mark.parametrize(("pool", "kind"), [("prefork", "timeout"), ("threads", "hard_timeout")])
-def test_a_load_that_never_returns_is_ended_and_tried_again(watched: Watched, pool: str, kind: str) -> None:
+def test_a_hanging_load_is_ended_at_its_time_limit_and_retried(watched: Watched, pool: str, kind: str) -> None:
     worker = watched.start(*POOLS[pool], "-c", "2", **SHORT_BUDGET)
     watched.fresh(QUERY, "a")
     watched.let("a", "hangs")
@@ -63,7 +63,7 @@ def test_a_load_that_never_returns_is_ended_and_tried_again(watched: Watched, po
     watched.goes_on(worker, QUERY, "a", token)
 
 
-def test_what_no_soft_limit_ends_the_hard_one_does_and_somebody_is_told(watched: Watched) -> None:
+def test_a_load_that_ignores_the_soft_limit_is_killed_at_the_hard_limit_and_retried(watched: Watched) -> None:
     worker = watched.start("-c", "2", **SHORT_BUDGET)
     watched.fresh(QUERY, "a")
     watched.let("a", "hangs deaf")
@@ -77,9 +77,7 @@ def test_what_no_soft_limit_ends_the_hard_one_does_and_somebody_is_told(watched:
 
 
 @pytest.mark.parametrize("pool", POOLS)
-def test_a_load_that_returns_far_too_much_or_calls_sys_exit_fails_for_good_and_leaves_nothing_behind(
-    watched: Watched, pool: str
-) -> None:
+def test_an_oversized_value_or_sys_exit_fails_permanently_and_harms_no_other_load(watched: Watched, pool: str) -> None:
     worker = watched.start(*POOLS[pool], "-c", "1", CACHE_COOLING="5m")
     watched.fresh(QUERY, "b")
     (pid,) = {int(pid) for pid in watched.system.control.lrange("calls:b", 0, -1)}
@@ -101,7 +99,7 @@ def test_a_load_that_returns_far_too_much_or_calls_sys_exit_fails_for_good_and_l
     assert worker.poll() is None
 
 
-def test_what_passes_in_a_cluster_is_retried_until_it_has(watched: Watched) -> None:
+def test_transient_errors_of_a_graph_cluster_are_retried_until_they_pass(watched: Watched) -> None:
     worker = watched.start()
     kinds = {"deadlock": "deadlock", "not a leader": "transient", "leader gone": "graph_unavailable"}
     for misdeed, kind in kinds.items():

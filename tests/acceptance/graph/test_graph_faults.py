@@ -1,4 +1,4 @@
-"""Faults of a real Neo4j: the stale value is served, the worker lives, and the key is fresh soon after the fault."""
+"""Faults of a real Neo4j: the stale value is served, the worker survives, and the key is fresh soon after."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ OTHER_LOADS_SECONDS = 5.0  # `goes_on` loads another key for each
 
 
 def in_the_middle(watched: Watched, key: str) -> int:
-    """Return the token of a stale key whose refresh has asked the graph once, and is held before the second time."""
+    """Return the token of a stale key whose refresh has queried the graph once, and is held before the second query."""
     watched.system.control.rpush(f"gate:{key}", "open")
     token = watched.stale(QUERY, key)
-    eventually(lambda: watched.system.loads(key) == 2, "the refresh has asked once")
+    eventually(lambda: watched.system.loads(key) == 2, "the refresh has queried once")
     return token
 
 
@@ -35,14 +35,14 @@ def let_go_on(watched: Watched, key: str) -> None:
 
 
 @pytest.mark.parametrize("pool", POOLS)
-def test_a_link_that_falls_silent_in_the_middle_of_a_query_ends_the_attempt_and_no_more(
+def test_a_graph_connection_that_goes_silent_during_a_query_fails_only_that_attempt(
     behind_proxy: Watched, graph_proxy: FaultProxy, pool: str
 ) -> None:
     worker = behind_proxy.start(*POOLS[pool], CACHE_XFETCH_TIMEOUT="2s")
     token = in_the_middle(behind_proxy, "a")
     graph_proxy.hangs()
     let_go_on(behind_proxy, "a")
-    # Neither has an end of its own: the server would end the transaction, but can't say so.
+    # Neither ends by itself: the server would end the transaction, but can't report it.
     eventually(
         lambda: sum(behind_proxy.count_of(f"retried: {kind}") for kind in ("timeout", "graph_unavailable")),
         "the attempt has ended",
@@ -53,7 +53,7 @@ def test_a_link_that_falls_silent_in_the_middle_of_a_query_ends_the_attempt_and_
 
 
 @pytest.mark.parametrize("cut", [FaultProxy.cuts, FaultProxy.refuses], ids=["cut", "killed"])
-def test_a_connection_lost_in_the_middle_of_a_query_is_a_failed_attempt(
+def test_a_graph_connection_lost_during_a_query_fails_only_that_attempt(
     behind_proxy: Watched, graph_proxy: FaultProxy, cut: Callable[[FaultProxy], None]
 ) -> None:
     worker = behind_proxy.start()
@@ -66,7 +66,7 @@ def test_a_connection_lost_in_the_middle_of_a_query_is_a_failed_attempt(
     behind_proxy.goes_on(worker, QUERY, "a", token)
 
 
-def test_while_the_graph_is_down_each_key_is_tried_a_few_times_with_pauses_and_is_fresh_soon_after(
+def test_while_the_graph_is_down_retries_are_bounded_and_all_keys_are_fresh_soon_after(
     behind_proxy: Watched, graph_proxy: FaultProxy
 ) -> None:
     worker = behind_proxy.start("-c", "2")
@@ -81,8 +81,8 @@ def test_while_the_graph_is_down_each_key_is_tried_a_few_times_with_pauses_and_i
             behind_proxy.client.get_entry("misbehaves", {"key": key}).state is EntryState.STALE for key in keys
         ) and behind_proxy.count_of("failed: graph_unavailable") >= len(keys)
 
-    eventually(served_stale, "each has been given up once, and is served stale")
-    # A claim is worth 4 attempts, which are 3 retries: neither the driver's nor Celery's own multiply them.
+    eventually(served_stale, "each has been abandoned once, and is served stale")
+    # A claim allows 4 attempts, which are 3 retries: neither the driver's nor Celery's own multiply them.
     assert (
         behind_proxy.count_of("retried: graph_unavailable")
         <= 3 * behind_proxy.count_of("failed: graph_unavailable") + 3 * 10
@@ -92,7 +92,7 @@ def test_while_the_graph_is_down_each_key_is_tried_a_few_times_with_pauses_and_i
         behind_proxy.goes_on(worker, "misbehaves", key, tokens[key])
 
 
-def test_a_wrong_password_is_told_at_once_and_is_no_storm_of_attempts(
+def test_a_wrong_graph_password_is_reported_at_once_and_causes_no_storm_of_attempts(
     behind_proxy: Watched, graph_proxy: FaultProxy
 ) -> None:
     worker = behind_proxy.start("-c", "2", NEO4J_PASSWORD="wrong", CACHE_COOLING="5m")
@@ -100,15 +100,15 @@ def test_a_wrong_password_is_told_at_once_and_is_no_storm_of_attempts(
         with pytest.raises(RefreshFailed) as caught:
             behind_proxy.client.get("misbehaves", {"key": f"k{number}"})
         assert (caught.value.kind, caught.value.attempts) == ("auth", 1)
-    # It is told after those who wait have been.
+    # It is counted after the waiters have been notified.
     eventually(lambda: behind_proxy.count_of("failed: auth") == 30, "each is counted")
-    # One when the worker starts, and then each process one in five seconds.
+    # One connection when the worker starts, and then one per process every five seconds.
     assert graph_proxy.accepted <= 15
     assert worker.poll() is None
     assert "wrong" not in worker.log_file.read_text()
 
 
-def test_a_missing_database_is_a_fault_of_the_configuration(behind_proxy: Watched) -> None:
+def test_a_missing_graph_database_is_a_permanent_configuration_error(behind_proxy: Watched) -> None:
     worker = behind_proxy.start(NEO4J_DATABASE="nosuch")
     with pytest.raises(RefreshFailed) as caught:
         behind_proxy.client.get(QUERY, {"key": "a"})
@@ -116,7 +116,7 @@ def test_a_missing_database_is_a_fault_of_the_configuration(behind_proxy: Watche
     assert worker.poll() is None
 
 
-def test_a_query_beyond_its_time_is_ended_by_the_server_tried_again_and_given_up(behind_proxy: Watched) -> None:
+def test_a_query_past_its_timeout_is_ended_by_the_server_retried_once_and_abandoned(behind_proxy: Watched) -> None:
     worker = behind_proxy.start(CACHE_XFETCH_TIMEOUT="1s", CACHE_COOLING="5m")
     with pytest.raises(RefreshFailed) as caught:
         behind_proxy.client.get("slow_in_graph")
@@ -124,7 +124,7 @@ def test_a_query_beyond_its_time_is_ended_by_the_server_tried_again_and_given_up
     assert worker.poll() is None
 
 
-def test_after_ten_seconds_without_the_graph_in_the_middle_of_refreshes_all_are_fresh_in_the_time_that_is_promised(
+def test_after_a_graph_outage_during_refreshes_all_keys_are_fresh_within_the_promised_time(
     behind_proxy: Watched, graph_proxy: FaultProxy
 ) -> None:
     worker = behind_proxy.start("-c", "2", CACHE_COOLING=f"{COOLING_SECONDS:g}s", CACHE_XFETCH_RETRY_BACKOFF="2")
@@ -143,7 +143,7 @@ def test_after_ten_seconds_without_the_graph_in_the_middle_of_refreshes_all_are_
     eventually(served_stale_until_the_end, "the outage is over")
     assert behind_proxy.count_of("retried: graph_unavailable") >= len(tokens)
     graph_proxy.passes()
-    # A pause between attempts may just have begun, or a cooling; then lease, queue and load come, and a second.
+    # A pause between attempts may just have begun, or a backoff; lease, queue and load take another second.
     with Measured() as took:
         for key, token in tokens.items():
             behind_proxy.goes_on(worker, QUERY, key, token)
@@ -160,7 +160,7 @@ def locks(neo4j_server: Neo4jServer) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("locks")
-def test_of_two_loads_that_meet_in_a_deadlock_both_are_committed_in_the_end(behind_proxy: Watched) -> None:
+def test_two_loads_that_deadlock_in_the_graph_are_retried_and_both_commit(behind_proxy: Watched) -> None:
     worker = behind_proxy.start("-c", "2")
     keys = ("ab", "ba")
     for key in keys:

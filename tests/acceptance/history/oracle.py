@@ -1,4 +1,4 @@
-"""Oracle of a history: which reads got what an invalidation of a tag, returned before they began, had ruled out."""
+"""Oracle of a history: finds reads with a value older than a tag invalidation that had returned before they began."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any, Literal
 class Read:
     """Reads of one group that all got the same value; the last of them began at ``last_began`` (monotonic, s).
 
-    ``allowed_seconds`` is for how long after an invalidation the reader may not know of it: an in-process tier hears of
-    it by a message.
+    ``allowed_seconds``: for how long after an invalidation the reader may serve the older value, since a message
+    invalidates its in-process tier.
     """
 
     group: int
@@ -26,9 +26,9 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A write of the nodes with these tags, and what became of its invalidation; times as above.
+    """A write of the nodes with these tags, and the outcome of its invalidation; times as above.
 
-    ``kept``: a worker finishes it, whatever becomes of its invalidator. ``returned_at`` 0: it has not returned.
+    ``kept``: a worker finishes it even if its invalidator dies. ``returned_at`` 0: it has not returned.
     """
 
     versions: Mapping[str, int]
@@ -39,7 +39,7 @@ class Write:
 
 @dataclass
 class _Ruled:
-    """By the time of their return: from then on a node's value is no older than this version."""
+    """Minimum versions of a node, by the time from which each holds: the return of its invalidation."""
 
     returned_at: list[float] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
@@ -54,7 +54,7 @@ class History:
 
     Args:
         writes: in the order in which their nodes were written.
-        lost: begin and end of the span in which an invalidation may have returned that its Redis has lost since.
+        lost: begin and end of the span in which invalidations returned that Redis may have lost since.
     """
 
     def __init__(self, writes: Iterable[Write], lost: tuple[float, float]) -> None:
@@ -71,14 +71,14 @@ class History:
                     ruled.returned_at.append(write.returned_at)
                     ruled.versions.append(version)
 
-    def judge(self, read: Read) -> Literal["right", "wrong", "lost"]:
-        """Say whether a read contradicts an invalidation; ``lost``: only such as may have been lost."""
+    def evaluate(self, read: Read) -> Literal["right", "wrong", "lost"]:
+        """Evaluate a read against all invalidations; ``lost``: it contradicts only some that may have been lost."""
         if self._contradicts(read, self._ruled):
             return "wrong"
         return "lost" if self._contradicts(read, self._lost) else "right"
 
     def is_at_rest(self, versions: Mapping[str, Any]) -> bool:
-        """Whether a fresh value is no older than any kept invalidation of its nodes."""
+        """Return whether a fresh value is no older than any kept invalidation of its nodes."""
         return all(version >= self._kept.get(node, 0) for node, version in versions.items())
 
     @staticmethod

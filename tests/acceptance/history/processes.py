@@ -1,8 +1,8 @@
 """A process of a history: ``python -m tests.acceptance.history.processes ROLE FILE …``.
 
 ``sync`` and ``async`` are readers, until SIGTERM: READS_PER_SECOND SEED. ``writer`` writes nodes and invalidates their
-tags: WRITES DIES_AT SEED; after so many writes it begins one more, and dies by SIGKILL at that step of its
-invalidation. What they saw or did goes into FILE at once, a line of JSON each.
+tags: WRITES DIES_AT SEED; after WRITES writes it begins one more, and dies by SIGKILL at step DIES_AT of its
+invalidation. They write what they saw or did to FILE at once, one line of JSON each.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ INCREMENT = (
     "RETURN watched.id AS id, watched.version AS version"
 )
 STEPS = ("tick", "keep", "mark", "page", "invalidate", "finish")
-"""What makes the calls of an invalidation, one at a time, in `tags`."""
+"""The functions of `tags` that make the calls of an invalidation, one call each."""
 
 
 class Seen:
-    """What a reader got, each value once, with the begin of its last read; written down every half second."""
+    """The values that a reader got, each once, with the begin of its last read; written every half second."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal, self._flushed_at = journal, time.monotonic()
@@ -66,12 +66,12 @@ class Seen:
 
 
 def next_reads(chosen: random.Random) -> list[dict[str, int]]:
-    """Return what to read next: a group's key, or one that is new, and once more when its load has ended."""
+    """Return the next reads: a group's key, or a new key twice, the second time after its load."""
     params = {"group": chosen.randrange(NODES)}
     return [params] if chosen.random() > NEW_SHARE else [params | {"once": chosen.getrandbits(48)}] * 2
 
 
-def read_until_told(journal: Journal, reads_per_second: float, seed: int, stopped: threading.Event) -> None:
+def read_until_stopped(journal: Journal, reads_per_second: float, seed: int, stopped: threading.Event) -> None:
     seen, chosen = Seen(journal), random.Random(seed)  # noqa: S311 - a choice
     with CacheClient.from_env() as client:
         while not stopped.wait(chosen.expovariate(reads_per_second)):
@@ -84,7 +84,7 @@ def read_until_told(journal: Journal, reads_per_second: float, seed: int, stoppe
     seen.flush()
 
 
-async def read_in_loop_until_told(
+async def read_in_loop_until_stopped(
     journal: Journal, reads_per_second: float, seed: int, stopped: threading.Event
 ) -> None:
     seen, chosen = Seen(journal), random.Random(seed)  # noqa: S311 - a choice
@@ -101,7 +101,7 @@ async def read_in_loop_until_told(
 
 
 class Steps:
-    """Counts the calls of invalidations as they are made; ``dies_at`` a number of them the process ends."""
+    """Counts the calls of an invalidation as they are made; at number ``dies_at`` the process kills itself."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal, self._number = journal, 0
@@ -117,7 +117,7 @@ class Steps:
         def counted(*args: Any, **options: Any) -> Any:
             self._number += 1
             if name == "mark":
-                self._journal.write("kept")  # that is answered before the first of these is made
+                self._journal.write("kept")  # the reply to `keep` has come before the first of these is made
             if self._number == self.dies_at:
                 os.kill(os.getpid(), signal.SIGKILL)
             return make(*args, **options)
@@ -150,7 +150,7 @@ def _incremented(tx: neo4j.ManagedTransaction, names: list[str]) -> dict[str, in
 
 
 def _invalidate(client: CacheClient, names: list[str], steps: Steps, *, hard: bool) -> None:
-    """Invalidate, again and again while Redis is away, as an application does that must not lose it."""
+    """Invalidate, and retry while Redis is unreachable, as an application does that must not lose it."""
     deadline = time.monotonic() + MAX_WAIT_SECONDS
     while True:
         steps.begin()
@@ -165,7 +165,7 @@ def _invalidate(client: CacheClient, names: list[str], steps: Steps, *, hard: bo
 
 
 def main() -> None:
-    """Do as the role says."""
+    """Run the role."""
     role, path, *numbers = sys.argv[1:]
     journal, stopped = Journal(Path(path)), threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
@@ -173,9 +173,9 @@ def main() -> None:
         writes, dies_at, seed = map(int, numbers)
         write(journal, writes, dies_at, seed)
     elif role == "sync":
-        read_until_told(journal, float(numbers[0]), int(numbers[1]), stopped)
+        read_until_stopped(journal, float(numbers[0]), int(numbers[1]), stopped)
     else:
-        asyncio.run(read_in_loop_until_told(journal, float(numbers[0]), int(numbers[1]), stopped))
+        asyncio.run(read_in_loop_until_stopped(journal, float(numbers[0]), int(numbers[1]), stopped))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ IMPORTED: Final = probe.changes(BEFORE, probe.take())
 from api_client.trigger import broker  # noqa: E402
 from tests.support.waiting import MAX_WAIT_SECONDS  # noqa: E402
 
-broker.TIMEOUT_SECONDS = 20.0  # a busy machine shall not meet it
+broker.TIMEOUT_SECONDS = 20.0  # long, for a busy machine
 WATCHDOG: Final = "cache-overdue"
 """The one thread that `close` does not wait for."""
 QUERY: Final = "long_lived"

@@ -59,7 +59,7 @@ class Ended:
 
 @pytest.fixture(scope="session")
 def systems(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostSystems]:
-    """The servers by their name in `table.Servers`, with a worker: started when they are asked for first."""
+    """The servers by their name in `table.Servers`, with a worker: started on first use."""
     made: dict[str, HostSystem] = {}
     with ExitStack() as stack:
 

@@ -21,15 +21,15 @@ CHILDREN = THREADS = LOOPS = 3
 host = Application()
 
 
-def tell(report: Report) -> None:
+def print_report(report: Report) -> None:
     """Print a report, in one write: other processes print as well."""
     os.write(1, (json.dumps(report) + "\n").encode())
 
 
 def in_child() -> None:
     """Use the application of the parent, where there is one."""
-    tell(host.use())
-    tell(host.close())
+    print_report(host.use())
+    print_report(host.close())
 
 
 def processes(method: str) -> None:
@@ -38,7 +38,7 @@ def processes(method: str) -> None:
     if method == "forkserver":
         multiprocessing.forkserver.ensure_running()
     multiprocessing.resource_tracker.ensure_running()
-    tell(host.use())
+    print_report(host.use())
     context = multiprocessing.get_context(method)
     children = [context.Process(target=in_child) for _ in range(CHILDREN)]
     for child in children:
@@ -48,8 +48,8 @@ def processes(method: str) -> None:
         if child.exitcode:
             sys.exit(f"a child ended with {child.exitcode}")
         child.close()
-    tell(host.use())
-    tell(host.close())
+    print_report(host.use())
+    print_report(host.close())
 
 
 def threads() -> None:
@@ -60,15 +60,15 @@ def threads() -> None:
             thread.start()
         for thread in several:
             thread.join()
-    tell(host.use())
-    tell(host.close())
+    print_report(host.use())
+    print_report(host.close())
 
 
 def loops() -> None:
     """Use the application on event loops, one after the other."""
     for _ in range(LOOPS):
-        tell(asyncio.run(host.ause()))
-    tell(asyncio.run(host.aclose()))
+        print_report(asyncio.run(host.ause()))
+    print_report(asyncio.run(host.aclose()))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ _MODULE: Final = "tests.acceptance.hosts.web"
 _TIER: Final = {"CACHE_LOCAL_MAX_ENTRIES": "1000"}
 _OWN_BROKER: Final = frozenset({"the host's own"})
 _THREAD_POOL: Final = frozenset({"ThreadPoolExecutor-N_N"})
-# gevent's, one for each greenlet that has asked for its thread.
+# gevent's, one for each greenlet that has requested its thread.
 _GREENLETS: Final = frozenset({"Dummy-N"})
 _PRELOADED: Final = {USED_BEFORE_FORK: "1"}
 _UWSGI: Final = f"uwsgi --master --processes 2 --need-app --die-on-term --module {_MODULE}:wsgi"

@@ -56,7 +56,9 @@ def as_case(host: Host) -> ParameterSet:
 
 
 @pytest.mark.parametrize("host", [as_case(host) for host in HOSTS])
-def test_it_is_used_and_closed_and_nothing_remains(host: Host, systems: HostSystems, tmp_path: Path) -> None:
+def test_a_host_uses_and_closes_the_cache_and_nothing_undocumented_remains(
+    host: Host, systems: HostSystems, tmp_path: Path
+) -> None:
     ended = drive(systems(host.servers), host, tmp_path)
 
     used = [report for report in ended.reports if "open" in report]

@@ -18,12 +18,12 @@ LOOK_SECONDS: Final = 0.05
 
 
 def other_threads_are_idle() -> bool:
-    """Tell whether no other thread has run or wanted to, for as long as this one has let them."""
+    """Return whether no other thread has run, or was ready to, while this one slept."""
 
     def seen() -> dict[int, tuple[str, ...]]:
         others = [one.native_id for one in threading.enumerate() if one is not threading.current_thread()]
         lines = {each: Path(f"/proc/self/task/{each}/status").read_text().splitlines() for each in others if each}
-        return {each: tuple(line for line in lines[each] if line.startswith(_TELLING)) for each in lines}
+        return {each: tuple(line for line in lines[each] if line.startswith(_SCHEDULING)) for each in lines}
 
     before = seen()
     time.sleep(LOOK_SECONDS)
@@ -31,7 +31,7 @@ def other_threads_are_idle() -> bool:
     return before == after and all(lines[0].startswith("State:\tS") for lines in after.values())
 
 
-_TELLING: Final = ("State:", "voluntary_ctxt_switches:", "nonvoluntary_ctxt_switches:")
+_SCHEDULING: Final = ("State:", "voluntary_ctxt_switches:", "nonvoluntary_ctxt_switches:")
 
 host = Application()
 if USED_BEFORE_FORK in os.environ:

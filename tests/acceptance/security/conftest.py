@@ -1,4 +1,4 @@
-"""A cache and a broker that know the users of deploy/redis."""
+"""A cache and a broker with the users of deploy/redis."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Watched:
 def watched(
     redis_server: RedisServer, arcadedb: ArcadeDbServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Watched]:
-    """Each query has been asked for, with the canary, of a worker and a Flower that log all there is."""
+    """A system of which each query was requested with the canary; worker and Flower log at every level."""
     folder = tmp_path_factory.mktemp("canaries")
     with ExitStack() as stack:
         cache, broker = (stack.enter_context(RedisServer.start()) for _ in range(2))
@@ -72,7 +72,7 @@ def watched(
         system.env |= {
             "CACHE_BROKER_URL": broker.url(), "REFRESHER_QUERIES": "tests.support.sensitive_queries",
             "CACHE_XFETCH_RETRY_MAX": "2", "CACHE_XFETCH_RETRY_BACKOFF": "3",
-            "CACHE_RECORD_RETENTION": "1h",  # they are looked at in the end
+            "CACHE_RECORD_RETENTION": "1h",  # they are inspected at the end
         }  # fmt: skip
         made = Watched(stack, system, broker, arcadedb)
         made.worker = system.start_worker("-c", "1", "--loglevel", "DEBUG")
@@ -81,7 +81,7 @@ def watched(
             FLOWER_LOGGING="debug",
         )  # fmt: skip
         stack.callback(made.flower.process.kill)
-        eventually(lambda: made.flower.sees("worker-1@test"), "Flower hears of the worker")
+        eventually(lambda: made.flower.sees("worker-1@test"), "Flower knows the worker")
         made.client = system.client()
         assert made.client.get("kept_private", {"person": PERSON})["rows"]
         for query in QUERIES[1:]:
@@ -91,7 +91,7 @@ def watched(
         yield made
 
 
-def test_no_log_shows_one_at_any_level(watched: Watched) -> None:
+def test_no_log_of_worker_or_flower_shows_a_secret_at_any_level(watched: Watched) -> None:
     said = watched.worker.log_file.read_text()
     assert "DEBUG" in said
     for query in QUERIES:
@@ -101,11 +101,11 @@ def test_no_log_shows_one_at_any_level(watched: Watched) -> None:
     assert watched.found_in(watched.flower.process.log_file.read_text()) == []
 
 
-def test_no_command_line_shows_one(watched: Watched) -> None:
+def test_no_command_line_shows_a_secret(watched: Watched) -> None:
     assert [name for name, secret in watched.secrets.items() if shown_in_process_list(secret)] == []
 
 
-def test_a_child_s_environment_has_what_its_part_needs_and_no_more(watched: Watched) -> None:
+def test_worker_processes_have_the_graph_password_in_neo4j_password_only(watched: Watched) -> None:
     graph, person = watched.secrets["the graph's password"], watched.secrets["a param"]
     environs = [psutil.Process(watched.worker.pid).environ()]
     environs += [child.environ() for child in psutil.Process(watched.worker.pid).children(recursive=True)]
@@ -116,7 +116,7 @@ def test_a_child_s_environment_has_what_its_part_needs_and_no_more(watched: Watc
     assert names == {"NEO4J_PASSWORD"}
 
 
-def test_no_page_of_flower_and_nothing_of_its_api_shows_one(watched: Watched) -> None:
+def test_no_page_and_no_api_reply_of_flower_shows_a_secret(watched: Watched) -> None:
     tasks = json.loads(watched.flower.fetch("/api/tasks")[1])
     assert len(tasks) >= len(QUERIES)
     paths = ["/", "/workers", "/tasks", "/broker", "/worker/worker-1@test", "/api/workers?refresh=1", "/api/tasks"]
@@ -141,18 +141,18 @@ def test_no_page_of_flower_and_nothing_of_its_api_shows_one(watched: Watched) ->
     ],
     ids=" ".join,
 )
-def test_no_command_shows_one(watched: Watched, command: tuple[str, ...]) -> None:
+def test_no_command_output_shows_a_secret(watched: Watched, command: tuple[str, ...]) -> None:
     assert watched.found_in(watched.run(*command)) == []
 
 
-def test_no_setting_that_a_worker_tells_is_one(watched: Watched) -> None:
+def test_no_setting_reported_by_a_worker_shows_a_secret(watched: Watched) -> None:
     with Celery(broker=watched.system.env["CACHE_BROKER_URL"], set_as_current=False) as app:
-        told = eventually(lambda: app.control.inspect(timeout=5).conf(with_defaults=True), "the worker answers")
-    assert "broker_use_ssl" in str(told)
-    assert watched.found_in(str(told)) == []
+        conf = eventually(lambda: app.control.inspect(timeout=5).conf(with_defaults=True), "the worker answers")
+    assert "broker_use_ssl" in str(conf)
+    assert watched.found_in(str(conf)) == []
 
 
-def test_no_dead_letter_and_no_record_keeps_one(watched: Watched) -> None:
+def test_no_dead_letter_lease_record_or_key_contains_a_secret(watched: Watched) -> None:
     cache = watched.system.cache
     letters = eventually(lambda: cache.zrange("cache:dead1", 0, -1), "there are dead letters")
     assert {json.loads(letter)["query"] for letter in letters} == set(QUERIES[1:])
@@ -163,7 +163,7 @@ def test_no_dead_letter_and_no_record_keeps_one(watched: Watched) -> None:
     assert [key for key in cache.scan_iter("*") if watched.found_in(key)] == []
 
 
-def test_no_event_of_a_worker_and_no_header_of_a_message_shows_one(watched: Watched) -> None:
+def test_no_worker_event_shows_a_secret(watched: Watched) -> None:
     with watched.broker.pubsub() as pubsub:
         pubsub.psubscribe("*celeryev*")
         assert watched.client.refresh("private_and_wrong", {"person": PERSON}, wait=False)
@@ -186,7 +186,7 @@ def body_of(envelope: bytes) -> bytes:
     return base64.b64decode(json.loads(envelope)["body"])
 
 
-def test_no_log_error_or_repr_of_a_reader_shows_one(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_log_error_or_repr_of_a_reader_shows_a_secret(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     env = watched.system.env
     settings = ReaderSettings.from_env(env)
@@ -211,7 +211,7 @@ def test_no_log_error_or_repr_of_a_reader_shows_one(watched: Watched, caplog: py
     assert [name for each in [*shown, caplog.text] for name in watched.found_in(each)] == []
 
 
-def test_the_main_process_of_a_worker_that_can_t_reach_anything_shows_none(watched: Watched) -> None:
+def test_the_log_of_a_worker_that_cannot_reach_its_servers_shows_no_secret(watched: Watched) -> None:
     env = watched.system.env
     worker = watched.system.start_worker(
         "--loglevel", "DEBUG", ready=False,
@@ -220,7 +220,7 @@ def test_the_main_process_of_a_worker_that_can_t_reach_anything_shows_none(watch
         NEO4J_PASSWORD=env["NEO4J_PASSWORD"] + "x",
     )  # fmt: skip
     try:
-        eventually(lambda: "Cannot connect to" in worker.log_file.read_text(), "it says so")
+        eventually(lambda: "Cannot connect to" in worker.log_file.read_text(), "it logs the failure")
     finally:
         worker.kill()
     said = worker.log_file.read_text()
@@ -228,6 +228,6 @@ def test_the_main_process_of_a_worker_that_can_t_reach_anything_shows_none(watch
     assert watched.found_in(said) == []
 
 
-def test_the_canaries_are_what_is_looked_for(watched: Watched, tmp_path: Path) -> None:
+def test_the_search_for_canaries_finds_them(watched: Watched, tmp_path: Path) -> None:
     assert watched.found_in(f"{PERSON} {PASSWORD}") == ["Flower's password", "a param"]
     assert all(len(secret) >= 12 for secret in watched.secrets.values())

@@ -43,7 +43,7 @@ def error_of(users: Users, *command: str, on_the_cache: str, on_the_broker: str 
         (("inspect", "q"), "reader", "+zrevrange +zrangebyscore +zrem", "operator"),
     ],
 )
-def test_what_a_user_of_the_cache_lacks_is_named_and_who_has_it(
+def test_the_error_names_the_missing_permissions_and_a_user_that_has_them(
     users: Users, command: tuple[str, ...], user: str, missing: str, needed: str
 ) -> None:
     error = error_of(users, *command, on_the_cache=user)
@@ -64,7 +64,7 @@ def test_what_a_user_of_the_cache_lacks_is_named_and_who_has_it(
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value),
 )
-def test_a_key_that_a_user_may_not_use_is_named_by_its_pattern(
+def test_the_error_names_the_missing_command_or_key_pattern(
     users: Users, command: tuple[str, ...], taken: list[str], missing: str
 ) -> None:
     with redis.Redis.from_url(users.cache.url()) as admin:
@@ -75,7 +75,7 @@ def test_a_key_that_a_user_may_not_use_is_named_by_its_pattern(
     assert f"the user weak of CACHE_REDIS_URL lacks {missing}: sign in as " in str(error)
 
 
-def test_a_user_that_may_not_publish_is_told_who_may(users: Users) -> None:
+def test_the_error_of_a_denied_publication_names_the_users_that_may_publish(users: Users) -> None:
     error = error_of(users, *REFRESH, on_the_cache="operator", on_the_broker="flower")
     assert isinstance(error, TriggerFailed)
     assert "no permissions" in str(error)

@@ -73,8 +73,8 @@ def test_a_message_that_would_run_code_is_rejected_and_counted_and_never_loaded(
     system, worker = running
 
     def dropped() -> int:
-        told = system.control.hgetall(EVENT_COUNTS)
-        return sum(int(count) for word, count in told.items() if word.startswith("dropped: "))
+        counts = system.control.hgetall(EVENT_COUNTS)
+        return sum(int(count) for word, count in counts.items() if word.startswith("dropped: "))
 
     before, marker = dropped(), tmp_path / "loaded"
     system.broker.lpush(QUEUE, json.dumps(CODE[kind](marker)))
@@ -85,7 +85,7 @@ def test_a_message_that_would_run_code_is_rejected_and_counted_and_never_loaded(
     assert "Traceback" not in worker.log_file.read_text()
 
 
-def test_the_bomb_is_one(tmp_path: Path) -> None:
+def test_the_pickled_bomb_runs_code_when_unpickled(tmp_path: Path) -> None:
     pickle.loads(pickled(tmp_path / "loaded"))  # noqa: S301 - the point
     assert (tmp_path / "loaded").exists()
 

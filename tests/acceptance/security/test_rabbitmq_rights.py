@@ -1,4 +1,4 @@
-"""RabbitMQ with TLS and a user for each part: the documented rights, by what they let through and what they deny."""
+"""RabbitMQ with TLS and one user per component: the documented permissions, by what they allow and what they deny."""
 
 from __future__ import annotations
 
@@ -44,21 +44,21 @@ SET_PERMISSIONS = ROOT / "deploy/rabbitmq/set-permissions"
 
 
 def rights_given(folder: Path, *arguments: str) -> dict[str, tuple[str, str, str]]:
-    """What the script tells rabbitmqctl: configure, write and read of each user."""
-    told, stand_in = folder / "told", folder / "rabbitmqctl"
-    stand_in.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >> "{told}"\n')
+    """Return what the script passes to rabbitmqctl: configure, write and read of each user."""
+    recorded, stand_in = folder / "recorded", folder / "rabbitmqctl"
+    stand_in.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >> "{recorded}"\n')
     stand_in.chmod(0o700)
-    told.write_text("")
+    recorded.write_text("")
     path = f"{folder}{os.pathsep}{os.environ['PATH']}"
     subprocess.run([SET_PERMISSIONS, *arguments], env={**os.environ, "PATH": path}, check=True)
-    lines = told.read_text().splitlines()
+    lines = recorded.read_text().splitlines()
     calls = [lines[at : at + 7] for at in range(0, len(lines), 7)]
     assert {tuple(call[:3]) for call in calls} == {("set_permissions", "-p", arguments[1] if arguments[1:] else "/")}
     return {user: (configure, write, read) for _, _, _, user, configure, write, read in calls}
 
 
 class RabbitMqWithUsers(RabbitMqServer):
-    """A RabbitMQ with the documented users and their rights, and a port with TLS."""
+    """A RabbitMQ with the documented users and their permissions, and a port with TLS."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -122,7 +122,7 @@ def running(
         yield system
 
 
-def test_reader_and_worker_work_with_their_rights_over_tls(running: System) -> None:
+def test_reader_and_worker_work_over_tls_with_their_documented_permissions(running: System) -> None:
     client = running.client()
     assert client.get("long_lived", {"key": "a"})["load"] == 1
     client.refresh("long_lived", {"key": "a"}, wait=True)
@@ -132,7 +132,9 @@ def test_reader_and_worker_work_with_their_rights_over_tls(running: System) -> N
     assert client.get("long_lived", {"key": "late"})["load"] == 3
 
 
-def test_a_worker_of_an_application_trusts_the_same_authority(running: System, server: RabbitMqWithUsers) -> None:
+def test_a_worker_in_an_applications_celery_app_trusts_the_same_certificate_authority(
+    running: System, server: RabbitMqWithUsers
+) -> None:
     broker = {"CACHE_BROKER_URL": server.url_of(server.user, vhost=OF_AN_APPLICATION)}
     client = running.client(**broker)
     running.control.rpush("script:own", "fail", "ok")
@@ -143,12 +145,12 @@ def test_a_worker_of_an_application_trusts_the_same_authority(running: System, s
         worker.kill()
 
 
-def test_the_rights_of_another_namespace_and_vhost(tmp_path: Path) -> None:
+def test_permissions_can_be_set_for_another_namespace_and_vhost(tmp_path: Path) -> None:
     configure, write, read = rights_given(tmp_path, "tenant.a", "/caches")["publisher"]
     assert (configure, write, read) == ("^$", r"^tenant\.a\.refresh(-miss)?\.quorum$", "^$")
 
 
-def test_an_operator_asks_workers_and_how_many_refreshes_wait(
+def test_an_operator_may_query_workers_and_queue_lengths(
     running: System, server: RabbitMqWithUsers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("refresher.ops.doctor.deployment.ANSWER_SECONDS", 5.0)
@@ -160,12 +162,14 @@ def test_an_operator_asks_workers_and_how_many_refreshes_wait(
 
 
 def doctor_of(env: dict[str, str], *options: str) -> dict[str, str]:
-    told = CliRunner().invoke(app, ["doctor", "--json", *options], env=env).stdout
+    output = CliRunner().invoke(app, ["doctor", "--json", *options], env=env).stdout
     checks = {"broker", "workers", "skipped"}
-    return {one["check"]: one["level"] for one in json.loads(told)["findings"] if one["check"] in checks}
+    return {one["check"]: one["level"] for one in json.loads(output)["findings"] if one["check"] in checks}
 
 
-def test_the_probe_sees_with_the_worker_s_rights_that_one_consumes(running: System, server: RabbitMqWithUsers) -> None:
+def test_the_probe_detects_a_consuming_worker_with_the_worker_users_permissions(
+    running: System, server: RabbitMqWithUsers
+) -> None:
     env = {**running.env, "CACHE_BROKER_URL": server.url_of("worker")}
     own = f"{NAMESPACE}.probe.{socket.gethostname()}"
     name = ("-n", "probed@%h", "-c", "1", "-Q", f"{own},{REFRESHES}")
@@ -179,7 +183,7 @@ def test_the_probe_sees_with_the_worker_s_rights_that_one_consumes(running: Syst
         worker.kill()
 
 
-def test_before_a_worker_has_ever_started_a_reader_is_told_so_or_makes_the_queue(server: RabbitMqWithUsers) -> None:
+def test_publishing_to_a_queue_that_no_worker_has_declared_fails_or_declares_it(server: RabbitMqWithUsers) -> None:
     item = item_for(make_key(NAMESPACE, "q", {}, 1), 1, RefreshReason.MANUAL)
     with (
         closing(CeleryBroker(server.url_of("publisher", vhost=UNUSED), NAMESPACE)) as broker,
@@ -187,7 +191,7 @@ def test_before_a_worker_has_ever_started_a_reader_is_told_so_or_makes_the_queue
     ):
         assert broker.waiting() == 0
 
-        def is_told_so() -> None:
+        def is_rejected() -> None:
             for _ in range(3):  # each time, for kombu keeps connections
                 with pytest.raises(
                     OperationalError, match=f"no queue '{REFRESHES}' yet, and this user may not declare it"
@@ -195,10 +199,10 @@ def test_before_a_worker_has_ever_started_a_reader_is_told_so_or_makes_the_queue
                     broker.publish([item], has_waiter=False)
                 assert broker.waiting() == 0  # on the connection of the refused publication
 
-        is_told_so()
+        is_rejected()
         with others.app.connection_for_write() as connection:
             queue_for(NAMESPACE, "amqps://", has_waiter=False).exchange(connection.channel()).declare()
-        is_told_so()  # also with an exchange that leads nowhere
+        is_rejected()  # also with an exchange that leads nowhere
         others.publish([item], has_waiter=False)
         broker.publish([item], has_waiter=False)
         assert broker.waiting() == others.waiting() == 2
@@ -227,7 +231,7 @@ def test_nothing_is_published_where_the_certificate_is_wrong(
         published_to(server.url_of("worker", host=host, trusted=trusted))
 
 
-def test_without_the_option_the_system_s_authorities_are_trusted(
+def test_without_ssl_ca_certs_the_systems_certificate_authorities_are_trusted(
     server: RabbitMqWithUsers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = server.url_of(server.user).partition("?")[0]  # a user of its own, as above
@@ -237,7 +241,7 @@ def test_without_the_option_the_system_s_authorities_are_trusted(
     published_to(url)
 
 
-def test_a_worker_says_that_its_broker_has_a_wrong_certificate(
+def test_a_worker_logs_a_wrong_certificate_of_its_rabbitmq(
     running: System, server: RabbitMqWithUsers, tmp_path: Path
 ) -> None:
     url = server.url_of("worker", trusted=Authority(tmp_path).root)

@@ -96,7 +96,7 @@ DENIED: dict[tuple[str, str], tuple[Command, ...]] = {
 
 @pytest.fixture
 def entry(users: Users) -> Iterator[bytes]:
-    """An entry under `KEY`, which is as it was when the test is over."""
+    """An entry under `KEY`; it must be unchanged when the test is over."""
     with redis.Redis.from_url(users.cache.url()) as admin:
         admin.set(KEY.entry, ENTRY)
         yield ENTRY
@@ -116,7 +116,7 @@ def test_a_user_is_denied(users: Users, server: str, user: str, command: Command
 
 
 @pytest.mark.parametrize("server", ["cache", "broker"])
-def test_nobody_gets_in_without_a_user(users: Users, server: str) -> None:
+def test_redis_denies_access_without_a_valid_user(users: Users, server: str) -> None:
     url = users.url(server, "worker")
     for stranger in (re.sub(r"//.*@", "//", url), re.sub(r"//.*@", "//:x@", url), re.sub(r":[^:]*@", ":wrong@", url)):
         with redis.Redis.from_url(stranger) as client, pytest.raises(RedisError, match=r"(?i)auth|password"):
@@ -139,14 +139,14 @@ FORGERIES = (
 
 @pytest.mark.parametrize("user", ["reader", "operator"])
 @pytest.mark.parametrize("script", FORGERIES)
-def test_who_only_reads_can_t_write_an_entry_by_a_script_of_its_own(
+def test_reader_and_operator_cannot_write_an_entry_by_a_custom_script(
     users: Users, entry: bytes, user: str, script: str
 ) -> None:
     with users.client("cache", user) as client:
         for text in (script, script.replace("redis.call", "redis.pcall")):
             with pytest.raises(ResponseError, match=r"(?i)permission|can't run this command|can't access|not allowed"):
                 client.eval(text, 2, KEY.entry, KEY.record)
-    assert entry  # the fixture looks whether it is still there
+    assert entry  # the fixture checks that it is unchanged
 
 
 @pytest.mark.parametrize("user", ["reader", "operator", "invalidator"])
@@ -160,7 +160,7 @@ def test_a_script_on_another_namespace_is_denied(users: Users, user: str) -> Non
             client.eval(text, 1, KEY.entry, OTHERS.entry)
 
 
-def test_a_worker_may_take_keep_and_give_back_a_share_of_a_budget(users: Users) -> None:
+def test_a_worker_may_take_renew_and_release_a_budget_share(users: Users) -> None:
     share = Share("cache", "friends_of", "a", Budget(rate=10, concurrency=1), Budget(rate=10, concurrency=1))
     with users.client("cache", "worker") as client:
         store = LeaseStore(client)
@@ -169,14 +169,14 @@ def test_a_worker_may_take_keep_and_give_back_a_share_of_a_budget(users: Users) 
         assert store.run(share.release(refund=True))
 
 
-def test_the_templates_know_the_keys_as_they_are_spelled() -> None:
+def test_the_acl_template_matches_the_key_prefixes_in_use() -> None:
     cache = (ROOT / "deploy/redis/cache.acl.template").read_text().replace("NAMESPACE", "cache")
     for name in (KEY.entry, KEY.record, KEY.channel, VERSIONS):
         prefix = name.partition("{")[0]
         assert f"~{prefix}* " in cache or f"&{prefix}*\n" in cache
 
 
-def test_new_users_keep_the_passwords_that_there_are_and_nobody_else_reads_them(tmp_path: Path) -> None:
+def test_the_new_users_script_keeps_existing_passwords_and_files_only_the_owner_can_read(tmp_path: Path) -> None:
     folder = tmp_path / "made"
     passwords = make_users(folder)
     files = {path.name: path.read_text() for path in folder.iterdir()}
@@ -197,7 +197,7 @@ def test_new_users_keep_the_passwords_that_there_are_and_nobody_else_reads_them(
     assert {"replica", "sentinel"} <= {line.split()[1] for line in (folder / "cache.acl").read_text().splitlines()}
 
 
-def test_new_users_write_the_environment_of_each_component(users: Users, tmp_path: Path) -> None:
+def test_the_new_users_script_writes_the_environment_of_each_component(users: Users, tmp_path: Path) -> None:
     folder = tmp_path / "made"
     folder.mkdir()
     (folder / "passwords").write_text("".join(f"{' '.join(who)} {word}\n" for who, word in users.passwords.items()))
@@ -231,7 +231,7 @@ ADDRESSES = {
 
 
 @pytest.mark.parametrize(("given", "cache", "broker"), ADDRESSES.values(), ids=ADDRESSES)
-def test_new_users_write_urls_of_any_topology_and_with_tls(
+def test_the_new_users_script_writes_urls_of_any_topology_and_with_tls(
     tmp_path: Path, given: tuple[str, str, str], cache: str, broker: str
 ) -> None:
     topology, *addresses = given
@@ -255,7 +255,7 @@ def test_new_users_write_urls_of_any_topology_and_with_tls(
         ("cluster", "redis://c", "or redis+cluster:// or rediss+cluster://…"),
     ],
 )
-def test_a_wrong_address_is_one_line_and_nothing_is_written(
+def test_the_new_users_script_rejects_a_wrong_address_in_one_line_and_writes_nothing(
     tmp_path: Path, topology: str, address: str, says: str
 ) -> None:
     folder = tmp_path / "made"

@@ -1,4 +1,4 @@
-"""A worker and the rights of its user on the broker: the README's command needs no more; what is refused is named."""
+"""A worker's permissions on the broker: the README's command needs no more; a denied command is logged by name."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def reads(system: System, users: Users, key: str) -> object:
     return system.client(**reading).get("long_lived", {"key": key})["load"]
 
 
-def test_the_command_of_the_readme_consumes_as_the_worker_s_user(
+def test_the_readmes_worker_command_consumes_with_the_worker_users_permissions(
     system: System, stack: ExitStack, users: Users, tmp_path: Path
 ) -> None:
     users.broker.forget_denied()
@@ -55,7 +55,7 @@ def test_the_command_of_the_readme_consumes_as_the_worker_s_user(
     ("options", "more_rights"),
     [(["--without-gossip", "--without-mingle"], []), ([], ["%RW~celeryev*", "&/0.celeryev/worker.*"])],
 )
-def test_with_an_application_s_own_app_its_worker_s_options_decide(
+def test_an_applications_worker_with_gossip_and_mingle_needs_additional_permissions(
     system: System, stack: ExitStack, users: Users, tmp_path: Path, options: list[str], more_rights: list[str]
 ) -> None:
     with redis.Redis.from_url(users.broker.url()) as admin:
@@ -93,4 +93,4 @@ def test_a_refused_command_is_logged_by_name_and_key(
     assert "permissions" in said
     assert users.passwords["broker", "worker"] not in worker.tail_of_log(100_000)
     users.broker.forget_denied()
-    assert reads(system, users, right) == 1  # as soon as it may
+    assert reads(system, users, right) == 1  # as soon as it is permitted

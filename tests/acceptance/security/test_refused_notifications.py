@@ -8,7 +8,7 @@ from tests.support.waiting import eventually
 QUERY, PARAMS = "long_lived", {"key": "unheard"}
 
 
-def test_it_refreshes_says_so_at_its_start_and_reports_no_failure(system: System) -> None:
+def test_a_worker_that_may_not_publish_logs_it_at_startup_and_refreshes_without_failure(system: System) -> None:
     rules = ("on", ">pw-of-test", "~*", "&*", "+@all", "resetchannels")
     system.cache.execute_command("ACL", "SETUSER", "worker", *rules)
     server = system.redis_server

@@ -1,4 +1,4 @@
-"""``refresher status`` as the operator of deploy/redis: what may be asked is told, and what not is said."""
+"""``refresher status`` as the operator of deploy/redis: it shows what is permitted, and reports what is not."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.lease_world import World
 from tests.support.redis_users import Users
 
 
-def told(users: Users, on_the_broker: str) -> tuple[int, dict[str, Any]]:
+def status_as_operator(users: Users, on_the_broker: str) -> tuple[int, dict[str, Any]]:
     env = {
         "CACHE_REDIS_URL": users.url("cache", "operator"), "CACHE_BROKER_URL": users.url("broker", on_the_broker),
     }  # fmt: skip
@@ -25,16 +25,16 @@ def told(users: Users, on_the_broker: str) -> tuple[int, dict[str, Any]]:
     return done.exit_code, json.loads(done.stdout)
 
 
-def test_the_operator_sees_what_it_may(users: Users) -> None:
+def test_status_shows_an_operator_what_its_permissions_allow(users: Users) -> None:
     with redis.Redis.from_url(users.cache.url()) as admin:
         world = World(admin, LeaseStore(admin), make_key("cache", "friends_of", {"n": 1}, 1))
         world.plant(1)
         world.claim()
         DeadLetters(admin, "cache").add(a_letter(7))
         admin.execute_command("ACL", "SETUSER", "operator", "-scan", "-object|freq")
-        exit_code, without = told(users, "operator")
+        exit_code, without = status_as_operator(users, "operator")
         admin.execute_command("ACL", "SETUSER", "operator", "+scan", "+object|freq")
-        _, with_scan = told(users, "publisher")
+        _, with_scan = status_as_operator(users, "publisher")
     assert exit_code == 0
     assert without["keys"]["problem"] == "this user of CACHE_REDIS_URL may not SCAN"
     assert (without["dead"]["open"], without["queues"]) == ({"q": 1}, {"refresh": 0, "miss": 0})

@@ -1,4 +1,4 @@
-"""The whole system, each part signed in as its own user of deploy/redis: nothing that it does is denied."""
+"""The whole system, each component signed in as its own user of deploy/redis: nothing that it does is denied."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def running(
 
 @pytest.fixture
 def system(running: SystemWithUsers) -> Iterator[SystemWithUsers]:
-    """The system; whatever a test does with it, nothing is denied but what the test expected and forgot."""
+    """The system; afterwards, nothing may have been denied but what the test expected and forgot."""
     yield running
     denied = running.denied()
     forget_what_was_denied(running)
@@ -129,27 +129,27 @@ def test_a_refresh_that_fails_leaves_a_dead_letter_that_an_operator_reads(system
         assert letters.drop(letter)
 
 
-def test_the_command_of_an_operator_explains(system: SystemWithUsers) -> None:
+def test_an_operator_may_run_the_explain_command(system: SystemWithUsers) -> None:
     assert system.client(**system.reading).get("long_lived", {"key": "x"})
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-m", "refresher.cli", "explain", "long_lived", "key=x", "--json"],
         env={**system.env, **system.operating}, cwd=ROOT, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    explained = json.loads(told.stdout)
+    explained = json.loads(done.stdout)
     assert (explained["state"], explained["queue_length"]) == ("fresh", 0)
 
 
-def test_doctor_sees_all_as_the_operator(system: SystemWithUsers, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_lacks_no_permission_as_the_operator(system: SystemWithUsers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("refresher.ops.doctor.deployment.TIMEOUT_SECONDS", 10.0)  # a busy machine shall not meet it
     monkeypatch.setattr("refresher.ops.doctor.deployment.ANSWER_SECONDS", 5.0)
     assert system.client(**system.reading).get("long_lived", {"key": "x"})  # a reader that it can count
-    told = CliRunner().invoke(app, ["doctor", "--json"], env={**system.env, **system.operating})
-    findings = {one["check"]: one["level"] for one in json.loads(told.stdout)["findings"]}
+    done = CliRunner().invoke(app, ["doctor", "--json"], env={**system.env, **system.operating})
+    findings = {one["check"]: one["level"] for one in json.loads(done.stdout)["findings"]}
     # Beside the memory, which has no bound here, and letters that other tests left.
     assert {check for check, level in findings.items() if level != "ok"} <= {"eviction", "dead letters"}
 
 
-def test_doctor_demands_nothing_of_a_reader_s_users_that_they_lack_by_design(system: SystemWithUsers) -> None:
+def test_doctor_as_reader_does_not_warn_of_permissions_that_readers_lack_by_design(system: SystemWithUsers) -> None:
     env = {**system.env, **system.reading, "CACHE_LOCAL_MAX_ENTRIES": "100"}
     done = CliRunner().invoke(app, ["doctor", "--as-reader"], env=env)
     forget_what_was_denied(system)
@@ -165,13 +165,13 @@ def run_probe(system: SystemWithUsers, user: str, *options: str) -> subprocess.C
     return subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-def test_the_probe_sees_that_a_worker_consumes(system: SystemWithUsers) -> None:
+def test_the_probe_succeeds_while_a_worker_consumes(system: SystemWithUsers) -> None:
     probed = run_probe(system, "probe")
     assert (probed.returncode, probed.stderr) == (0, "")
     assert probed.stdout.startswith("a worker consumed from cache.refresh-miss within ")
 
 
-def test_the_probe_empties_a_worker_s_own_queue_that_nobody_consumes(system: SystemWithUsers) -> None:
+def test_the_probe_fails_and_empties_a_worker_s_own_queue_without_a_consumer(system: SystemWithUsers) -> None:
     probed = run_probe(system, "probe", "--own-queue", "--timeout", "1")
     queue = f"cache.probe.{socket.gethostname()}"
     assert (probed.returncode, probed.stderr) == (1, f"error: no worker consumed from {queue} within 1 s\n")
@@ -179,7 +179,7 @@ def test_the_probe_empties_a_worker_s_own_queue_that_nobody_consumes(system: Sys
         assert not admin.exists(queue)
 
 
-def test_the_probe_says_what_was_refused_and_which_user_may(system: SystemWithUsers) -> None:
+def test_the_probe_reports_the_missing_permission_and_which_user_has_it(system: SystemWithUsers) -> None:
     probed = run_probe(system, "publisher")
     forget_what_was_denied(system)
     assert probed.returncode == 1
@@ -198,7 +198,7 @@ def test_flower_shows_workers_tasks_and_queues_and_sends_nothing(system: SystemW
     }
     flower = Flower(env, tmp_path, FLOWER_BASIC_AUTH=f"{USER}:{PASSWORD}")
     try:
-        eventually(lambda: flower.sees("worker-1@test"), "Flower hears of the worker")
+        eventually(lambda: flower.sees("worker-1@test"), "Flower knows the worker")
         client = system.client(**system.reading)
 
         def shows_a_refresh() -> bool:
@@ -209,8 +209,8 @@ def test_flower_shows_workers_tasks_and_queues_and_sends_nothing(system: SystemW
         short = client.key("long_lived", {"key": "shown"}).short
         assert f"long_lived v1 {short} manual".encode() in flower.fetch("/api/tasks")[1]
         assert b'"cache.refresh-miss"' in flower.fetch("/api/queues/length")[1]
-        # What only an answer of the worker itself can tell.
-        eventually(lambda: b"prefetch" in flower.fetch("/worker/worker-1@test")[1].lower(), "it asks the worker")
+        # Only a reply of the worker itself contains it.
+        eventually(lambda: b"prefetch" in flower.fetch("/worker/worker-1@test")[1].lower(), "it queries the worker")
     finally:
         flower.process.terminate(5)
     assert "no permissions" not in flower.process.log_file.read_text()

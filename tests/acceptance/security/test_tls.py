@@ -83,7 +83,7 @@ def running(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_reader_of_any_kind_and_its_tier_and_the_worker_work_over_tls(running: System, kind: str) -> None:
+def test_readers_their_local_cache_and_the_worker_work_over_tls(running: System, kind: str) -> None:
     reader = running.reader(kind, CACHE_LOCAL_MAX_ENTRIES="10")
     params = {"key": kind}
     assert reader.get("long_lived", params)["load"] == 1
@@ -106,7 +106,7 @@ def test_a_reader_does_not_talk_to_a_server_with_a_wrong_certificate(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_systems_authorities_are_trusted_and_no_other_unless_the_url_says_so(
+def test_only_the_systems_certificate_authorities_are_trusted_unless_the_url_names_one(
     running: System, tls: TlsRedis, kind: str
 ) -> None:
     reader = running.reader(kind, CACHE_REDIS_URL=tls.url(trusted=False))
@@ -128,19 +128,19 @@ def test_nothing_is_published_to_a_broker_with_a_wrong_certificate(tls: TlsRedis
         published_to(tls.url(wrong))
 
 
-def test_a_broker_s_certificate_is_checked_where_the_url_says_nothing_of_it(tls: TlsRedis) -> None:
+def test_a_brokers_certificate_is_verified_by_default(tls: TlsRedis) -> None:
     with pytest.raises(OperationalError, match=r"(?i)certificate.verify.failed"):
         published_to(tls.url(trusted=False, db=7))  # its own: kombu keeps connections by where they lead
     published_to(tls.url(db=8))
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_a_worker_says_that_its_broker_has_a_wrong_certificate_and_does_not_talk_to_it(
+def test_a_worker_logs_wrong_certificates_of_cache_and_broker_and_consumes_nothing(
     running: System, tls: TlsRedis, wrong: str
 ) -> None:
     worker = running.start_worker(ready=False, CACHE_BROKER_URL=tls.url(wrong, 1), CACHE_REDIS_URL=tls.url(wrong))
     try:
-        eventually(lambda: "Cannot connect to rediss://" in worker.log_file.read_text(), "it says so")
+        eventually(lambda: "Cannot connect to rediss://" in worker.log_file.read_text(), "it logs the failure")
         said = worker.log_file.read_text()
     finally:
         worker.kill()
@@ -151,7 +151,7 @@ def test_a_worker_says_that_its_broker_has_a_wrong_certificate_and_does_not_talk
 
 
 @pytest.mark.parametrize(("check", "setting"), [("cache", "redis_url"), ("broker", "broker_url")])
-def test_tls_spoken_to_a_server_without_it_and_the_reverse_are_hinted_at(
+def test_doctor_hints_at_a_url_scheme_that_does_not_match_the_servers_tls(
     tls: TlsRedis, redis_server: RedisServer, check: str, setting: str
 ) -> None:
     without_tls = tls.url().replace("rediss://", "redis://").partition("?")[0]
@@ -174,7 +174,7 @@ def test_tls_spoken_to_a_server_without_it_and_the_reverse_are_hinted_at(
     ],
 )
 @pytest.mark.parametrize("settings", [ReaderSettings, WorkerSettings])
-def test_an_option_of_tls_that_can_t_be_is_a_configuration_error(
+def test_an_invalid_tls_option_is_a_configuration_error(
     settings: type[ReaderSettings | WorkerSettings], url: str, words: str
 ) -> None:
     with pytest.raises(ConfigurationError, match="CACHE_BROKER_URL") as caught:
@@ -183,19 +183,19 @@ def test_an_option_of_tls_that_can_t_be_is_a_configuration_error(
     assert "canary" not in str(caught.value)
 
 
-def test_what_celery_is_told_of_tls(tmp_path: Path) -> None:
+def test_tls_options_of_a_rediss_url_become_celerys_ssl_settings(tmp_path: Path) -> None:
     file = tmp_path / "a b.pem"
     file.touch()
     path = str(file).replace(" ", "%20")
     assert connection_settings("redis://h/0?ssl_x=1") == {"broker_url": "redis://h/0?ssl_x=1"}
-    told = connection_settings(f"rediss://u:p@h/0?ssl_ca_certs={path}&x=1")["broker_use_ssl"]
-    assert told == {"ssl_cert_reqs": ssl.CERT_REQUIRED, "ssl_check_hostname": True, "ssl_ca_certs": str(file)}
-    told = connection_settings("rediss://h/0?ssl_cert_reqs=CERT_NONE")["broker_use_ssl"]
-    assert told == {"ssl_cert_reqs": ssl.CERT_NONE, "ssl_check_hostname": False}
+    ssl_settings = connection_settings(f"rediss://u:p@h/0?ssl_ca_certs={path}&x=1")["broker_use_ssl"]
+    assert ssl_settings == {"ssl_cert_reqs": ssl.CERT_REQUIRED, "ssl_check_hostname": True, "ssl_ca_certs": str(file)}
+    ssl_settings = connection_settings("rediss://h/0?ssl_cert_reqs=CERT_NONE")["broker_use_ssl"]
+    assert ssl_settings == {"ssl_cert_reqs": ssl.CERT_NONE, "ssl_check_hostname": False}
 
 
 @pytest.mark.parametrize(
-    ("options", "left", "told"),
+    ("options", "left", "expected"),
     [
         ("", "", {"cert_reqs": ssl.CERT_REQUIRED, "server_hostname": None}),
         ("?x=1", "?x=1", {"cert_reqs": ssl.CERT_REQUIRED, "server_hostname": None}),
@@ -207,11 +207,11 @@ def test_what_celery_is_told_of_tls(tmp_path: Path) -> None:
         ("?ssl_cert_reqs=none", "", {"cert_reqs": ssl.CERT_NONE}),
     ],
 )  # fmt: skip
-def test_what_py_amqp_is_told_of_tls_and_that_its_url_keeps_none_of_it(
-    tmp_path: Path, options: str, left: str, told: dict[str, object]
+def test_tls_options_of_an_amqps_url_become_ssl_settings_and_are_removed_from_the_url(
+    tmp_path: Path, options: str, left: str, expected: dict[str, object]
 ) -> None:
     file = tmp_path / "a.pem"
     file.touch()
     settings = connection_settings("amqps://u:p@h:1//" + options.format(file=file))
-    expected = {name: str(file) if value == "{file}" else value for name, value in told.items()}
-    assert settings == {"broker_url": f"amqps://u:p@h:1//{left}", "broker_use_ssl": expected}
+    ssl_settings = {name: str(file) if value == "{file}" else value for name, value in expected.items()}
+    assert settings == {"broker_url": f"amqps://u:p@h:1//{left}", "broker_use_ssl": ssl_settings}

@@ -1,4 +1,4 @@
-"""TLS to Neo4j, with an authority of one's own."""
+"""TLS to Neo4j, with a certificate authority of one's own."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def one(tx: Any) -> int:
 
 
 class TlsNeo4j(Neo4jServer):
-    """A Neo4j that also speaks without TLS, so that the test can start it, and see that nobody falls back to that."""
+    """A Neo4j that also speaks without TLS, so that the test can start it; no client may fall back to that."""
 
     certificate: Certificate
 
@@ -83,7 +83,7 @@ def server(authority: Authority) -> Iterator[TlsNeo4j]:
 
 @contextmanager
 def tls_listener(certificate: Certificate) -> Iterator[int]:
-    """Shake hands on a port, and no more: whoever looks at the certificate ends it there."""
+    """Complete TLS handshakes on a port, and no more: a client that rejects the certificate ends it there."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate.certificate, certificate.key)
     listener = socket.create_server((HOST, 0))
@@ -111,10 +111,10 @@ def load(settings: WorkerSettings) -> object:
         return graph.load(found, [{}], [None], (), 10.0)[0].value
 
 
-def test_a_load_over_tls_with_an_authority_of_one_s_own_and_no_other(
+def test_a_load_over_tls_trusts_the_configured_certificate_authority_and_no_other(
     server: TlsNeo4j, authority: Authority, tmp_path: Path
 ) -> None:
-    assert load(server.settings("bolt", None)) == 1  # it speaks without TLS, too, and nobody must fall back to that
+    assert load(server.settings("bolt", None)) == 1  # it speaks without TLS, too, and no client may fall back to that
     for scheme in ("bolt+s", "neo4j+s"):
         assert load(server.settings(scheme, authority.root)) == 1
         for wrong in (None, Authority(tmp_path / scheme).root):
@@ -124,7 +124,9 @@ def test_a_load_over_tls_with_an_authority_of_one_s_own_and_no_other(
             assert server.password not in str(caught.value)
 
 
-def test_demo_and_benchmarks_go_by_the_same_authority(server: TlsNeo4j, authority: Authority, tmp_path: Path) -> None:
+def test_demo_and_benchmarks_trust_the_configured_certificate_authority(
+    server: TlsNeo4j, authority: Authority, tmp_path: Path
+) -> None:
     settings = server.settings("bolt+s", authority.root)
     environ = {
         "NEO4J_URI": settings.neo4j_uri,
@@ -153,7 +155,7 @@ def test_demo_and_benchmarks_go_by_the_same_authority(server: TlsNeo4j, authorit
     ],
     ids=["another host", "expired"],
 )
-def test_a_wrong_certificate_is_an_error_that_a_worker_tells_at_its_start(
+def test_a_worker_reports_a_wrong_graph_certificate_at_startup(
     authority: Authority, redis_server: RedisServer, make: Callable[[Authority], Certificate], why: str
 ) -> None:
     with tls_listener(make(authority)) as port:
@@ -170,7 +172,7 @@ def test_a_wrong_certificate_is_an_error_that_a_worker_tells_at_its_start(
     assert "secret-of-the-test" not in problem
 
 
-def test_certificates_of_one_s_own_are_a_file_and_for_tls_alone(tmp_path: Path) -> None:
+def test_neo4j_ca_certs_must_be_a_file_and_requires_a_tls_scheme(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"NEO4J_CA_CERTS=.* bolt\+s"):
         WorkerSettings(neo4j_uri="bolt://h", neo4j_ca_certs="/ca.pem")
     with pytest.raises(ConfigurationError, match=r"NEO4J_CA_CERTS=.* bolt\+s"):

@@ -1,4 +1,4 @@
-"""What happens to a system while it is soaked: one fault after another, and when each was there."""
+"""Faults of the soak test: one after another, with the time of each."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FAILING_PERCENT = 50
 
 @dataclass(frozen=True, slots=True)
 class Happened:
-    """A fault, from its begin to when what it broke was whole again (monotonic, s)."""
+    """A fault, from its begin to the recovery of what it broke (monotonic, s)."""
 
     what: str
     began: float
@@ -34,9 +34,9 @@ class Happened:
 
 
 class Faults:
-    """Breaks one thing after another, every `PERIOD_SECONDS`, and puts it right again.
+    """Injects one fault after another, every `PERIOD_SECONDS`, and repairs each.
 
-    ``steady`` is a worker that is never killed, the other one is.
+    ``steady`` is a worker that is never killed; a second one is.
     """
 
     def __init__(self, system: System, broker: redis.Redis, broker_proxy: FaultProxy, worker: dict[str, str]) -> None:
@@ -46,7 +46,7 @@ class Faults:
         self.happened: list[Happened] = []
 
     def run(self, end: float) -> None:
-        """Go on until then (monotonic, s). All is whole when this returns, and loads succeed."""
+        """Inject faults until ``end`` (monotonic, s). On return, everything works and loads succeed."""
         pacer = threading.Event()
         turns = itertools.cycle(
             (

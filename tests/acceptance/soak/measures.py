@@ -1,4 +1,4 @@
-"""What is looked at while a system is soaked: memory and open files of processes, from outside."""
+"""Measurements of the soak test: memory and open files of processes, from outside."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MEBIBYTE = 1024 * 1024
 
 
 def slope(points: list[tuple[float, float]]) -> float:
-    """The slope of the line through the points with the least squares."""
+    """Return the slope of the least-squares line through the points."""
     mean_x = sum(x for x, _ in points) / len(points)
     mean_y = sum(y for _, y in points) / len(points)
     spread = sum((x - mean_x) ** 2 for x, _ in points)
@@ -42,11 +42,11 @@ class Sampler:
         self._thread.join()
 
     def growth_mebibytes(self) -> dict[str, float]:
-        """By how much each process has grown since it was warm, by the line through its samples."""
+        """Return the growth of each process after its warm-up, by the line through its samples."""
         return {name: self._growth(points) / MEBIBYTE for name, points in self._memory.items()}
 
     def growth_files(self) -> dict[str, float]:
-        """By how many open files each process has grown since it was warm."""
+        """Return by how many open files each process has grown after its warm-up."""
         return {name: self._growth(points) for name, points in self._files.items()}
 
     def last_mebibytes(self) -> dict[str, float]:

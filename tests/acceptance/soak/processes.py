@@ -1,7 +1,7 @@
 """A process of the soak: ``python -m tests.acceptance.soak.processes ROLE FILE NODES READS_PER_SECOND SEED``.
 
 ROLE is ``threads`` or ``tasks``, a reader at a steady rate with a few nodes that get most of the reads, or ``writer``.
-What it saw or did goes into FILE at once, a line of JSON each, for somebody else to judge; SIGTERM ends it.
+It writes what it saw or did to FILE at once, one line of JSON each, for the test to evaluate; SIGTERM ends it.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ QUERY = "soaked"
 SOAKED = WatchedQuery(QUERY, "node", WATCHED.increment_cypher)
 CALLERS = {"threads": 4, "tasks": 16}
 WAIT_SECONDS = 45.0
-"""Longer than any fault: a wait that ends by it is one too many."""
+"""Longer than any fault: no wait may time out."""
 
 FLUSH_SECONDS = 1.0
-# Often, and few: many an invalidation is to meet a load. Not the hottest, whose misses would take all callers' time.
+# Often, and few: many invalidations are to hit a load. Not the hottest, whose misses would take all callers' time.
 WRITER_PAUSE_SECONDS, WRITTEN_NODES = 0.1, ("n1", *(f"n{number}" for number in range(4, 12)))
 BUCKETS_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000)
 
@@ -45,13 +45,13 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self._file, self._lock = path.open("a", buffering=1, encoding="utf-8"), threading.Lock()
 
-    def write(self, what: str, *told: Any) -> None:
+    def write(self, what: str, *values: Any) -> None:
         with self._lock:
-            self._file.write(json.dumps([what, *told]) + "\n")
+            self._file.write(json.dumps([what, *values]) + "\n")
 
 
 class Caller:
-    """One of several that read in a process."""
+    """One of the concurrent callers of a process."""
 
     def __init__(self, journal: Journal, nodes: int, interval_seconds: float, seed: str) -> None:
         self._journal, self._nodes, self._interval_seconds = journal, nodes, interval_seconds
@@ -61,7 +61,7 @@ class Caller:
         self._due = self._flushed_at = time.monotonic()
 
     def pause_seconds(self) -> float:
-        """How long to wait before the next read; what was missed in a wait is made up for."""
+        """Return the time until the next read; reads missed during a wait are made up for."""
         self._due += self._interval_seconds
         return max(0.0, self._due - time.monotonic())
 
@@ -81,7 +81,7 @@ class Caller:
         self._journal.write("failed", began, now, type(error).__name__, getattr(error, "kind", ""))
 
     def flush(self) -> None:
-        """Write what there is, and forget it: this process's memory is looked at."""
+        """Write and clear what was collected: this process's memory is measured."""
         self._flushed_at = time.monotonic()
         for seen in self._log.take():
             self._journal.write("seen", seen.name, seen.token, seen.version, seen.fresh, seen.last_began)
@@ -127,7 +127,7 @@ async def read_in_tasks(callers: list[Caller], stopped: threading.Event) -> None
 
 
 class WrittenDown(Checker):
-    """Tells the journal of each invalidation."""
+    """Writes each invalidation to the journal."""
 
     def __init__(self, journal: Journal) -> None:
         super().__init__(QUERY)
@@ -151,7 +151,7 @@ def write(journal: Journal, stopped: threading.Event, seed: int) -> None:
 
 
 def main() -> None:
-    """Do as the role says until SIGTERM."""
+    """Run the role until SIGTERM."""
     role, path, nodes, reads_per_second, seed = sys.argv[1:]
     stopped, journal = threading.Event(), Journal(Path(path))
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())

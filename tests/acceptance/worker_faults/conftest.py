@@ -1,4 +1,4 @@
-"""Workers, readers and servers with a recording proxy before each server; after each case one judge looks at it all."""
+"""Workers, readers and servers with a recording proxy before each server; after each case a checker evaluates all."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ WITHIN_QUEUE_TTL_SECONDS: Final = WITHIN_LEASE_SECONDS + QUEUE_TTL_SECONDS
 """I4, where the message was lost."""
 
 REJECTED: Final = frozenset({"rejected (lost)", "rejected (superseded)"})
-"""How a run ends whose record has gone: the second, where somebody has acquired again before its commit."""
+"""How a run ends whose record is gone: the second, if the key was acquired again before its commit."""
 
 SETTINGS: Final = {
     "STAMPEDE_LOCK_TIMEOUT_MS": f"{LEASE_SECONDS * 1000:.0f}",
@@ -57,9 +57,9 @@ _numbers = itertools.count(1)
 
 
 class World:
-    """The system of one module. Its cases use keys of their own; what they break they put right again.
+    """The system of one module. Its cases use keys of their own, and repair what they break.
 
-    ``cache_proxy`` and ``broker_proxy`` are the proxies; ``cache`` and ``broker`` clients that go past them.
+    ``cache_proxy`` and ``broker_proxy`` are the proxies; ``cache`` and ``broker`` clients that bypass them.
     """
 
     def __init__(self, stack: ExitStack, parts: System, cache: RedisServer, broker: RedisServer) -> None:
@@ -81,19 +81,19 @@ class World:
         self._reported_before: Counter[str] = Counter()
 
     def uses(self, cache_url: str) -> None:
-        """Let all go to the cache by this URL, past the proxy: nothing is recorded then."""
+        """Use the cache by this URL, past the proxy: nothing is recorded then."""
         self.is_recorded = False
         self.parts.env["CACHE_REDIS_URL"] = cache_url
         self.client = self.parts.client()
 
     def new_key(self) -> str:
-        """A key that no case has had."""
+        """Return a key that no case has used."""
         key = f"key-{next(_numbers)}"
         self.keys[key] = 0
         return key
 
     def tag(self, key: str) -> str:
-        """What entry and record of the key share, as the history has it."""
+        """Return what entry and record of the key share, as in the history."""
         return key_in(self.client.key(VERSIONED, {"key": key}).entry)
 
     def worker(self, *args: str, **changes: str) -> GuardedProcess:
@@ -115,7 +115,7 @@ class World:
     def write(self, key: str, client: CacheClient | None = None, **options: Any) -> None:
         """Change the source and invalidate: from here on every fresh value has to be of this version.
 
-        With ``replicas``, only where so many have the invalidation: a failover may lose any other.
+        With ``replicas``, only if that many have the invalidation: a failover may lose any other.
         """
         version = int(self.control.incr(f"version:{key}"))
         self.history.note(Happened.WROTE, key=self.tag(key), version=version)
@@ -132,7 +132,7 @@ class World:
         return entry
 
     def stale_key(self) -> str:
-        """A key with an entry that is stale, and that nobody has asked to refresh."""
+        """Return a key with a stale entry whose refresh has not been triggered."""
         self.worker()
         key = self.new_key()
         self.read(key)
@@ -148,7 +148,7 @@ class World:
         return check_history(self.history).claims.get(self.tag(key), [])
 
     def count_of(self, outcome: str) -> int:
-        """How often workers have told of this outcome in this case."""
+        """Return how often workers have reported this outcome in this case."""
         return int(self.control.lrange(RECORDED_EVENTS, 0, -1).count(outcome))
 
     def loads(self, key: str) -> list[int]:
@@ -166,23 +166,23 @@ class World:
         eventually(lambda: len(self.loads(key)) == 2, "the load has begun")
 
     def let_go(self, key: str) -> None:
-        """Let them go on, and those to come not wait."""
+        """Release held loads, and hold later ones no more."""
         self.control.delete(f"held:{key}")
         self.control.rpush(f"gate:{key}", *["open"] * 10)
 
     def is_fresh(self, key: str, client: CacheClient | None = None) -> bool:
-        """Whether a read now gives a fresh value; `read` has seen to it that it is no older than it may be."""
+        """Return whether a read now gives a fresh value; `read` checks that it is not too old."""
         try:
             return self.read(key, client).state is EntryState.FRESH
         except CacheError:  # a breaker that is still open
             return False
 
     def verify(self, *, within_seconds: float, killed: bool = False) -> Verdict:
-        """Read each key until it is fresh, let all come to rest, and judge; return how everything ended.
+        """Read each key until it is fresh, wait until all is idle, and check the history; return the verdict.
 
         Args:
             within_seconds: how long the keys may take, on a machine that lets everything run.
-            killed: a process of a worker was, so that it did not tell of all that it did.
+            killed: whether a process of a worker was killed, so that it did not report all that it did.
         """
         waiting = set(self.keys)
 
@@ -195,7 +195,7 @@ class World:
         self._comes_to_rest()
         verdict = check_history(self.history)
         assert verdict.faults == []
-        eventually(lambda: self._adds_up(verdict, killed=killed), "what the worker told is what Redis saw")
+        eventually(lambda: self._adds_up(verdict, killed=killed), "what the workers reported is what Redis saw")
         return verdict
 
     def _comes_to_rest(self) -> None:
@@ -231,7 +231,7 @@ class World:
         return reported <= seen if killed else reported == seen
 
     def begin(self) -> None:
-        """Begin a case: what was before counts no more."""
+        """Begin a case: forget the ones before."""
         self.keys.clear()
         self.control.delete(RECORDED_EVENTS, "failing")
         self._reported_before = check_history(self.history).reported_runs

@@ -1,4 +1,4 @@
-"""The broker hangs, is cut off, slow, gone, full and back again: the worker comes back by itself.
+"""The broker hangs, is cut off, slow, gone, full and back again: the worker recovers by itself.
 
 `make test-long` adds a broker that loses its answers, which to a worker is much like one that hangs.
 """
@@ -16,8 +16,8 @@ from tests.support.recording_proxy import RecordingProxy
 from tests.support.requirements import IS_LONG
 from tests.support.timing import promptly
 
-WORKER_BACK_SECONDS = 10.0  # after the broker is, and of a half-open link after it was lost
-BREAKER_SECONDS = 5.0  # of the readers' one before the broker, the longest pause after outages like these
+WORKER_BACK_SECONDS = 10.0  # after the broker is back, or a half-open link was lost
+BREAKER_SECONDS = 5.0  # the longest pause of the readers' breaker before the broker, after outages like these
 WITHIN_SECONDS = max(WORKER_BACK_SECONDS, BREAKER_SECONDS) + WITHIN_QUEUE_TTL_SECONDS
 
 OUTAGES: dict[str, Callable[[RecordingProxy], None]] = {
@@ -30,19 +30,19 @@ if IS_LONG:
 
 
 @pytest.mark.parametrize("outage", OUTAGES)
-def test_an_outage_of_the_broker_under_load(world: World, outage: str) -> None:
+def test_keys_are_fresh_again_after_a_broker_outage_under_load(world: World, outage: str) -> None:
     with Traffic(world) as traffic:
         traffic.goes_on_for(5)
         OUTAGES[outage](world.broker_proxy)
         traffic.goes_on_for(60)  # six seconds: longer than any timeout
         world.broker_proxy.passes()
         is_back(world)
-    assert traffic.errors.total() == 0  # no read and no invalidation has met it
+    assert traffic.errors.total() == 0  # no read and no invalidation has failed
     world.verify(within_seconds=WITHIN_SECONDS)
 
 
 @pytest.mark.parametrize("fault", ["cuts", "goes_half_open"])
-def test_connections_to_the_broker_that_are_lost_under_load(world: World, fault: str) -> None:
+def test_keys_are_fresh_again_after_broker_connections_were_lost_under_load(world: World, fault: str) -> None:
     with Traffic(world) as traffic:
         traffic.goes_on_for(5)
         getattr(world.broker_proxy, fault)()
@@ -51,7 +51,7 @@ def test_connections_to_the_broker_that_are_lost_under_load(world: World, fault:
     world.verify(within_seconds=WITHIN_SECONDS)
 
 
-def test_a_broker_killed_and_empty_again_under_load(world: World) -> None:
+def test_keys_are_fresh_again_after_the_broker_restarted_empty_under_load(world: World) -> None:
     with Traffic(world) as traffic:
         traffic.goes_on_for(5)
         world.broker_server.kill()
@@ -62,7 +62,7 @@ def test_a_broker_killed_and_empty_again_under_load(world: World) -> None:
     world.verify(within_seconds=WITHIN_SECONDS)
 
 
-def test_a_broker_without_memory_under_load(world: World) -> None:
+def test_keys_are_fresh_again_after_the_broker_was_full_under_load(world: World) -> None:
     with Traffic(world) as traffic:
         traffic.goes_on_for(5)
         world.broker.config_set("maxmemory", 1)

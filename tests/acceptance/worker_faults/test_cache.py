@@ -1,6 +1,6 @@
 """The cache's Redis restarts, forgets, is full, evicts and loses connections, while readers and a writer go on.
 
-`make test-long` adds one that loses its answers, which under load is much like one that is silent.
+`make test-long` adds one that loses its replies, which under load is much like one that is silent.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from tests.support.history import Happened
 from tests.support.requirements import IS_LONG
 from tests.support.versioned_queries import VERSIONED
 
-BREAKER_SECONDS = 5.0  # the longest pause of the one before Redis
-WORKER_PAUSE_SECONDS = 5.0  # a worker that can't ask Redis sends its message again for then
+BREAKER_SECONDS = 5.0  # the longest pause of the breaker before Redis
+WORKER_PAUSE_SECONDS = 5.0  # after it, a worker that can't reach Redis gets its re-sent message
 
 
 @pytest.mark.parametrize("keep_data", [True, False], ids=["with_data", "empty"])
-def test_a_restart_under_load(world: World, keep_data: bool) -> None:
+def test_keys_are_fresh_again_after_a_redis_restart_under_load(world: World, keep_data: bool) -> None:
     with Traffic(world) as traffic:
         traffic.goes_on_for(5)
         world.cache_server.kill()
@@ -30,7 +30,7 @@ def test_a_restart_under_load(world: World, keep_data: bool) -> None:
     world.verify(within_seconds=BREAKER_SECONDS + WITHIN_QUEUE_TTL_SECONDS)
 
 
-def test_an_empty_restart_in_the_middle_of_a_load(world: World) -> None:
+def test_a_commit_is_rejected_when_redis_has_restarted_empty_during_the_load(world: World) -> None:
     key = world.stale_key()
     world.start_held_load(key)
     world.cache_server.kill()
@@ -41,7 +41,7 @@ def test_an_empty_restart_in_the_middle_of_a_load(world: World) -> None:
     assert world.runs(key)[1] in REJECTED
 
 
-def test_scripts_that_redis_has_forgotten(world: World) -> None:
+def test_flushing_the_scripts_of_redis_under_load_causes_no_error(world: World) -> None:
     with Traffic(world) as traffic:
         for _ in range(3):
             traffic.goes_on_for(4)
@@ -50,7 +50,7 @@ def test_scripts_that_redis_has_forgotten(world: World) -> None:
     world.verify(within_seconds=WITHIN_LEASE_SECONDS)
 
 
-def test_a_full_redis_that_evicts_nothing(world: World) -> None:
+def test_keys_are_fresh_again_after_redis_was_full_without_eviction(world: World) -> None:
     with Traffic(world) as traffic:
         traffic.goes_on_for(5)
         world.cache.config_set("maxmemory", 1)
@@ -61,7 +61,7 @@ def test_a_full_redis_that_evicts_nothing(world: World) -> None:
     world.verify(within_seconds=WORKER_PAUSE_SECONDS + WITHIN_QUEUE_TTL_SECONDS)
 
 
-def test_a_full_redis_that_evicts_records_and_entries(world: World) -> None:
+def test_keys_are_fresh_again_after_redis_evicted_records_and_entries(world: World) -> None:
     with Traffic(world) as traffic:
         traffic.goes_on_for(5)
         world.history.note(Happened.RECORDS_EVICTED)
@@ -78,7 +78,7 @@ def test_a_full_redis_that_evicts_records_and_entries(world: World) -> None:
     world.verify(within_seconds=WITHIN_QUEUE_TTL_SECONDS)
 
 
-def test_a_record_evicted_in_the_middle_of_a_load(world: World) -> None:
+def test_a_commit_is_rejected_when_the_record_was_evicted_during_the_load(world: World) -> None:
     key = world.stale_key()
     world.start_held_load(key)
     world.history.note(Happened.RECORDS_EVICTED)
@@ -90,7 +90,7 @@ def test_a_record_evicted_in_the_middle_of_a_load(world: World) -> None:
 
 
 @pytest.mark.parametrize("fault", ["cuts", "goes_half_open"])
-def test_connections_that_are_lost_under_load(world: World, fault: str) -> None:
+def test_keys_are_fresh_again_after_redis_connections_were_lost_under_load(world: World, fault: str) -> None:
     with Traffic(world) as traffic:
         for _ in range(3):
             traffic.goes_on_for(4)
@@ -99,7 +99,7 @@ def test_connections_that_are_lost_under_load(world: World, fault: str) -> None:
 
 
 @pytest.mark.parametrize("fault", ["hangs", "drops_replies"] if IS_LONG else ["hangs"])
-def test_a_redis_that_is_silent_for_a_while(world: World, fault: str) -> None:
+def test_keys_are_fresh_again_after_redis_was_silent_for_a_while(world: World, fault: str) -> None:
     with Traffic(world) as traffic:
         traffic.goes_on_for(5)
         getattr(world.cache_proxy, fault)()

@@ -1,4 +1,4 @@
-"""Clocks that are an hour off: of Redis, also set while all goes on; of a worker; of a reader."""
+"""Clocks that are an hour off: of Redis, also set under load; of a worker; of a reader."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def shared_world(
 
 
 @pytest.mark.parametrize("shift_seconds", [-HOUR_SECONDS, HOUR_SECONDS], ids=["back", "forward"])
-def test_the_clock_of_redis_is_set_under_load(world: World, clock: ShiftedClock, shift_seconds: int) -> None:
+def test_keys_are_fresh_again_after_the_redis_clock_is_set_under_load(
+    world: World, clock: ShiftedClock, shift_seconds: int
+) -> None:
     key = world.stale_key()
     with Traffic(world) as traffic:
         traffic.goes_on_for(5)
@@ -52,16 +54,18 @@ def test_the_clock_of_redis_is_set_under_load(world: World, clock: ShiftedClock,
     clock.goes_off_by(0)
 
 
-def test_nobody_waits_for_the_old_time_when_the_clock_of_redis_is_set_back(world: World, clock: ShiftedClock) -> None:
+def test_backoff_lease_and_claim_end_in_time_when_the_redis_clock_is_set_back(
+    world: World, clock: ShiftedClock
+) -> None:
     cooling, dead, lost = world.stale_key(), world.stale_key(), world.stale_key()
     world.control.set("failing", 100)
     world.read(cooling)
-    eventually(lambda: world.count_of("failed (transient)"), "it was given up")
+    eventually(lambda: world.count_of("failed (transient)"), "it was abandoned")
     world.control.delete("failing")
     message = world.broker_proxy.loses("BRPOP", StopPoint.REPLY)
     world.read(lost)
     message.wait()
-    # So it is connected again: killed while it looks for messages to restore, it would keep all others from that.
+    # By now it is connected again: killed while it restores messages, it would keep all others from that.
     world.start_held_load(dead)
     world.worker().kill()
     world.history.note(Happened.CLOCK_MOVED)
@@ -69,7 +73,7 @@ def test_nobody_waits_for_the_old_time_when_the_clock_of_redis_is_set_back(world
     world.let_go(dead)
     world.worker()
     world.verify(within_seconds=WITHIN_LEASE_SECONDS, killed=True)
-    # Until a reader has asked Redis for its time again, what is loaded looks as old to it as the clock was set back.
+    # Until a reader syncs with Redis' clock again, loaded values look as old to it as the clock was set back.
     assert world.claims(cooling)[:3] == ["committed", "failed (transient)", "committed"]
     assert world.claims(dead)[:3] == world.claims(lost)[:3] == ["committed", "expired", "committed"]
     world.history.note(Happened.CLOCK_MOVED)
@@ -77,7 +81,7 @@ def test_nobody_waits_for_the_old_time_when_the_clock_of_redis_is_set_back(world
 
 
 @pytest.mark.parametrize("shift_seconds", [-HOUR_SECONDS, HOUR_SECONDS], ids=["behind", "ahead"])
-def test_a_worker_and_a_reader_by_a_wrong_clock(
+def test_a_worker_and_a_reader_with_a_wrong_clock_cause_no_stampede(
     world: World, tmp_path: Path, stack: ExitStack, shift_seconds: int
 ) -> None:
     wrong = ShiftedClock(tmp_path)
@@ -97,4 +101,4 @@ def test_a_worker_and_a_reader_by_a_wrong_clock(
     loads = len(world.loads(traffic.keys[0]))
     world.verify(within_seconds=WITHIN_LEASE_SECONDS)
     world.ends_workers()
-    assert loads < 35  # no stampede: a load for an invalidation, and not one for each read of the reader's
+    assert loads < 35  # no stampede: one load per invalidation, and not one per read of the reader's

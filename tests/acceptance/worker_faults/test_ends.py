@@ -1,4 +1,4 @@
-"""Workers that are told to end in the middle of refreshes, and loads of which half fail."""
+"""Workers that are shut down in the middle of refreshes, and loads of which half fail."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 MAX_RETRY_SECONDS = 3.0  # three pauses of a second at most: the settings have a backoff of 1
 
 
-def test_a_warm_shutdown_under_load_finishes_what_runs(world: World) -> None:
+def test_a_warm_shutdown_under_load_finishes_the_running_load(world: World) -> None:
     key = world.stale_key()
     with Traffic(world) as traffic:
         traffic.goes_on_for(5)
@@ -37,13 +37,13 @@ def test_a_warm_shutdown_under_load_finishes_what_runs(world: World) -> None:
     assert world.runs(key) == world.claims(key) == ["committed", "committed"]
 
 
-def test_a_cold_shutdown_under_load_hands_over_what_runs(world: World) -> None:
+def test_a_cold_shutdown_under_load_hands_over_the_running_load(world: World) -> None:
     key = world.stale_key()
     with Traffic(world) as traffic:
         traffic.goes_on_for(5)
         world.start_held_load(key)
         worker = world.worker()
-        # A load that began so lately that Celery's main process has not heard of it yet would be waited for.
+        # Celery's main process would wait for a load whose start has not been reported to it yet.
         eventually(lambda: key_is_shown_as_begun(world, key), "the main process knows that it has begun")
         os.kill(worker.pid, signal.SIGQUIT)
         assert worker.wait(MAX_WAIT_SECONDS) is not None
@@ -55,11 +55,11 @@ def test_a_cold_shutdown_under_load_hands_over_what_runs(world: World) -> None:
     assert world.runs(key) == ["committed", "handed over", "committed"]
 
 
-def test_half_of_the_loads_fail_under_load(world: World) -> None:
+def test_keys_are_fresh_again_after_half_of_the_loads_failed(world: World) -> None:
     with Traffic(world) as traffic:
         world.control.set("failing", 50)
         traffic.goes_on_for(60)
-    # No value was ever lost, so none is likely; a Redis that a busy machine keeps from answering in time is.
+    # No value was lost, so errors are unlikely; but on a busy machine Redis may not answer in time.
     assert set(traffic.errors) <= {"RefreshFailed", "WaitTimeout", "CacheUnavailable"}
     verdict = world.verify(within_seconds=20 * (COOLING_SECONDS + MAX_RETRY_SECONDS) + SLACK_SECONDS)
     assert verdict.faults == []
@@ -67,7 +67,7 @@ def test_half_of_the_loads_fail_under_load(world: World) -> None:
 
 
 def key_is_shown_as_begun(world: World, key: str) -> bool:
-    """Whether a worker says that it works on a refresh of this key."""
+    """Return whether a worker reports that it is running a refresh of this key."""
     with Celery(broker=world.broker_server.url(1), set_as_current=False) as app:
         active = app.control.inspect(timeout=2.0).active() or {}
     return any(f'"{key}"' in str(task["args"]) and task["time_start"] for tasks in active.values() for task in tasks)

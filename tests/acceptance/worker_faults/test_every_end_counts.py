@@ -1,4 +1,4 @@
-"""However a load ends, it is counted for its key: after a few loads the key cools, and a dead letter says why."""
+"""However a load ends, it counts for its key: after a few loads the key backs off, and a dead letter says why."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RETRY_MAX = 3
 
 
 class Scene:
-    """A worker under a supervisor, and a reader that goes on reading whatever becomes of the loads."""
+    """A worker under a supervisor, and a reader that goes on reading however the loads end."""
 
     def __init__(self, system: System, *worker: str) -> None:
         self.system, self.client, self._arguments = system, system.client(), worker
@@ -39,7 +39,7 @@ class Scene:
         return self.system.start_worker(*self._arguments, app="tests.support.event_counting_app")
 
     def supervise(self) -> None:
-        """Start the worker anew where it has ended; its exit code and the end of its log are kept."""
+        """Restart the worker if it has ended; keep its exit code and the end of its log."""
         if (code := self.worker.poll()) is not None:
             self.exit_codes.append(code)
             self.logs.append(self.worker.tail_of_log(100))
@@ -55,20 +55,20 @@ class Scene:
         """The dead letters, by key."""
         return {letter.params["key"]: letter for letter in self._letters.newest() if letter.params}
 
-    def until_given_up(self, keys: Sequence[str]) -> dict[Any, DeadLetter]:
+    def until_dead_lettered(self, keys: Sequence[str]) -> dict[Any, DeadLetter]:
         """Read all keys, over and over, until each has a dead letter; each read is served the stale value."""
 
-        def given_up() -> bool:
+        def all_dead_lettered() -> bool:
             self.supervise()
             for key in keys:
                 assert self.client.get(QUERY, {"key": key})["load"] == 1
             return set(self.letters()) >= set(keys)
 
-        eventually(given_up, f"all of {len(keys)} keys are given up")
+        eventually(all_dead_lettered, f"all of {len(keys)} keys are dead-lettered")
         return self.letters()
 
     def loads(self, key: str) -> int:
-        """How many loads there were since the key is stale."""
+        """Return the number of loads since the key is stale."""
         return self.system.loads(key) - 1
 
     def process_of(self, key: str) -> int:
@@ -76,7 +76,7 @@ class Scene:
         return int(self.system.control.lindex(f"calls:{key}", -1) or 0)
 
     def overlaps(self) -> list[str]:
-        """The keys of which two loads were under way at a time."""
+        """Return the keys of which two loads were under way at a time."""
         return self.system.control.lrange(OVERLAPS, 0, -1)
 
 
@@ -86,12 +86,12 @@ def loaders(system_without_graph: System, tmp_path: Path) -> System:
     return system_without_graph
 
 
-def test_loads_that_hang_are_given_up_while_their_keys_are_read(loaders: System) -> None:
+def test_hanging_loads_are_dead_lettered_while_their_keys_are_read(loaders: System) -> None:
     scene = Scene(loaders, "-c", "4")
     ends = {f"hanging {number}": "hangs" for number in range(4)} | {"deaf": "hangs deaf"}
     for key, end in ends.items():
         scene.stale(key, end)
-    letters = scene.until_given_up(list(ends))
+    letters = scene.until_dead_lettered(list(ends))
     assert {letter.kind for key, letter in letters.items() if ends[key] == "hangs"} == {"timeout"}
     assert letters["deaf"].kind == "hard_timeout"
     assert {key: (scene.loads(key), letters[key].attempts) for key in ends} == dict.fromkeys(ends, (2, 2))
@@ -100,17 +100,17 @@ def test_loads_that_hang_are_given_up_while_their_keys_are_read(loaders: System)
 
 
 @pytest.mark.parametrize("ends", [RAISES, ENDS_PROCESS], ids=["raises", "ends its process"])
-def test_loads_that_would_end_their_worker_are_given_up_though_nobody_reads(
+def test_loads_that_would_end_their_worker_are_dead_lettered_without_further_reads(
     loaders: System, ends: dict[str, object]
 ) -> None:
-    # The pool may notice an end by its timer alone, five seconds later: then no lease shall have run out.
+    # The pool may notice an end only by its timer, five seconds later: no lease may expire before that.
     loaders.env |= {"CACHE_XFETCH_TIMEOUT": "60s", "STAMPEDE_LOCK_TIMEOUT_MS": "60000"}
     scene = Scene(loaders, "-c", "4")
     for end in ends:
         scene.stale(end, end)
-        scene.client.get_entry(QUERY, {"key": end})  # once: it asks for the refresh
-    eventually(lambda: set(scene.letters()) >= set(ends), f"all of {len(ends)} keys are given up")
-    # Each load that is under way by now shows itself; whatever comes round does so within milliseconds.
+        scene.client.get_entry(QUERY, {"key": end})  # once: it triggers the refresh
+    eventually(lambda: set(scene.letters()) >= set(ends), f"all of {len(ends)} keys are dead-lettered")
+    # By then any further load shows: a message that comes round does so within milliseconds.
     for end in ends:
         scene.client.get(QUERY, {"key": f"other than {end}"})
     loads = {"sys.exit": 1, "MemoryError": 1 + RETRY_MAX}
@@ -121,7 +121,7 @@ def test_loads_that_would_end_their_worker_are_given_up_though_nobody_reads(
     assert scene.worker.poll() is None
 
 
-def test_a_pool_process_that_is_told_to_end_is_counted_and_one_of_a_worker_that_ends_hands_its_run_back(
+def test_sigterm_to_a_pool_process_counts_as_a_failure_unless_its_worker_is_shutting_down(
     loaders: System,
 ) -> None:
     loaders.env["CACHE_XFETCH_TIMEOUT"] = "60s"
@@ -131,7 +131,7 @@ def test_a_pool_process_that_is_told_to_end_is_counted_and_one_of_a_worker_that_
     for load in (1, 2):
         eventually(lambda: scene.loads("a") == load, f"load {load} has begun")  # noqa: B023
         os.kill(scene.process_of("a"), signal.SIGTERM)
-    eventually(lambda: scene.letters().get("a"), "it is given up")
+    eventually(lambda: scene.letters().get("a"), "it is dead-lettered")
     assert (scene.letters()["a"].kind, scene.loads("a")) == ("worker_lost", 2)
 
     scene.stale("b", "hangs")
@@ -139,7 +139,7 @@ def test_a_pool_process_that_is_told_to_end_is_counted_and_one_of_a_worker_that_
     eventually(lambda: scene.loads("b") == 1, "a load has begun")
     os.kill(scene.worker.pid, signal.SIGTERM)
     eventually(lambda: "Warm shutdown" in scene.worker.tail_of_log(1_000), "the worker has begun to end")
-    os.kill(scene.process_of("b"), signal.SIGTERM)  # as a service manager does, which tells all processes
+    os.kill(scene.process_of("b"), signal.SIGTERM)  # as a service manager does, which signals all processes
     assert scene.worker.wait(MAX_WAIT_SECONDS) == 0
     assert loaders.record(scene.client.key(QUERY, {"key": "b"}))["state"] == "queued"
     loaders.control.delete("ends:b")
@@ -150,10 +150,12 @@ def test_a_pool_process_that_is_told_to_end_is_counted_and_one_of_a_worker_that_
 
 
 @pytest.mark.parametrize("pool", ["threads", "solo"])
-def test_a_load_that_hangs_in_a_pool_without_limits_ends_its_worker_and_is_given_up(loaders: System, pool: str) -> None:
+def test_a_load_that_hangs_in_a_pool_without_limits_ends_its_worker_and_is_dead_lettered(
+    loaders: System, pool: str
+) -> None:
     scene = Scene(loaders, "-P", pool, "-c", "4")
     scene.stale("a", "hangs")
-    letter = scene.until_given_up(["a"])["a"]
+    letter = scene.until_dead_lettered(["a"])["a"]
     assert (letter.kind, letter.attempts, scene.loads("a")) == ("hard_timeout", 2, 2)
     eventually(lambda: scene.supervise() or len(scene.exit_codes) == 2, "the second load has ended its worker, too")
     assert scene.exit_codes == [1, 1]
@@ -162,10 +164,10 @@ def test_a_load_that_hangs_in_a_pool_without_limits_ends_its_worker_and_is_given
     assert scene.overlaps() == []
 
 
-def test_a_load_that_ends_a_whole_worker_is_given_up(loaders: System) -> None:
+def test_a_load_that_ends_its_whole_worker_is_dead_lettered(loaders: System) -> None:
     scene = Scene(loaders, "-P", "solo")
     scene.stale("a", "os._exit(1)")
-    letter = scene.until_given_up(["a"])["a"]
+    letter = scene.until_dead_lettered(["a"])["a"]
     assert (letter.kind, letter.attempts, scene.loads("a")) == ("taken_over", 1 + RETRY_MAX, 1 + RETRY_MAX)
     assert scene.exit_codes == [1] * (1 + RETRY_MAX)
     assert scene.overlaps() == []

@@ -16,8 +16,8 @@ from tests.servers.redis_sentinels import Sentinels
 from tests.support.history import Happened
 from tests.support.waiting import eventually
 
-BREAKER_SECONDS = 5.0  # the longest pause of the readers' one
-WORKER_PAUSE_SECONDS = 5.0  # a worker that can't ask Redis sends its message again for then
+BREAKER_SECONDS = 5.0  # the longest pause of the readers' breaker
+WORKER_PAUSE_SECONDS = 5.0  # after it, a worker that can't reach Redis gets its re-sent message
 WITHIN_SECONDS = BREAKER_SECONDS + WORKER_PAUSE_SECONDS + WITHIN_QUEUE_TTL_SECONDS
 
 
@@ -36,7 +36,7 @@ def make(
 
 
 @pytest.mark.parametrize("redis_binary", ["system", pytest.param("oldest", marks=pytest.mark.long)], indirect=True)
-def test_a_failover_by_sentinel_under_load(
+def test_keys_are_fresh_again_after_a_sentinel_failover_under_load(
     make: Callable[[RedisServer], World], stack: ExitStack, redis_binary: Path
 ) -> None:
     sentinels = Sentinels(stack, binary=redis_binary)
@@ -52,7 +52,7 @@ def test_a_failover_by_sentinel_under_load(
 
 
 @pytest.mark.parametrize("redis_binary", ["oldest", pytest.param("system", marks=pytest.mark.long)], indirect=True)
-def test_a_failover_behind_one_address_under_load(
+def test_keys_are_fresh_again_after_a_failover_behind_one_address_under_load(
     make: Callable[[RedisServer], World], stack: ExitStack, redis_binary: Path
 ) -> None:
     old = stack.enter_context(RedisServer.start(binary=redis_binary))
@@ -67,7 +67,7 @@ def test_a_failover_behind_one_address_under_load(
         promoted.replicaof("NO", "ONE")
         demoted.replicaof(new.host, str(new.port))
         world.history.note(Happened.ROLLED_BACK)
-        # Connections to the old master stay open: it answers reads, and refuses every step.
+        # Connections to the old master stay open: it serves reads, and rejects every step.
         world.cache_proxy.leads_to(new.url())
         world.cache = promoted
         traffic.goes_on_for(20)

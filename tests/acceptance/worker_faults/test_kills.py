@@ -125,7 +125,7 @@ def test_a_child_stopped_past_its_lease_writes_nothing_over_the_newer_value(worl
     assert world.runs(key)[1] in REJECTED
 
 
-def test_a_commit_that_arrives_after_its_worker_died_counts_as_long_as_nobody_has_acquired(world: World) -> None:
+def test_a_commit_that_arrives_after_its_worker_died_is_accepted_unless_reacquired(world: World) -> None:
     key = world.stale_key()
     with world.cache_proxy.stopping("commit", StopPoint.REQUEST, key=world.tag(key)) as stop:
         world.read(key)
@@ -136,7 +136,7 @@ def test_a_commit_that_arrives_after_its_worker_died_counts_as_long_as_nobody_ha
     assert world.runs(key) == ["committed", "committed"]
 
 
-def test_a_reader_killed_between_claim_and_publish_delays_the_others_by_the_time_of_a_republication(
+def test_a_reader_killed_between_claim_and_publish_delays_others_until_a_republication(
     world: World, stack: ExitStack
 ) -> None:
     key = world.stale_key()

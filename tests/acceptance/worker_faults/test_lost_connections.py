@@ -1,4 +1,4 @@
-"""What a worker had taken over a connection to the broker that is lost: none of it waits for the visibility timeout."""
+"""Messages that a worker took over a lost connection to the broker: none waits for the visibility timeout."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ def is_acknowledged(world: World) -> bool:
 
 
 def consumes(world: World) -> None:
-    """The worker is connected: it has taken what was put into the queue just now."""
+    """Check that the worker is connected: it takes a new message."""
     key = world.stale_key()
     world.read(key)
     promptly(lambda: world.is_fresh(key), "it takes messages again", WITHIN_QUEUE_TTL_SECONDS)
 
 
 def held_load(world: World) -> str:
-    """A key whose load goes on, and whose message is not acknowledged."""
+    """Return a key whose load is running, and whose message is not acknowledged."""
     key = world.stale_key()
     eventually(lambda: is_acknowledged(world), "nothing else is under way")
     world.hold(key)
     before = len(world.loads(key))
 
     def is_loading() -> bool:
-        world.read(key)  # again and again: on a busy machine a publication may take longer than it is given
+        world.read(key)  # repeatedly: on a busy machine a publication may time out
         return len(world.loads(key)) == before + 1
 
     eventually(is_loading, "it loads")
@@ -57,12 +57,12 @@ def held_load(world: World) -> str:
     return key
 
 
-@pytest.mark.parametrize("ends", ["while_there_is_none", "over_the_next"])
+@pytest.mark.parametrize("ends", ["while_disconnected", "after_reconnecting"])
 def test_the_message_of_a_load_that_outlives_its_connection_is_acknowledged(world: World, ends: str) -> None:
     assert visibility_seconds(world) > 2 * WITHIN_QUEUE_TTL_SECONDS
     key = held_load(world)
     loads = len(world.loads(key))
-    if ends == "while_there_is_none":
+    if ends == "while_disconnected":
         world.broker_proxy.refuses()
         world.let_go(key)
         eventually(lambda: world.runs(key)[-1:] == ["committed"], "it commits without a broker")
@@ -77,7 +77,7 @@ def test_the_message_of_a_load_that_outlives_its_connection_is_acknowledged(worl
     world.verify(within_seconds=WITHIN_QUEUE_TTL_SECONDS)
 
 
-def test_a_message_that_waits_for_its_next_attempt_is_put_back_at_once(world: World) -> None:
+def test_a_message_awaiting_its_retry_is_requeued_at_once_when_its_connection_is_lost(world: World) -> None:
     key = world.stale_key()
     world.control.set("failing", 100)
     world.read(key)
@@ -90,7 +90,7 @@ def test_a_message_that_waits_for_its_next_attempt_is_put_back_at_once(world: Wo
     world.verify(within_seconds=WITHIN_QUEUE_TTL_SECONDS)
 
 
-def test_a_worker_that_dies_over_its_sweep_keeps_no_other_from_it(world: World) -> None:
+def test_a_worker_killed_while_restoring_messages_does_not_keep_others_from_it(world: World) -> None:
     key = held_load(world)
     with world.broker_proxy.stopping("SET", StopPoint.REPLY) as stop:
         stop.wait()
@@ -98,9 +98,9 @@ def test_a_worker_that_dies_over_its_sweep_keeps_no_other_from_it(world: World) 
         world.worker().kill()
     world.let_go(key)
     world.add_worker()
-    # It is due now; what is waited for is the look.
+    # It is due now; only the next sweep is waited for.
     world.broker.zadd("unacked_index", dict.fromkeys(world.broker.zrange("unacked_index", 0, -1), 0), xx=True)
-    eventually(lambda: is_acknowledged(world), "what the dead one had taken is done")
+    eventually(lambda: is_acknowledged(world), "the message taken by the dead worker is processed")
     world.verify(within_seconds=WITHIN_QUEUE_TTL_SECONDS, killed=True)
 
 
@@ -117,14 +117,14 @@ def busy_machine() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("busy_machine")
-def test_nothing_is_left_after_many_lost_connections_on_a_busy_machine(world: World) -> None:
+def test_no_message_is_left_after_many_lost_connections_on_a_busy_machine(world: World) -> None:
     with Traffic(world) as traffic:
         for _ in range(KILLS):
             world.broker.client_kill_filter(_type="normal", skipme=True)
             traffic.goes_on_for(2)
     assert traffic.errors.total() == 0
-    # A connection that is lost between the broker's note that a message was taken and the worker's knowing of it
-    # leaves what only the visibility timeout brings back; all else is done long before.
+    # A connection lost after the broker has recorded a message as taken, and before the worker has received it, leaves
+    # a message that only the visibility timeout brings back; all else is done long before.
     within_seconds = visibility_seconds(world) + MUTEX_SECONDS + RESTORE_SECONDS + MAX_WAIT_SECONDS
     eventually(lambda: is_acknowledged(world), "all messages are acknowledged", within_seconds=within_seconds)
     world.verify(within_seconds=WITHIN_QUEUE_TTL_SECONDS)

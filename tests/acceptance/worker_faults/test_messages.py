@@ -19,12 +19,12 @@ from tests.support.recording_proxy import StopPoint
 from tests.support.versioned_queries import VERSIONED
 from tests.support.waiting import eventually
 
-WITHIN_REPUBLISH_SECONDS = REPUBLISH_SECONDS + 2 + SLACK_SECONDS  # a reader asks once a second
+WITHIN_REPUBLISH_SECONDS = REPUBLISH_SECONDS + 2 + SLACK_SECONDS  # a reader triggers once per second
 
 
 @pytest.mark.parametrize("moment", StopPoint)
 @pytest.mark.parametrize("step", ["claim", "acquire", "commit"])
-def test_a_step_whose_request_or_reply_is_lost_is_repeated_and_done_once(
+def test_a_lease_step_whose_request_or_reply_is_lost_is_retried_and_applied_once(
     world: World, step: str, moment: StopPoint
 ) -> None:
     key = world.stale_key()
@@ -48,7 +48,7 @@ def test_a_renewal_whose_reply_is_lost_is_repeated(world: World) -> None:
     assert world.runs(key) == ["committed", "committed"]
 
 
-def test_an_invalidation_whose_reply_is_lost_in_the_middle_of_a_load_stores_that_one_as_stale(world: World) -> None:
+def test_a_load_is_stored_as_stale_after_an_invalidation_whose_reply_was_lost(world: World) -> None:
     key = world.stale_key()
     world.start_held_load(key)
     lost = world.cache_proxy.loses("invalidate", StopPoint.REPLY, key=world.tag(key))
@@ -59,7 +59,7 @@ def test_an_invalidation_whose_reply_is_lost_in_the_middle_of_a_load_stores_that
     assert world.runs(key) == ["committed", "committed (as stale)", "committed"]
 
 
-def test_a_failure_whose_reply_is_lost_is_told_once(world: World) -> None:
+def test_a_failure_whose_reply_is_lost_is_recorded_once(world: World) -> None:
     key = world.stale_key()
     world.control.set("failing", 100)
     lost = world.cache_proxy.loses("fail", StopPoint.REPLY, key=world.tag(key))
@@ -79,7 +79,7 @@ def test_a_message_lost_on_its_way_to_the_worker_is_published_again(world: World
     assert world.claims(key) == ["committed", "committed"]
 
 
-def test_what_a_flushed_broker_has_lost_is_published_again_by_readers(world: World) -> None:
+def test_readers_republish_messages_that_a_flushed_broker_has_lost(world: World) -> None:
     keys = [world.stale_key() for _ in range(4)]
     with world.broker_proxy.stopping("BRPOP", StopPoint.REPLY):  # so that the worker takes no more
         world.worker().kill()
@@ -89,22 +89,22 @@ def test_what_a_flushed_broker_has_lost_is_published_again_by_readers(world: Wor
     world.broker.flushall()
     world.worker()
     world.verify(within_seconds=WITHIN_REPUBLISH_SECONDS, killed=True)
-    for key in keys:  # a claim that ran out before the worker was there is none of the flushed broker's
+    for key in keys:  # a claim that expired before the worker was there has nothing to do with the flushed broker
         assert [claim for claim in world.claims(key) if claim != "expired"] == ["committed", "committed"]
 
 
-def test_when_nobody_publishes_again_the_claim_runs_out_and_the_next_reader_claims(world: World) -> None:
+def test_without_a_republication_the_claim_expires_and_the_next_reader_claims(world: World) -> None:
     key = world.stale_key()
     lost = world.broker_proxy.loses("BRPOP", StopPoint.REPLY)
     world.read(key)
     lost.wait()
     with world.cache_proxy.stopping("republish", StopPoint.REQUEST, key=world.tag(key), drops=True):
-        eventually(lambda: world.parts.record(world.client.key(VERSIONED, {"key": key})) == {}, "nobody has read")
+        eventually(lambda: world.parts.record(world.client.key(VERSIONED, {"key": key})) == {}, "the claim has expired")
     world.verify(within_seconds=WITHIN_LEASE_SECONDS)
     assert world.claims(key) == ["committed", "expired", "committed"]
 
 
-def test_a_message_delivered_twice_and_again_when_all_is_over_is_skipped(world: World) -> None:
+def test_a_message_delivered_twice_or_after_its_refresh_is_skipped(world: World) -> None:
     key = world.stale_key()
     before = len(published(world))
     world.start_held_load(key)
@@ -112,7 +112,7 @@ def test_a_message_delivered_twice_and_again_when_all_is_over_is_skipped(world: 
     world.broker.lpush("cache.refresh", message)
     # Held, unless the machine is so slow that the lease has run out.
     eventually(
-        lambda: world.count_of("skipped (running)") or len(world.loads(key)) > 2, "the double has been looked at"
+        lambda: world.count_of("skipped (running)") or len(world.loads(key)) > 2, "the duplicate has been processed"
     )
     world.let_go(key)
     eventually(lambda: world.is_fresh(key), "the first has committed")
@@ -126,12 +126,12 @@ def test_a_message_delivered_twice_and_again_when_all_is_over_is_skipped(world: 
 
 
 def published(world: World) -> list[bytes]:
-    """The messages of the queue of refreshes so far."""
+    """Return the messages published to the queue of refreshes so far."""
     sent = [exchange.command for exchange in world.broker_proxy.history.exchanges("LPUSH")]
     return [command[2] for command in sent if command[1] == b"cache.refresh"]
 
 
-def test_what_a_killed_worker_had_taken_is_delivered_again_and_skipped(world: World) -> None:
+def test_a_message_taken_by_a_killed_worker_is_redelivered_and_skipped(world: World) -> None:
     key = world.stale_key()
     world.start_held_load(key)
     world.worker().kill()

@@ -1,4 +1,4 @@
-"""SIGTERM to a worker: what runs is finished or given up in time, what waits is left for another."""
+"""SIGTERM to a worker: running loads are finished or abandoned in time, queued messages are left for another."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WAITING = 3
 
 
 class Ending:
-    """A worker of one pool, in a namespace of its own, that is told to end in the middle of a load."""
+    """A worker of one pool, in a namespace of its own, that gets SIGTERM in the middle of a load."""
 
     def __init__(self, system: System, watchers: ThreadPoolExecutor, pool: str, load: str) -> None:
         self._system, self._watchers, self._name, self._load = system, watchers, f"{pool}-{load}", load
@@ -45,7 +45,7 @@ class Ending:
         self._bound_seconds = WorkerSettings.from_env(changes).hard_limit_seconds
         self.worker: GuardedProcess = system.start_worker("-P", pool, "-c", "1", ready=False, **changes)
         self._client: CacheClient = system.client(**changes)
-        self._asked: list[str] = []
+        self._requested: list[str] = []
 
     def _params(self, what: str) -> dict[str, str]:
         return {"key": f"{self._name}-{what}", "hold": self._name if what == self._load else ""}
@@ -57,33 +57,33 @@ class Ending:
         return self._system.loads(f"{self._name}-{what}")
 
     def keep_one_for_later(self) -> None:
-        """Give it a message for later, which it takes at once and keeps in its memory."""
+        """Send it a message with a countdown, which it takes at once and keeps in its memory."""
         url = self._system.env["CACHE_BROKER_URL"]
         broker = CeleryBroker(url, self._name)
         item = item_for(self._client.key("long_lived", self._params("later")), 0, RefreshReason.MANUAL)
         queue = queue_for(self._name, url, has_waiter=False)
         broker.app.send_task(messages.TASK_NAME, args=(messages.encode([item]),), queue=queue, countdown=1_800)
         broker.close()
-        self._asked.append("later")
+        self._requested.append("later")
 
     def get_busy(self) -> None:
-        """Give it a load that goes on."""
+        """Start a load that goes on."""
         self._refresh(self._load)
         eventually(lambda: self._loads(self._load) == 1, f"{self._name}: it loads")
 
     def end(self) -> None:
-        """Tell it to end, and ask for more meanwhile."""
+        """Send it SIGTERM, and request more refreshes meanwhile."""
         os.kill(self.worker.pid, signal.SIGTERM)
         eventually(lambda: "Warm shutdown" in self.worker.tail_of_log(1_000), f"{self._name} begins to end")
         self._end = self._watchers.submit(self._wait)
         for number in range(WAITING):
             self._refresh(f"waits-{number}")
-            self._asked.append(f"waits-{number}")
+            self._requested.append(f"waits-{number}")
         if self._load == "finishes":
             self._system.open_gate(self._name)
 
     def verify(self) -> None:
-        """It has ended in time and in order; each refresh was done once, or waits for another worker."""
+        """Check that it has ended in time and in order, and each refresh was done once or waits for another worker."""
         exit_code, took = self._end.result()
         assert exit_code == 0, self.worker.tail_of_log()
         took.at_most(self._bound_seconds + PROCESSES_END_SECONDS)
@@ -93,12 +93,12 @@ class Ending:
             record = self._system.record(self._client.key("long_lived", self._params("hangs")))
             assert (record["state"], record["kind"]) == ("cooling", self._kind)
         left = self._left()
-        # One may have been on its way when the worker was told.
-        done = [what for what in self._asked if self._loads(what)]
+        # One may have been on its way when the worker got the signal.
+        done = [what for what in self._requested if self._loads(what)]
         for what in done:
             self._client.get_entry("long_lived", self._params(what), timeout=0.1)
-        # RabbitMQ delivers once more what was done too late to be acknowledged; there is nothing left to do then.
-        assert sorted([*(set(left) - {self._load}), *done]) == sorted(self._asked), self._name
+        # RabbitMQ redelivers messages that were processed too late to be acknowledged; these are skipped.
+        assert sorted([*(set(left) - {self._load}), *done]) == sorted(self._requested), self._name
         assert len(set(left)) == len(left)
 
     def _wait(self) -> tuple[int | None, Measured]:
@@ -119,11 +119,11 @@ class Ending:
 @pytest.mark.usefixtures("patient_publishers")
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("broker", ["redis", "rabbitmq"])
-def test_a_worker_told_to_end_does_so_in_time_and_leaves_nothing_half_done(
+def test_a_worker_exits_in_time_on_sigterm_and_leaves_nothing_half_done(
     system_without_graph: System, request: pytest.FixtureRequest, stack: ExitStack, broker: str
 ) -> None:
     system = system_without_graph
-    # What a pool does when it is told to end is the same over each broker; what becomes of messages is not.
+    # What a pool does on SIGTERM is the same over each broker; what becomes of messages is not.
     roles = ROLES if broker == "redis" or IS_LONG else ROLES[: len(BUDGETS)]
     if broker == "rabbitmq":
         server: RabbitMqServer = request.getfixturevalue("rabbitmq")
@@ -135,10 +135,10 @@ def test_a_worker_told_to_end_does_so_in_time_and_leaves_nothing_half_done(
     for ending in endings:
         eventually(lambda: "ready." in ending.worker.tail_of_log(1_000), "it is ready")  # noqa: B023
     for ending in endings:
-        if broker == "redis":  # RabbitMQ itself keeps what is for later
+        if broker == "redis":  # RabbitMQ itself keeps delayed messages
             ending.keep_one_for_later()
         ending.get_busy()
         ending.end()
     for ending in endings:
         ending.verify()
-    eventually(lambda: not system.broker.exists("unacked", "unacked_index"), "nothing is on its way to nobody")
+    eventually(lambda: not system.broker.exists("unacked", "unacked_index"), "no message is left unacknowledged")

@@ -1,4 +1,4 @@
-"""Readers and a writer that go on while something is broken under them."""
+"""Readers and a writer that go on while a fault is injected."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WRITE_PAUSE_SECONDS: Final = 0.1
 class Traffic:
     """Reads all of its keys over and over, and changes one of them every tenth of a second, as a context manager.
 
-    An error of the cache is an answer, and counted in ``errors``; a stale value that is served as fresh, or any other
+    An error of the cache is counted in ``errors``; a stale value that is served as fresh, or any other
     error, is raised at the end. Values of all keys are there before it begins, and a worker.
     """
 
@@ -58,7 +58,7 @@ class Traffic:
         try:
             while not self._ends.wait(pause_seconds):
                 self._answered(act)
-        except BaseException as failure:  # noqa: BLE001 - told at the end, on the test's thread
+        except BaseException as failure:  # noqa: BLE001 - raised at the end, on the test's thread
             self._failures.append(failure)
 
     def _answered(self, act: Callable[[], None]) -> None:
@@ -76,6 +76,6 @@ class Traffic:
         self._world.write(self._random.choice(self.keys), replicas=self._replicas)
 
     def goes_on_for(self, writes: int) -> None:
-        """Return after so many more attempts to invalidate; so long a fault lasts, ten a second or slower."""
+        """Return after ``writes`` more attempts to invalidate, at most ten per second: a fault lasts that long."""
         until = self.writes + writes
         eventually(lambda: self._failures or self.writes >= until, "traffic goes on")

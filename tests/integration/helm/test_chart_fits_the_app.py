@@ -1,4 +1,4 @@
-"""What the chart says to worker and Flower, held against what they understand."""
+"""The chart's settings for worker and Flower, checked against those that they accept."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def settings_of(name: str, *settings: str) -> WorkerSettings:
     env = environment(name, "worker", *settings)
     if authority := env.get("NEO4J_CA_CERTS"):
         assert authority.startswith("/etc/refresher/certificates/")
-        env["NEO4J_CA_CERTS"] = __file__  # in the pod it is mounted; the settings want a file that is there
+        env["NEO4J_CA_CERTS"] = __file__  # in the pod it is mounted; the settings require an existing file
     return WorkerSettings.from_env(env)
 
 
@@ -48,7 +48,7 @@ def known_variables() -> set[str]:
 
 
 @EACH
-def test_a_worker_knows_every_variable_and_takes_its_value(name: str) -> None:
+def test_the_worker_accepts_every_rendered_variable_with_the_chart_s_value(name: str) -> None:
     of_others = {entry["name"] for entry in values(name)["worker"]["extraEnv"]}
     assert {entry["name"] for entry in container(name, "worker")["env"]} - of_others <= known_variables()
     said, settings = values(name), settings_of(name)
@@ -61,7 +61,7 @@ def test_a_worker_knows_every_variable_and_takes_its_value(name: str) -> None:
     assert settings.health_address == said["pod"]["listenAddress"]
 
 
-def test_numbers_and_truths_arrive_as_they_were_written() -> None:
+def test_numbers_and_booleans_reach_the_worker_as_written() -> None:
     settings = settings_of("keda-redis")
     assert (settings.beta, settings.max_value_bytes, settings.retry_enabled) == (1.5, 67_108_864, False)
     assert (settings.cooling_seconds, settings.namespace, settings.neo4j_password) == (45, "2024", "0123456")
@@ -70,7 +70,7 @@ def test_numbers_and_truths_arrive_as_they_were_written() -> None:
     assert settings_of("redis", "worker.env.CACHE_MAX_VALUE_BYTES=536870912").max_value_bytes == 536_870_912
 
 
-def test_every_setting_of_a_worker_can_be_said_in_one_place() -> None:
+def test_every_worker_setting_has_exactly_one_place_in_the_chart_s_values() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
     in_env = set(schema["properties"]["worker"]["properties"]["env"]["properties"])
     # With all that is optional turned on.
@@ -80,7 +80,7 @@ def test_every_setting_of_a_worker_can_be_said_in_one_place() -> None:
 
 
 @EACH
-def test_the_worker_s_command_line_is_celery_s(name: str) -> None:
+def test_celery_accepts_the_worker_s_command_line_with_the_chosen_queues(name: str) -> None:
     said, arguments = values(name), container(name, "worker")["args"]
     app = make_app(WorkerSettings(queries="", namespace=said["namespace"]))
     assert arguments[:4] == ["celery", "-A", "refresher", "worker"]
@@ -95,12 +95,12 @@ def test_the_worker_s_command_line_is_celery_s(name: str) -> None:
     wanted = [
         queue for queue, kind in zip(both, ("misses", "refreshes"), strict=True) if kind in said["worker"]["queues"]
     ]
-    # Without -Q it takes what the app says: both.
+    # Without -Q it consumes the queues of the app: both.
     assert list(parsed.params["queues"] or both) == wanted
 
 
 @pytest.mark.parametrize("seconds", ["0.1", "30", "44.5", "120.5", "3600"])
-def test_a_pod_has_longer_to_end_than_a_refresh_may_take(seconds: str) -> None:
+def test_a_pod_s_grace_period_exceeds_the_hard_limit_of_a_refresh(seconds: str) -> None:
     chosen = f"worker.budgetSeconds={seconds}"
     settings = settings_of("redis", chosen)
     assert settings.budget_seconds == float(seconds)
@@ -110,13 +110,13 @@ def test_a_pod_has_longer_to_end_than_a_refresh_may_take(seconds: str) -> None:
 
 
 @EACH
-def test_the_limits_nest_in_each_example(name: str) -> None:
+def test_the_grace_period_exceeds_the_hard_limit_in_each_example(name: str) -> None:
     grace = pod_of(deployment(name, "worker"))["terminationGracePeriodSeconds"]
     assert grace > settings_of(name).hard_limit_seconds
 
 
 @WITH_FLOWER
-def test_flower_knows_every_variable_and_lets_nobody_in_without_a_password(name: str) -> None:
+def test_flower_accepts_every_rendered_variable_and_requires_authentication(name: str) -> None:
     environ = environment(name, "flower")
     for variable_name in environ.keys() - {"CACHE_BROKER_URL", "CACHE_NAMESPACE"}:
         assert variable_name.removeprefix("FLOWER_").lower() in options
@@ -131,7 +131,7 @@ def _is_optional(entry: dict[str, Any]) -> bool:
     return bool(entry.get("valueFrom", {}).get("secretKeyRef", {}).get("optional"))
 
 
-def test_the_image_has_what_the_chart_takes_for_granted() -> None:
+def test_the_image_has_the_user_paths_and_config_that_the_chart_assumes() -> None:
     dockerfile = (DEPLOY / "Dockerfile").read_text()
     [user] = re.findall(r"^USER (\d+)$", dockerfile, re.MULTILINE)
     assert int(user) == values("redis")["pod"]["user"]
@@ -156,7 +156,7 @@ def test_the_readme_has_every_value_with_its_default() -> None:
 
 
 def _leaves(tree: Any, whole: Any, prefix: str = "") -> set[str]:
-    """The keys of a tree, those of ``whole`` not taken apart."""
+    """Return the keys of a tree's leaves; those in ``whole`` count as leaves."""
     if prefix[:-1] in whole or not isinstance(tree, dict):
         return {prefix[:-1]}
     return {leaf for key, value in tree.items() for leaf in _leaves(value, whole, f"{prefix}{key}.")}

@@ -1,4 +1,4 @@
-"""Whom the chart lets talk to whom, and what it says to KEDA, Prometheus and Grafana."""
+"""The chart's network policies, and its configuration of KEDA, Prometheus and Grafana."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ STANDARD_PORTS = {"redis": 6379, "rediss": 6379, "amqp": 5672, "amqps": 5671}
 
 
 def ports_of_url(url: str) -> set[int]:
-    """The ports that a URL leads to; read by other means than the chart's."""
+    """Return the ports that a URL leads to, parsed independently of the chart."""
     if url.startswith(("redis", "rediss")) and read_url(url).topology is not Topology.SINGLE:
         return {port for _, port in read_url(url).members}
     parts = urlsplit(url)
     return {parts.port or STANDARD_PORTS.get(parts.scheme, 7687)}
 
 
-def let_out(name: str, part: str) -> list[tuple[frozenset[int], Any]]:
-    """Ports and peers of each rule by which a part may get out."""
+def egress_of(name: str, part: str) -> list[tuple[frozenset[int], Any]]:
+    """Return ports and peers of each egress rule of a component."""
     [policy] = [one for one in of_kind(name, "NetworkPolicy") if one["metadata"]["name"].endswith(f"-{part}")]
     assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
     return [
@@ -37,7 +37,7 @@ def let_out(name: str, part: str) -> list[tuple[frozenset[int], Any]]:
 
 
 @pytest.mark.parametrize("name", [name for name in VALUES if name != "cluster-oauth"])
-def test_workers_get_out_to_their_servers_and_nowhere_else(name: str) -> None:
+def test_workers_have_egress_to_their_servers_only(name: str) -> None:
     said, environ = values(name), environment(name, "worker")
     urls = {"cache": "CACHE_REDIS_URL", "broker": "CACHE_BROKER_URL", "graph": "NEO4J_URI"}
     ports = {part: set(said[part]["ports"]) or ports_of_url(environ[url]) for part, url in urls.items()}
@@ -46,27 +46,27 @@ def test_workers_get_out_to_their_servers_and_nowhere_else(name: str) -> None:
     more = [(frozenset(port["port"] for port in rule["ports"]), rule["to"]) for rule in policy["workerEgress"]]
     dns = (frozenset(policy["dns"]["ports"]), policy["dns"]["peers"])
     servers = [(frozenset(ports[part]), said[part]["peers"]) for part in urls]
-    assert let_out(name, "worker") == [dns, *servers, *more]
+    assert egress_of(name, "worker") == [dns, *servers, *more]
     if said["flower"]["enabled"]:
-        assert let_out(name, "flower") == [dns, servers[1]]
+        assert egress_of(name, "flower") == [dns, servers[1]]
 
 
-def test_a_cluster_s_nodes_and_the_sign_in_of_others_can_be_reached() -> None:
+def test_egress_includes_cluster_nodes_and_the_oauth_provider() -> None:
     chosen = ("networkPolicy.enabled=true",)
     worker, flower = of_kind("cluster-oauth", "NetworkPolicy", *chosen)
     assert {port["port"] for rule in worker["spec"]["egress"] for port in rule["ports"]} == {53, 7000, 7001, 6380, 7687}
     assert {port["port"] for rule in flower["spec"]["egress"] for port in rule["ports"]} == {53, 6380, 443}
-    # Nobody has been let in.
+    # No ingress is allowed.
     assert "ingress" not in {*worker["spec"], *flower["spec"]}
 
 
-def test_only_prometheus_and_flower_s_users_are_let_in() -> None:
+def test_ingress_is_limited_to_prometheus_and_flower_s_users() -> None:
     said = values("keda-redis")["networkPolicy"]
-    monitoring, lookers = said["metricsFrom"], said["flowerFrom"]
+    monitoring, flower_users = said["metricsFrom"], said["flowerFrom"]
     policies = {one["metadata"]["name"]: one["spec"]["ingress"] for one in of_kind("keda-redis", "NetworkPolicy")}
     assert policies == {
         "graph-cache-worker": [{"ports": [{"protocol": "TCP", "port": "metrics"}], "from": monitoring}],
-        "graph-cache-flower": [{"ports": [{"protocol": "TCP", "port": "http"}], "from": [*lookers, *monitoring]}],
+        "graph-cache-flower": [{"ports": [{"protocol": "TCP", "port": "http"}], "from": [*flower_users, *monitoring]}],
     }
 
 
@@ -95,7 +95,7 @@ def test_keda_can_use_an_existing_trigger_authentication() -> None:
     assert of_kind("rabbitmq", "TriggerAuthentication", *chosen) == of_kind("rabbitmq", "Secret", *chosen) == []
 
 
-def test_keda_s_query_is_the_wait_of_the_slowest_query(tmp_path: Path) -> None:
+def test_keda_s_promql_returns_the_wait_of_the_slowest_query(tmp_path: Path) -> None:
     [scaled] = of_kind("keda-redis", "ScaledObject")
     [query] = [one["metadata"]["query"] for one in scaled["spec"]["triggers"] if one["type"] == "prometheus"]
     series = []
@@ -125,7 +125,7 @@ def _expects(query: str, seconds: float) -> dict[str, Any]:
     return {"expr": query, "eval_time": "10m", "exp_samples": [{"labels": "{}", "value": seconds}]}
 
 
-def test_what_is_scraped_has_the_names_that_the_rules_know() -> None:
+def test_scrape_jobs_have_the_names_that_the_alert_rules_use() -> None:
     jobs, paths = {}, {}
     for monitor in of_kind("keda-redis", "PodMonitor", "flower.urlPrefix=flower"):
         [end] = monitor["spec"]["podMetricsEndpoints"]
@@ -134,7 +134,7 @@ def test_what_is_scraped_has_the_names_that_the_rules_know() -> None:
         paths[monitor["metadata"]["name"]] = end["path"]
     assert paths == {"graph-cache-worker": "/metrics", "graph-cache-flower": "/flower/metrics"}
     known = re.findall(r'job="([\w-]+)"', (DEPLOY / "prometheus" / "refresher.alerts.yml").read_text())
-    # What the application scrapes of its own is its own.
+    # The application's own scrape job is not the chart's.
     assert set(known) <= {*jobs.values(), "application"}
     by_hand = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
     assert set(jobs.values()) <= {job["job_name"] for job in by_hand["scrape_configs"]}

@@ -1,4 +1,4 @@
-"""The chart by Helm's own lint, its manifests by the schemas of Kubernetes, KEDA and prometheus-operator."""
+"""The chart against Helm's lint, its manifests against the schemas of Kubernetes, KEDA and prometheus-operator."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.support.chart import (
 from tests.support.requirements import skip_or_fail
 from tests.support.tools import run, tool
 
-# The oldest that the chart is for, and a new one.
+# The oldest version that the chart supports, and a new one.
 VERSIONS = ("1.27.0", KUBERNETES)
 CUSTOM = Path(__file__).with_name("custom_resources.json")
 EACH = pytest.mark.parametrize("name", VALUES)
@@ -42,7 +42,7 @@ EACH = pytest.mark.parametrize("name", VALUES)
 
 @functools.cache
 def module(name: str) -> Path:
-    """The folder of a Go module that was downloaded; ``name`` is its path, without the version."""
+    """Return the folder of a downloaded Go module; ``name`` is its path, without the version."""
     [versioned] = [one for one in json.loads(CUSTOM.read_text()) if one.startswith(f"{name}@")]
     folder = Path(run(tool("go"), "env", "GOMODCACHE").stdout.strip()) / versioned
     if not folder.is_dir():
@@ -52,7 +52,7 @@ def module(name: str) -> Path:
 
 @functools.cache
 def custom_schemas() -> dict[tuple[str, str], Draft202012Validator]:
-    """What custom resources have to look like, by apiVersion and kind, from the modules of those who define them."""
+    """Return the schemas of custom resources, by apiVersion and kind, from the Go modules that define them."""
     found = {}
     for name, paths in json.loads(CUSTOM.read_text()).items():
         for path in paths:
@@ -66,7 +66,7 @@ def custom_schemas() -> dict[tuple[str, str], Draft202012Validator]:
 
 
 def strict(schema: Any) -> Any:
-    """The same schema, which refuses what it does not name: a cluster would drop it without a word."""
+    """Return the schema closed to unknown fields, which a cluster would drop silently."""
     if isinstance(schema, list):
         return [strict(one) for one in schema]
     if not isinstance(schema, dict):
@@ -90,7 +90,7 @@ def problems(manifest: Manifest) -> list[str]:
 
 
 @pytest.mark.parametrize("name", [*VALUES, "none"])
-def test_lint_finds_nothing(name: str) -> None:
+def test_helm_lint_finds_nothing(name: str) -> None:
     done = helm(
         "lint",
         "--strict",
@@ -104,7 +104,7 @@ def test_lint_finds_nothing(name: str) -> None:
 
 
 @EACH
-def test_every_manifest_is_by_its_schema(name: str) -> None:
+def test_every_manifest_conforms_to_its_schema(name: str) -> None:
     assert {
         f"{one['kind']} {one['metadata']['name']}": found for one in rendered(name) if (found := problems(one))
     } == {}
@@ -119,7 +119,7 @@ def test_the_schemas_are_strict() -> None:
     budget = {"kind": "PodDisruptionBudget", "apiVersion": "policy/v1", "metadata": {"name": "x"}}
     assert problems({**budget, "spec": {"maxUnavailable": 1}}) == []
     assert problems({**budget, "spec": {"maxUnavailabel": 1}})
-    # Everything that is rendered has been asked for somewhere.
+    # Each kind is rendered by some values file.
     kinds = {one["kind"] for name in VALUES for one in rendered(name)}
     assert kinds == {
         "ConfigMap", "Deployment", "HorizontalPodAutoscaler", "Ingress", "NetworkPolicy", "PodDisruptionBudget",
@@ -128,8 +128,8 @@ def test_the_schemas_are_strict() -> None:
 
 
 @pytest.mark.parametrize("name", ["keda-redis", "rabbitmq"])
-def test_keda_s_scalers_know_what_they_are_told(name: str) -> None:
-    # To the schema all of it is text by any name, and a name that is none changes nothing.
+def test_keda_s_scalers_know_every_trigger_parameter(name: str) -> None:
+    # The schema allows any name with any text, and KEDA ignores unknown names.
     known = re.compile(r'keda:"name=([\w;]+),\s*order=([\w;]+)')
     [scaled] = of_kind(name, "ScaledObject")
     for trigger in scaled["spec"]["triggers"]:
@@ -145,7 +145,7 @@ def test_keda_s_scalers_know_what_they_are_told(name: str) -> None:
 
 
 @EACH
-def test_names_are_unique_and_labels_select(name: str) -> None:
+def test_names_are_unique_and_selectors_match_their_pods(name: str) -> None:
     named = [(one["kind"], one["metadata"]["name"]) for one in rendered(name)]
     assert len(set(named)) == len(named)
     assert {one["metadata"]["namespace"] for one in rendered(name)} == {"caches"}
@@ -166,7 +166,7 @@ def test_names_are_unique_and_labels_select(name: str) -> None:
 
 
 @EACH
-def test_what_is_named_is_there(name: str) -> None:
+def test_every_referenced_volume_port_secret_and_service_exists(name: str) -> None:
     config_maps = {one["metadata"]["name"]: one["data"] for one in of_kind(name, "ConfigMap")}
     for one in of_kind(name, "Deployment"):
         pod, [only] = pod_of(one), pod_of(one)["containers"]
@@ -199,7 +199,7 @@ def test_what_is_named_is_there(name: str) -> None:
 
 
 @EACH
-def test_pods_may_do_nothing_that_they_need_not(name: str) -> None:
+def test_pods_have_no_privileges_that_they_do_not_need(name: str) -> None:
     for one in of_kind(name, "Deployment"):
         pod, [only] = pod_of(one), pod_of(one)["containers"]
         assert pod["securityContext"]["runAsNonRoot"] is True
@@ -216,7 +216,7 @@ def test_pods_may_do_nothing_that_they_need_not(name: str) -> None:
         assert one["automountServiceAccountToken"] is False
 
 
-def test_a_change_of_what_is_read_at_the_start_brings_new_pods() -> None:
+def test_changing_the_worker_s_secret_or_queries_rolls_its_pods() -> None:
     def checksums(*settings: str) -> dict[str, str]:
         template = deployment("keda-redis", "worker", *settings)["spec"]["template"]
         return {key: value for key, value in template["metadata"]["annotations"].items() if key.startswith("checksum/")}
@@ -244,7 +244,7 @@ def test_a_packed_chart_renders_the_same(tmp_path: Path) -> None:
     [archive] = tmp_path.iterdir()
     with tarfile.open(archive) as files:
         members = {member.name.removeprefix("refresher/"): member for member in files}
-    # What is linked here has to be a file there, and what is for tests has to be missing.
+    # Links have to be packed as files, and files for tests have to be left out.
     assert all(member.isfile() for member in members.values())
     assert "files/refresher.alerts.yml" in members
     assert not any(name.startswith("ci/") for name in members)
@@ -252,7 +252,7 @@ def test_a_packed_chart_renders_the_same(tmp_path: Path) -> None:
     assert tuple(one for one in yaml.safe_load_all(done.stdout) if one) == rendered("keda-redis")
 
 
-def test_the_readme_s_example_is_enough(tmp_path: Path) -> None:
+def test_the_readme_s_example_values_render_valid_manifests(tmp_path: Path) -> None:
     [example] = re.findall(r"^```yaml\n(.*?)^```$", (CHART / "README.md").read_text(), re.MULTILINE | re.DOTALL)
     (tmp_path / "mine.yaml").write_text(example)
     done = template("--values", str(tmp_path / "mine.yaml"))

@@ -1,4 +1,4 @@
-"""Wrong values are refused, and in words that say what to do; what is secret stays where it belongs."""
+"""Invalid values are refused with a message that says what to do; passwords are in Secrets only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.chart import CHART, VALUES, rendered, secrets, template, values_file
 
-# A values file, what is changed in it, and what the refusal has to say.
+# A values file, the change to it, and the expected error message.
 REFUSED = [
     ("redis", "worker.env.CACHE_XFTCH_BETA=2", "CACHE_XFTCH_BETA"),
     ("redis", "worker.env.CACHE_XFETCH_TIMEOUT=60s", "CACHE_XFETCH_TIMEOUT"),
@@ -71,14 +71,14 @@ def test_a_wrong_value_is_refused_and_named(name: str, changes: str, says: str) 
     assert "hidden" not in done.stderr
 
 
-def test_without_values_it_says_what_it_needs_first() -> None:
+def test_without_values_the_chart_names_the_first_missing_value() -> None:
     done = template()
     assert done.returncode == 1
     assert "cache.url: where is the cache?" in done.stderr
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_passwords_stand_in_secrets_alone(name: str) -> None:
+def test_passwords_are_in_secrets_only(name: str) -> None:
     others = [str(one) for one in rendered(name) if one["kind"] != "Secret"]
     assert not any("of-a-test" in one or "0123456'" in one for one in others)
     if name == "rabbitmq":
@@ -93,9 +93,9 @@ def test_flower_does_not_get_the_worker_s_secret() -> None:
     }
 
 
-def test_the_notes_say_what_is_open_and_how_to_look(tmp_path: Path) -> None:
+def test_the_notes_warn_of_open_egress_and_say_how_to_reach_flower(tmp_path: Path) -> None:
     copied = Path(shutil.copytree(CHART, tmp_path / "refresher"))
-    # Notes are shown by an installation alone.
+    # Helm shows notes only on an installation.
     shown = 'notes: |-\n  {{- include (print $.Template.BasePath "/NOTES.txt") . | nindent 2 }}\n'
     (copied / "templates" / "shown.yaml").write_text(shown)
     only = ("--show-only", "templates/shown.yaml")

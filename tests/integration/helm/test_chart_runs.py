@@ -26,7 +26,7 @@ START_SECONDS = 90
 
 @pytest.fixture
 def own_environment(redis_server: RedisServer, tmp_path: Path) -> dict[str, str]:
-    """What is a test's instead of the cluster's: servers, addresses, and where the queries are mounted."""
+    """Variables of the test in place of the cluster's: servers, addresses, and the folder of the queries."""
     queries = tmp_path / "queries"
     queries.mkdir()
     for file, source in values(NAME)["queries"]["files"].items():
@@ -79,19 +79,19 @@ def test_a_worker_runs_and_answers_its_probes(own_environment: dict[str, str], t
     def wrong() -> set[str]:
         return {name for name, said in said_by("readiness")[1].items() if said != "ok"}
 
-    # There is no graph here; all else has been understood.
+    # There is no graph here; everything else works.
     eventually(lambda: wrong() == {"graph"}, "a worker that lacks nothing but a graph")
     assert said_by("readiness")[0] == http.client.SERVICE_UNAVAILABLE
     assert said_by("startup")[0] == said_by("liveness")[0] == http.client.OK
     log = (tmp_path / "worker.log").read_text()
     assert ".> 2024.refresh-miss " in log
     assert ".> 2024.refresh " not in log
-    told = b'xfetch_query_ttl_seconds{query="answer"} 300.0'
+    metric = b'xfetch_query_ttl_seconds{query="answer"} 300.0'
     metrics = int(own_environment["CACHE_METRICS_PORT"])
-    eventually(lambda: told in fetch(metrics, "/metrics")[1], "the query's metrics")
+    eventually(lambda: metric in fetch(metrics, "/metrics")[1], "the query's metrics")
 
 
-def test_flower_runs_and_asks_for_the_password(own_environment: dict[str, str], tmp_path: Path) -> None:
+def test_flower_runs_and_requires_the_password(own_environment: dict[str, str], tmp_path: Path) -> None:
     port, only = int(own_environment["FLOWER_PORT"]), container(NAME, "flower", PREFIXED)
     paths = {only[f"{probe}Probe"]["httpGet"]["path"] for probe in ("liveness", "readiness")}
     assert paths == {"/flower/healthcheck"}
@@ -107,7 +107,7 @@ def test_flower_runs_and_asks_for_the_password(own_environment: dict[str, str], 
         assert fetch(port, end["path"])[0] == http.client.OK
 
 
-def test_keda_needs_no_more_than_the_readme_grants(redis_server: RedisServer) -> None:
+def test_keda_needs_only_the_permissions_that_the_readme_grants(redis_server: RedisServer) -> None:
     [rights] = re.findall(r"`user scaler on #… (.*?)`", (CHART / "README.md").read_text())
     [trigger] = [one for one in of_kind("keda-redis", "ScaledObject")[0]["spec"]["triggers"] if one["name"] == "misses"]
     queue = trigger["metadata"]["listName"]
@@ -117,7 +117,7 @@ def test_keda_needs_no_more_than_the_readme_grants(redis_server: RedisServer) ->
         try:
             url = redis_server.url(6).replace("//:", "//scaler:").replace(f":{redis_server.password}@", ":p@")
             with redis.Redis.from_url(url) as scaler:
-                # As KEDA's scaler asks: it looks what the key is, and how long.
+                # As KEDA's scaler does: check the key's type, then its length.
                 script = "redis.call('type', KEYS[1]); return redis.call('llen', KEYS[1])"
                 assert scaler.ping()
                 assert scaler.eval(script, 1, queue) == 2

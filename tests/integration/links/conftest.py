@@ -42,7 +42,7 @@ def url(clean_redis: RedisServer, proxy: FaultProxy) -> str:
 
 @pytest.fixture
 def connect(url: str) -> Iterator[Connect]:
-    """Make a pool; through the proxy, and patient, unless told otherwise."""
+    """Make a pool; by default through the proxy, and with long timeouts."""
     made: list[Connections] = []
 
     def make(

@@ -1,4 +1,4 @@
-"""The async reader's one connection an event loop: sharing, cancellation, closing, loops."""
+"""The async reader's connection, one per event loop: sharing, cancellation, closing, loops."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.multiplexed import COUNT, current, ended, executed, gets, ope
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 
-def test_reads_of_one_key_in_one_tick_are_one(run: Run, url: str, control: redis.Redis) -> None:
+def test_reads_of_one_key_in_one_tick_are_one_command(run: Run, url: str, control: redis.Redis) -> None:
     async def read() -> None:
         async with opened(url) as connections:
             control.config_resetstat()
@@ -41,20 +41,22 @@ def test_reads_of_many_keys_in_one_tick_are_one_write(run: Run, url: str, contro
             before = control.info("stats")["total_reads_processed"]
             replies = await asyncio.gather(*(connections.get(f"key{number}") for number in range(COUNT)))
             assert replies == [str(number).encode() for number in range(COUNT)]
-            assert control.info("stats")["total_reads_processed"] - before == 2  # and this question
+            assert control.info("stats")["total_reads_processed"] - before == 2  # and this INFO
             assert gets(control) == COUNT
 
     run(read())
 
 
-def test_a_read_that_was_sent_is_not_shared(run: Run, url: str, control: redis.Redis, proxy: FaultProxy) -> None:
+def test_a_read_already_sent_is_not_shared_with_a_later_caller(
+    run: Run, url: str, control: redis.Redis, proxy: FaultProxy
+) -> None:
     async def read() -> None:
         async with opened(url) as connections:
             control.config_resetstat()
             proxy.holds_replies()
             early = asyncio.ensure_future(connections.get("key"))
             await executed(control, 1)
-            control.set("key", "newer")  # this caller knows of the change now
+            control.set("key", "newer")  # a later caller has to see the change
             late = asyncio.ensure_future(connections.get("key"))
             await executed(control, 2)
             proxy.passes()
@@ -63,7 +65,7 @@ def test_a_read_that_was_sent_is_not_shared(run: Run, url: str, control: redis.R
     run(read())
 
 
-def test_cancelling_some_who_share_a_read_leaves_the_others_unharmed(
+def test_cancelling_some_sharers_of_a_read_leaves_the_others_unharmed(
     run: Run, url: str, control: redis.Redis, proxy: FaultProxy
 ) -> None:
     async def read() -> None:
@@ -104,7 +106,9 @@ def test_cancelling_the_read_that_connects_does_not_fail_the_others(
     run(read())
 
 
-def test_closing_fails_what_is_due_for_good(run: Run, url: str, control: redis.Redis, proxy: FaultProxy) -> None:
+def test_closing_fails_pending_reads_without_a_retry(
+    run: Run, url: str, control: redis.Redis, proxy: FaultProxy
+) -> None:
     async def read() -> None:
         async with opened(url) as connections:
             proxy.holds_replies()
@@ -120,7 +124,7 @@ def test_closing_fails_what_is_due_for_good(run: Run, url: str, control: redis.R
 
 
 @UVLOOP_TOO
-def test_closing_while_the_connection_is_being_made_leaves_none(
+def test_closing_while_connecting_leaves_no_connection_open(
     run: Run, url: str, control: redis.Redis, proxy: FaultProxy
 ) -> None:
     async def read() -> None:
@@ -158,11 +162,9 @@ def test_two_event_loops_in_two_threads_have_a_connection_each(
     assert not by_loop(connections)
 
 
-# Nobody closes the connection of an event loop that is just left; the garbage collection does.
+# The connection of an abandoned event loop is closed by the garbage collector only.
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-def test_event_loops_one_after_the_other_are_forgotten_with_their_connections(
-    run: Run, url: str, control: redis.Redis
-) -> None:
+def test_connections_of_ended_event_loops_are_released(run: Run, url: str, control: redis.Redis) -> None:
     connections = patient(url)
 
     async def read() -> None:
@@ -175,11 +177,11 @@ def test_event_loops_one_after_the_other_are_forgotten_with_their_connections(
         run(read())
         assert len(by_loop(connections)) == 1
     gc.collect()
-    # What else the process has may open one meanwhile.
+    # Other parts of the process may open descriptors meanwhile.
     assert psutil.Process().num_fds() < before + 10, "a connection that is left behind by each would be 20"
 
 
-def test_loops_that_come_and_go_meanwhile_disturb_nobody(url: str, control: redis.Redis) -> None:
+def test_a_loop_registered_during_the_cleanup_of_closed_loops_disturbs_no_read(url: str, control: redis.Redis) -> None:
     connections = patient(url)
     with closing(asyncio.new_event_loop()) as other:
 

@@ -1,4 +1,4 @@
-"""The async reader's one connection an event loop, while the server or the loop fails."""
+"""The async reader's connection, one per event loop, while the server or the loop fails."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def test_a_request_sent_late_in_a_timeout_check_has_its_whole_timeout(
     async def read() -> None:
         async with opened(url, seconds) as connections:
             began = time.monotonic()
-            await connections.get("key")  # the watch begins
+            await connections.get("key")  # the timeout check begins
             await asyncio.sleep(seconds * 0.8)
-            proxy.slows(seconds * 0.5)  # the reply comes after the end of that watch, and in time
+            proxy.slows(seconds * 0.5)  # the reply comes after the end of that check, and in time
             assert await connections.get("key") == b"value"
             assert time.monotonic() - began > seconds
 
@@ -93,7 +93,9 @@ def busy(seconds: float) -> None:
 
 
 @pytest.mark.parametrize("when", ["before the write", "after the write", "both"])
-def test_an_event_loop_that_was_busy_is_no_silent_server(run: Run, url: str, control: redis.Redis, when: str) -> None:
+def test_a_busy_event_loop_is_not_taken_for_a_silent_server(
+    run: Run, url: str, control: redis.Redis, when: str
+) -> None:
     async def read() -> None:
         async with opened(url, SHORT_SECONDS) as connections:
             connection = current(connections)
@@ -126,7 +128,7 @@ def test_error_replies_are_returned_and_the_connection_stays(run: Run, url: str,
 
 @UVLOOP_TOO
 @pytest.mark.parametrize("orderly", [True, False])
-def test_a_lost_connection_fails_what_is_due_and_is_made_anew(
+def test_a_lost_connection_fails_its_pending_reads_and_the_next_read_reconnects(
     run: Run, url: str, control: redis.Redis, proxy: FaultProxy, orderly: bool
 ) -> None:
     async def read() -> None:
@@ -149,8 +151,8 @@ def test_reads_on_a_lost_connection_fail_at_once(run: Run, url: str, control: re
             connection = current(connections)
             unsent = connection.get("key")
             connection.connection_lost(None)
-            asked = [connection.get("key"), connection.get("key"), connection.execute(pack("PING"))]
-            assert [type(result) for result in await ended([unsent, *asked])] == [ConnectionError] * 4
+            later = [connection.get("key"), connection.get("key"), connection.execute(pack("PING"))]
+            assert [type(result) for result in await ended([unsent, *later])] == [ConnectionError] * 4
 
     run(read())
 

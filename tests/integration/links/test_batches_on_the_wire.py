@@ -1,4 +1,4 @@
-"""Batches as Redis sees them: round trips; and what becomes of the others where Redis refuses one."""
+"""Batches as Redis sees them: their round trips, and the other items where Redis refuses one."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def worked_key(
 
 
 def reads_of_redis(control: redis.Redis) -> int:
-    """How often Redis has received something so far; this question is one more."""
+    """Return how often Redis has read from a socket; this INFO counts as one more."""
     count: int = control.info("stats")["total_reads_processed"]
     return count
 
@@ -59,7 +59,7 @@ def test_hits_of_many_keys_are_one_round_trip(reader: AnyReader, control: redis.
 
 
 @pytest.mark.alone
-def test_misses_are_waited_for_together_and_claimed_once_each(reader: AnyReader, control: redis.Redis) -> None:
+def test_misses_of_a_batch_share_one_timeout_and_are_claimed_once_each(reader: AnyReader, control: redis.Redis) -> None:
     calls = [("q", {"n": number}) for number in range(COUNT)]
     reader.get_many([("other", None)], timeout=0)
     control.config_resetstat()
@@ -72,7 +72,7 @@ def test_misses_are_waited_for_together_and_claimed_once_each(reader: AnyReader,
     assert states == ["queued"] * COUNT
 
 
-def test_what_redis_refuses_of_one_key_does_not_touch_the_others(reader: AnyReader, control: redis.Redis) -> None:
+def test_an_error_reply_for_one_key_does_not_affect_the_others(reader: AnyReader, control: redis.Redis) -> None:
     control.set(make_key(NAMESPACE, "refused", None, 1).record, "no hash")
     worked_key(control, "there").store_value("value")
     worked_key(control, "cold").store_value("old", age_seconds=60)
@@ -116,7 +116,7 @@ def test_a_batch_closes_an_open_breaker(reader: AnyReader, control: redis.Redis,
     assert all("left alone" in one for one in refusals), "the first that was let through was answered"
 
 
-def test_the_option_version_is_that_of_plain_pairs(reader: AnyReader, control: redis.Redis) -> None:
+def test_the_version_option_applies_to_plain_pairs_only(reader: AnyReader, control: redis.Redis) -> None:
     for version in (1, 2, 3):
         worked_key(control, "q", None, version).store_value(version)
     calls = [("q", None), QueryCall("q", None, 3), ("q", {}), QueryCall("q", version=0), ("q", None)]

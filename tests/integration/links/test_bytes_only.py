@@ -1,4 +1,4 @@
-"""hiredis packs bytes alone: of an int it makes a text, and crashes when a signal handler raises meanwhile (3.5.0)."""
+"""hiredis is given bytes only: it converts an int itself, and crashes if a signal handler raises meanwhile (3.5.0)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BROKERS_OWN = frozenset({"kombu", "celery"})  # on the publisher's thread, where
 
 @pytest.fixture
 def packed(clean_redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Any, ...]]]:
-    """What hiredis is given to pack; but what the broker's client packs is not ours."""
+    """Record the commands that hiredis is given to pack, except by the broker's client."""
     commands: list[tuple[Any, ...]] = []
     really: Callable[[tuple[Any, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
 
@@ -45,7 +45,7 @@ def packed(clean_redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Iterato
     assert [words for words in commands if {type(word) for word in words} != {bytes}] == []
 
 
-def test_a_reader_gives_it_bytes(packed: list[tuple[Any, ...]], clean_redis: RedisServer) -> None:
+def test_a_reader_gives_hiredis_bytes_only(packed: list[tuple[Any, ...]], clean_redis: RedisServer) -> None:
     settings = ReaderSettings(
         redis_url=clean_redis.url(3), broker_url=clean_redis.url(1),
         redis_timeout_seconds=4.0,  # WAIT takes half of it: there is no replica
@@ -60,7 +60,7 @@ def test_a_reader_gives_it_bytes(packed: list[tuple[Any, ...]], clean_redis: Red
         eventually(lambda: expected <= {words[0] for words in packed}, "all are packed")
 
 
-def test_a_worker_gives_it_bytes(packed: list[tuple[Any, ...]], clean_redis: RedisServer) -> None:
+def test_a_worker_gives_hiredis_bytes_only(packed: list[tuple[Any, ...]], clean_redis: RedisServer) -> None:
     key = make_key("cache", "q", {"n": 1}, 1)
     link = RetryingLink(clean_redis.url(3))
     link.store.run(invalidate(key, hard=False, bookmarks=(), retention_seconds=60))
@@ -70,7 +70,7 @@ def test_a_worker_gives_it_bytes(packed: list[tuple[Any, ...]], clean_redis: Red
     assert {b"EVALSHA", b"SELECT"} <= {words[0] for words in packed}
 
 
-def test_what_uses_redis_py_gives_it_bytes(packed: list[tuple[Any, ...]], clean_redis: RedisServer) -> None:
+def test_clients_of_redis_py_give_hiredis_bytes_only(packed: list[tuple[Any, ...]], clean_redis: RedisServer) -> None:
     for client in (
         connect(clean_redis.url(3), timeout_seconds=MAX_WAIT_SECONDS),
         connect_to_any(clean_redis.url(3), timeout_seconds=MAX_WAIT_SECONDS),
@@ -83,7 +83,7 @@ def test_what_uses_redis_py_gives_it_bytes(packed: list[tuple[Any, ...]], clean_
             assert client.config_get("maxmemory-policy")
 
 
-def test_it_packs_as_redis_py_does() -> None:
+def test_the_bytes_packer_encodes_as_redis_py_does() -> None:
     words = ("CONFIG GET", "ä", b"\xff\x00", 1, -5, 1.5, 1e300, bytearray(b"x"), memoryview(b"y"))
     (packed,) = BytesPacker().pack(*words)
     assert packed == b"".join(redis.Connection().pack_command(*words))
@@ -91,6 +91,6 @@ def test_it_packs_as_redis_py_does() -> None:
 
 
 @pytest.mark.parametrize("word", [None, True, object(), ["x"]])
-def test_what_redis_can_t_take_is_refused(word: object) -> None:
+def test_the_bytes_packer_refuses_words_of_other_types(word: object) -> None:
     with pytest.raises(redis.DataError, match=f"type {type(word).__name__}: allowed are text, bytes and numbers"):
         BytesPacker().pack("SET", "key", word)

@@ -34,14 +34,14 @@ def interrupt(thread: threading.Thread) -> None:
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(Interrupted))
 
 
-def test_a_signal_in_the_middle_leaves_no_reply_for_the_next_one(
+def test_a_read_interrupted_by_a_signal_leaves_no_reply_for_the_next_read(
     connections: Connections, proxy: FaultProxy, control: redis.Redis
 ) -> None:
     control.set("other", "another value")
     waiting = threading.Event()
 
     def interrupt_when_it_waits() -> None:
-        eventually(lambda: control.info("commandstats").get("cmdstat_get"), "it was asked")
+        eventually(lambda: control.info("commandstats").get("cmdstat_get"), "it was sent")
         waiting.set()
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
@@ -58,7 +58,7 @@ def test_a_signal_in_the_middle_leaves_no_reply_for_the_next_one(
 
 
 class Echoing(threading.Thread):
-    """Asks for one number after the other, whatever interrupts it."""
+    """Sends one ECHO after the other, whatever interrupts it."""
 
     def __init__(self, connections: Connections) -> None:
         super().__init__()
@@ -68,9 +68,9 @@ class Echoing(threading.Thread):
     def run(self) -> None:
         while not self.ended:
             with suppress(Interrupted):
-                self.ask_on()
+                self.echo_on()
 
-    def ask_on(self) -> None:
+    def echo_on(self) -> None:
         number = 0
         while not self.ended:
             number += 1
@@ -85,7 +85,7 @@ class Echoing(threading.Thread):
 def test_interrupts_at_any_time_neither_mix_replies_nor_use_up_the_pool(
     connect: Connect, control: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # One that hits a destructor is told here and dropped by Python; pytest's own hook could be hit by the next one.
+    # An interrupt in a destructor is reported here and dropped by Python; the next one could hit pytest's own hook.
     monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
     monkeypatch.setattr(threading, "excepthook", lambda _: None)  # and one may hit a thread outside of its calls
     connections = connect(max_connections=5)  # one for this thread: nothing here is fair to more
@@ -111,13 +111,13 @@ def test_more_threads_than_connections_are_all_served(
     connections = connect(clean_redis.url(0))
     start = threading.Barrier(threads)
 
-    def ask(number: int) -> bool:
+    def echo(number: int) -> bool:
         start.wait()
         own = str(number)
         return all(connections.execute(pack("ECHO", own)) == own.encode() for _ in range(20))
 
     with ThreadPoolExecutor(threads) as many:
-        assert all(many.map(ask, range(threads)))
+        assert all(many.map(echo, range(threads)))
     assert 0 < len(idle_in(connections)) == len(opened_in(connections)) <= 64
     assert not waiting_in(connections)
 
@@ -127,7 +127,7 @@ def test_a_connection_slot_freed_by_an_error_goes_to_a_waiting_thread(
 ) -> None:
     one = connect(timeout_seconds=SHORT_SECONDS, max_connections=1)
     one.execute(GET)
-    set_timeout(one, MAX_WAIT_SECONDS)  # for those who come from now on
+    set_timeout(one, MAX_WAIT_SECONDS)  # for later callers
     control.config_resetstat()
     proxy.holds_replies()
     first = pool.submit(one.execute, GET)
@@ -145,7 +145,7 @@ def test_a_wait_for_a_connection_times_out_with_its_reason(
 ) -> None:
     one = connect(max_connections=1)
     one.execute(GET)
-    set_timeout(one, SHORT_SECONDS)  # for a turn alone; the reply before it is waited for longer
+    set_timeout(one, SHORT_SECONDS)  # for the wait for a connection only; the pending reply may take longer
     proxy.holds_replies()
     first = pool.submit(one.execute, GET)
     eventually(lambda: not idle_in(one), "the connection is in use")

@@ -22,7 +22,7 @@ SHORT_SECONDS = 0.3
 LARGE = b"x" * 8 * 1024 * 1024
 
 
-def test_a_connection_that_the_server_has_closed_is_replaced_once_and_nobody_notices(
+def test_a_connection_closed_by_the_server_is_replaced_once_without_an_error(
     connections: Connections, proxy: FaultProxy
 ) -> None:
     for orderly in (True, False):
@@ -32,14 +32,14 @@ def test_a_connection_that_the_server_has_closed_is_replaced_once_and_nobody_not
         assert proxy.accepted == accepted + 1
 
 
-def test_of_many_dead_connections_the_request_is_sent_on_one_and_then_on_a_new_one(
+def test_with_many_dead_connections_a_request_is_sent_on_one_and_then_on_a_new_one(
     connections: Connections, proxy: FaultProxy, control: redis.Redis, pool: ThreadPoolExecutor
 ) -> None:
     proxy.holds_replies()
-    asked = [pool.submit(connections.execute, GET) for _ in range(8)]
+    reads = [pool.submit(connections.execute, GET) for _ in range(8)]
     eventually(lambda: proxy.open_connections == 8, "eight connections")
     proxy.passes()
-    assert [each.result() for each in asked] == [b"value"] * 8
+    assert [each.result() for each in reads] == [b"value"] * 8
     control.config_resetstat()
     proxy.cuts()
     assert connections.execute(GET) == b"value"
@@ -47,7 +47,9 @@ def test_of_many_dead_connections_the_request_is_sent_on_one_and_then_on_a_new_o
     assert proxy.open_connections == 1
 
 
-def test_a_new_connection_that_fails_is_not_followed_by_another(connections: Connections, proxy: FaultProxy) -> None:
+def test_a_failure_on_a_new_connection_is_raised_without_another_attempt(
+    connections: Connections, proxy: FaultProxy
+) -> None:
     proxy.refuses()
     with pytest.raises(ConnectionError):
         connections.execute(GET)
@@ -92,9 +94,9 @@ def test_a_slow_large_reply_fails_at_the_reply_timeout(
     connections.execute(GET)
     control.set("key", LARGE)
     proxy.slows(SHORT_SECONDS / 4)  # of each of more than a hundred pieces
-    for ask in (lambda: connections.execute(GET), lambda: [*connections.begin(GET, 1)()]):
+    for request in (lambda: connections.execute(GET), lambda: [*connections.begin(GET, 1)()]):
         with Measured() as took, pytest.raises(SlowReply, match="took too long"):
-            ask()
+            request()
         took.at_most(2 * SHORT_SECONDS)
         proxy.passes()
         connections.execute(pack("PING"))
@@ -102,7 +104,7 @@ def test_a_slow_large_reply_fails_at_the_reply_timeout(
 
 
 @pytest.mark.alone
-def test_after_a_large_reply_the_usual_bound_holds_again(
+def test_after_a_large_reply_the_usual_timeout_applies_again(
     connect: Connect, control: redis.Redis, proxy: FaultProxy
 ) -> None:
     connections = connect(timeout_seconds=SHORT_SECONDS)  # a whole reply may take much longer

@@ -42,7 +42,7 @@ def fork_and_read() -> None:
 
 
 def reads(client: CacheClient, name: str) -> None:
-    """Have a value in the in-process cache, and hear of its change."""
+    """Keep a value in the in-process cache, and receive the invalidation of its change."""
     cache, key = local_cache_of(client), client.key(name).entry
     with redis.Redis.from_url(client.settings.redis_url) as control:
         for load in ("first", "second"):
@@ -52,7 +52,7 @@ def reads(client: CacheClient, name: str) -> None:
     os.write(1, f"{name} reads\n".encode())
 
 
-def test_parent_and_child_each_have_their_own_of_all(clean_redis: RedisServer) -> None:
+def test_parent_and_child_both_read_and_see_invalidations_after_a_fork_without_hooks(clean_redis: RedisServer) -> None:
     with redis.Redis.from_url(clean_redis.url(0)) as control:
         for name in ("parent", "child"):
             WorkedKey(control, LeaseStore(control), make_key("cache", name, None, 1)).store_value("before")

@@ -30,7 +30,7 @@ TIMEOUT_SECONDS = 3.0
 SHORT_SECONDS = 0.3
 LARGE = os.urandom(400_000).hex()  # nothing to compress
 LARGE_SECONDS = 2.0
-"""What the large value takes on its way, many times the timeout."""
+"""How long the transfer of the large value takes: many times the timeout."""
 
 Make = Callable[..., AnyReader]
 
@@ -73,7 +73,7 @@ CALLS: dict[str, Callable[[AnyReader], object]] = {
 @pytest.mark.usefixtures("idle_for_long")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("call", sorted(CALLS))
-def test_a_connection_that_was_dropped_while_idle_costs_no_call(
+def test_a_connection_dropped_while_idle_is_replaced_and_no_call_fails(
     make: Make, control: redis.Redis, proxy: FaultProxy, kind: str, call: str
 ) -> None:
     plant(control, "q", "value")
@@ -82,11 +82,11 @@ def test_a_connection_that_was_dropped_while_idle_costs_no_call(
     proxy.goes_half_open()
     accepted = proxy.accepted
     assert CALLS[call](reader) == "value"
-    assert proxy.accepted == accepted + 1, "it was given up before it was used"
+    assert proxy.accepted == accepted + 1, "it was replaced before it was used"
 
 
 @pytest.mark.usefixtures("idle_for_long")
-def test_a_worker_goes_on_over_a_new_connection_within_one_timeout(
+def test_a_worker_s_step_replaces_a_connection_dropped_while_idle(
     url: str, control: redis.Redis, proxy: FaultProxy
 ) -> None:
     key, link = make_key(NAMESPACE, "q", {}, 1), RetryingLink(url)
@@ -125,7 +125,7 @@ def test_a_value_that_takes_longer_than_the_timeout_is_read(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_values_that_take_too_long_fail_alone_and_open_no_breaker(
+def test_values_beyond_the_reply_timeout_fail_alone_and_open_no_breaker(
     make: Make, control: redis.Redis, proxy: FaultProxy, kind: str
 ) -> None:
     plant(control, "large", LARGE)
@@ -139,7 +139,7 @@ def test_values_that_take_too_long_fail_alone_and_open_no_breaker(
         assert reader.get("small", {}) == "value"
 
 
-def test_small_values_on_a_shared_connection_wait_for_a_large_one_and_no_longer(
+def test_small_values_behind_a_large_one_on_a_shared_connection_do_not_time_out(
     url: str, clean_redis: RedisServer, control: redis.Redis, proxy: FaultProxy
 ) -> None:
     plant(control, "large", LARGE)
@@ -159,7 +159,7 @@ def test_small_values_on_a_shared_connection_wait_for_a_large_one_and_no_longer(
         values = await asyncio.gather(client.get("large"), *(client.get("small") for _ in range(20)))
         assert time.monotonic() - began > 2 * SHORT_SECONDS, "the proxy was not slow"
         assert values == [LARGE] + ["value"] * 20
-        assert proxy.accepted == accepted, "the connection was given up"
+        assert proxy.accepted == accepted, "the connection was replaced"
         await client.close()
 
     asyncio.run(read())

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 
 
 def is_usable(pool: Connections, size: int) -> bool:
-    """Whether another thread gets replies on all places of the pool, at one time."""
+    """Whether another thread gets replies on all connections of the pool at once."""
     gc.collect()  # what an exception's traceback has kept alive
     replies: list[object] = []
 
@@ -54,7 +54,7 @@ CALLS: dict[str, Callable[[Connections], object]] = {
 
 @pytest.fixture(autouse=True)
 def _quick_collections() -> Iterator[None]:
-    """Have the garbage collector look at what these tests make alone: it runs thousands of times."""
+    """Restrict the garbage collector to the objects of these tests: it runs thousands of times."""
     gc.collect()
     gc.freeze()
     yield
@@ -77,7 +77,7 @@ def test_a_wait_for_a_connection_may_be_interrupted_at_any_instruction(connect: 
     ended = threading.Event()
 
     def wait_for_a_turn() -> None:
-        """Ask while another thread has the only connection; it gives it back once this one waits."""
+        """Read while another thread has the only connection; it is released once this one waits."""
         ended.clear()
         in_use = [pool.begin(PING, 1)]
 
@@ -88,16 +88,16 @@ def test_a_wait_for_a_connection_may_be_interrupted_at_any_instruction(connect: 
         helper = threading.Thread(target=give_back)
         helper.start()
         try:
-            asks.append(pool.execute(GET))
+            results.append(pool.execute(GET))
         finally:
             ended.set()
             helper.join()
 
-    number, asks = 0, list[object]()
+    number, results = 0, list[object]()
     for number in interrupted_at_each_opcode(wait_for_a_turn, connections, connection):
         assert is_usable(pool, 1), f"after an interrupt at instruction {number}"
     assert number > MIN_INSTRUCTIONS
-    assert asks == [b"value"]
+    assert results == [b"value"]
 
 
 def test_an_interrupted_hand_over_of_a_connection_still_serves_the_waiting_thread(
@@ -125,10 +125,10 @@ def test_an_interrupted_hand_over_of_a_connection_still_serves_the_waiting_threa
 
 class Thing:
     def __init__(self) -> None:
-        self.was_looked_at = threading.Event()
+        self.was_checked = threading.Event()
 
     def close_if_stalled(self) -> None:
-        self.was_looked_at.set()
+        self.was_checked.set()
 
 
 def test_the_socket_watchdog_survives_interrupts_of_its_callers() -> None:
@@ -136,14 +136,14 @@ def test_the_socket_watchdog_survives_interrupts_of_its_callers() -> None:
     for number in interrupted_at_each_opcode(lambda: watch.add(Thing()), sockets):
         thing = Thing()
         assert watch.add(thing)
-        assert thing.was_looked_at.wait(MAX_WAIT_SECONDS), f"after an interrupt at instruction {number}"
+        assert thing.was_checked.wait(MAX_WAIT_SECONDS), f"after an interrupt at instruction {number}"
     assert number > MIN_INSTRUCTIONS
 
 
 def test_watched_sockets_are_released_without_running_python_code() -> None:
     watch, things, called = SocketWatchdog(check_seconds=0.001), [Thing()], list[str]()
     assert watch.add(things[0])
-    assert things[0].was_looked_at.wait(MAX_WAIT_SECONDS)
+    assert things[0].was_checked.wait(MAX_WAIT_SECONDS)
 
     def record(frame: FrameType, *_: object) -> None:
         called.append(frame.f_code.co_name)

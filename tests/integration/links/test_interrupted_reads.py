@@ -40,23 +40,23 @@ def test_a_call_to_a_silent_redis_ends_in_time_whatever_signals_come(
             accepted = proxy.accepted
             if call != "wait":
                 proxy.hangs()
-            told, seconds, allowed_seconds = process.communicate("go\n", timeout=MAX_WAIT_SECONDS)[0].split()
+            outcome, seconds, allowed_seconds = process.communicate("go\n", timeout=MAX_WAIT_SECONDS)[0].split()
         finally:
             process.kill()
-    assert told == ("WaitTimeout" if call == "wait" else "CacheUnavailable")
+    assert outcome == ("WaitTimeout" if call == "wait" else "CacheUnavailable")
     assert float(seconds) < float(allowed_seconds)
     if call in {"read", "batch", "send"}:
-        assert proxy.accepted == accepted, "a silence is not asked again"
+        assert proxy.accepted == accepted, "a request that timed out was repeated"
 
 
 class Thing:
-    """What may be looked after; it counts how often it is."""
+    """A watched socket that counts its checks."""
 
     def __init__(self) -> None:
-        self.looks = 0
+        self.checks = 0
 
     def close_if_stalled(self) -> None:
-        self.looks += 1
+        self.checks += 1
 
 
 def watching_threads() -> set[threading.Thread]:
@@ -68,7 +68,7 @@ def test_one_watchdog_thread_serves_all_sockets_and_ends_with_the_last() -> None
     for _ in range(2):  # it comes again, too
         things = [Thing(), Thing()]
         assert all(map(watch.add, things))
-        eventually(lambda things=things: all(thing.looks > 2 for thing in things), "looks")
+        eventually(lambda things=things: all(thing.checks > 2 for thing in things), "checks")
         # What the second one started, before the first thread had its lock, ends by itself.
         eventually(lambda: len(watching_threads() - others) == 1, "one thread")
         things.clear()
@@ -76,7 +76,7 @@ def test_one_watchdog_thread_serves_all_sockets_and_ends_with_the_last() -> None
         eventually(lambda: watching_threads() <= others, "no thread for nothing")
 
 
-def test_a_read_that_takes_no_longer_than_it_may_is_not_ended(
+def test_a_read_within_its_timeout_is_not_ended_by_the_watchdog(
     connect: Connect, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sockets, "_watchdog", SocketWatchdog(check_seconds=0.01))
@@ -86,7 +86,7 @@ def test_a_read_that_takes_no_longer_than_it_may_is_not_ended(
     assert proxy.accepted == accepted + 1
 
 
-def test_a_connection_that_is_idle_for_long_is_not_ended(
+def test_an_idle_connection_is_not_closed_by_the_watchdog(
     connect: Connect, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connections = connect(timeout_seconds=0.3)
@@ -99,7 +99,7 @@ def test_a_connection_that_is_idle_for_long_is_not_ended(
     assert proxy.accepted == accepted
 
 
-def test_without_a_thread_to_look_after_them_reads_are_bounded_by_the_clock(
+def test_without_a_watchdog_thread_reads_use_python_s_socket_timeout(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def none_left(*_: object) -> None:
@@ -113,7 +113,7 @@ def test_without_a_thread_to_look_after_them_reads_are_bounded_by_the_clock(
     assert socket_of(connection).gettimeout() == MAX_WAIT_SECONDS
 
 
-def test_a_forked_child_has_a_watch_of_its_own() -> None:
+def test_a_forked_child_has_a_watchdog_of_its_own() -> None:
     before, thing = sockets.watchdog(), Thing()
     before.add(thing)
 
@@ -121,7 +121,7 @@ def test_a_forked_child_has_a_watch_of_its_own() -> None:
         own, other = sockets.watchdog(), Thing()
         assert own is not before
         assert own.add(other)
-        eventually(lambda: other.looks and len(watching_threads()) == 1, "a look")
+        eventually(lambda: other.checks and len(watching_threads()) == 1, "a check")
 
     run_forked(watch)
     assert sockets.watchdog() is before
@@ -135,7 +135,7 @@ class NeverBlocking(socket.socket):
         os.set_blocking(self.fileno(), False)
 
 
-def test_where_the_kernels_timeout_does_nothing_pythons_is_used() -> None:
+def test_sockets_that_ignore_the_kernel_s_timeout_use_python_s() -> None:
     with SilentServer() as server, NeverBlocking() as sock, socket.socket() as plain:
         host, _, port = server.url.removeprefix("redis://").partition("/")[0].partition(":")
         sock.connect((host, int(port)))

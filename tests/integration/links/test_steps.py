@@ -78,7 +78,7 @@ def test_a_connection_that_was_closed_meanwhile_is_replaced(
     assert proxy.accepted == 2
 
 
-def test_a_step_that_redis_refuses_ends_alone(link: CacheLink, control: redis.Redis) -> None:
+def test_a_step_that_redis_refuses_fails_alone(link: CacheLink, control: redis.Redis) -> None:
     control.set(key(2).record, "no record")
     assert claimed(link.run_each(claims(1, 2, 3), "q")) == [True, False, True]
     with pytest.raises(CacheUnavailable, match="WRONGTYPE"):

@@ -1,4 +1,4 @@
-"""What redis-py does when it connects, for both kinds of connections: TLS, unix sockets, databases, passwords."""
+"""URLs as redis-py understands them, for both kinds of connections: TLS, unix sockets, databases, passwords."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tests.support.multiplexed import patient
 from tests.support.requirements import skip_or_fail
 from tests.support.waiting import MAX_WAIT_SECONDS
 
-Ask: TypeAlias = Callable[..., list[Any]]
+Execute: TypeAlias = Callable[..., list[Any]]
 LARGE = "x" * 3_000_000
 
 
-def ask_sync(url: str, *commands: tuple[str, ...]) -> list[Any]:
+def execute_sync(url: str, *commands: tuple[str, ...]) -> list[Any]:
     maker = connection_maker(url, timeout_seconds=MAX_WAIT_SECONDS)
     connections = Connections(maker, timeout_seconds=MAX_WAIT_SECONDS, reply_seconds=MAX_WAIT_SECONDS)
     try:
@@ -36,7 +36,7 @@ def ask_sync(url: str, *commands: tuple[str, ...]) -> list[Any]:
         connections.drop_idle()
 
 
-async def _ask(url: str, commands: tuple[tuple[str, ...], ...]) -> list[Any]:
+async def _execute(url: str, commands: tuple[tuple[str, ...], ...]) -> list[Any]:
     connections = patient(url)
     try:
         return [await connections.execute(pack(*command)) for command in commands]
@@ -46,18 +46,18 @@ async def _ask(url: str, commands: tuple[tuple[str, ...], ...]) -> list[Any]:
             await asyncio.sleep(0)  # the transport says goodbye
 
 
-def ask_asyncio(url: str, *commands: tuple[str, ...]) -> list[Any]:
-    return asyncio.run(_ask(url, commands))
+def execute_asyncio(url: str, *commands: tuple[str, ...]) -> list[Any]:
+    return asyncio.run(_execute(url, commands))
 
 
-def ask_uvloop(url: str, *commands: tuple[str, ...]) -> list[Any]:
+def execute_uvloop(url: str, *commands: tuple[str, ...]) -> list[Any]:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_ask(url, commands))
+        return runner.run(_execute(url, commands))
 
 
-@pytest.fixture(params=[ask_sync, ask_asyncio], ids=["sync", "asyncio"])
-def ask(request: pytest.FixtureRequest) -> Ask:
-    chosen: Ask = request.param
+@pytest.fixture(params=[execute_sync, execute_asyncio], ids=["sync", "asyncio"])
+def execute(request: pytest.FixtureRequest) -> Execute:
+    chosen: Execute = request.param
     return chosen
 
 
@@ -68,7 +68,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture(scope="module")
 def tls_url(authority: Authority) -> Iterator[str]:
-    """A Redis with a TLS port; the URL has no word of the certificate yet."""
+    """A Redis with a TLS port; the URL does not name the certificate yet."""
     port = free_port()
     try:
         server = RedisServer.start(extra_config=authority.issue("redis").of_redis(port))
@@ -79,33 +79,33 @@ def tls_url(authority: Authority) -> Iterator[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ask", [ask_sync, ask_asyncio, ask_uvloop])  # TLS is each event loop's own
-def test_tls_with_a_trusted_certificate_connects(ask: Ask, tls_url: str, authority: Authority) -> None:
+@pytest.mark.parametrize("execute", [execute_sync, execute_asyncio, execute_uvloop])  # TLS is each event loop's own
+def test_tls_with_a_trusted_certificate_connects(execute: Execute, tls_url: str, authority: Authority) -> None:
     url = f"{tls_url}?ssl_ca_certs={authority.root}"
-    assert ask(url, ("PING",), ("SET", "key", LARGE), ("GET", "key"), ("GET", "none")) == [
+    assert execute(url, ("PING",), ("SET", "key", LARGE), ("GET", "key"), ("GET", "none")) == [
         b"PONG", b"OK", LARGE.encode(), None,
     ]  # fmt: skip
 
 
 @pytest.mark.slow
-def test_tls_with_an_unknown_certificate_is_refused(ask: Ask, tls_url: str) -> None:
+def test_tls_with_an_unknown_certificate_is_refused(execute: Execute, tls_url: str) -> None:
     with pytest.raises((ConnectionError, ssl.SSLError), match=r"(?i)certificate"):
-        ask(tls_url, ("PING",))
+        execute(tls_url, ("PING",))
 
 
-def test_a_unix_socket_is_one_as_well(ask: Ask, tmp_path: Path) -> None:
+def test_a_unix_socket_url_works_for_reads_and_steps(execute: Execute, tmp_path: Path) -> None:
     path = tmp_path / "redis.sock"
     with RedisServer.start(extra_config={"unixsocket": str(path)}) as server:
         url = f"unix://:{server.password}@{path}?db=3"
-        assert ask(url, ("SET", "key", "value"), ("GET", "key")) == [b"OK", b"value"]
+        assert execute(url, ("SET", "key", "value"), ("GET", "key")) == [b"OK", b"value"]
         with connect(url, timeout_seconds=MAX_WAIT_SECONDS) as client:  # for the steps
             assert client.get("key") == b"value"
 
 
-def test_the_url_s_database_and_password_are_those_that_count(ask: Ask, clean_redis: RedisServer) -> None:
-    assert ask(clean_redis.url(7), ("SET", "key", "value")) == [b"OK"]
-    assert ask(clean_redis.url(0), ("GET", "key")) == [None]
+def test_the_url_s_database_and_password_are_used(execute: Execute, clean_redis: RedisServer) -> None:
+    assert execute(clean_redis.url(7), ("SET", "key", "value")) == [b"OK"]
+    assert execute(clean_redis.url(0), ("GET", "key")) == [None]
     with redis.Redis.from_url(clean_redis.url(7)) as client:
         assert client.get("key") == b"value"
     with pytest.raises(AuthenticationError):
-        ask(clean_redis.url(0).replace(clean_redis.password, "wrong"), ("PING",))
+        execute(clean_redis.url(0).replace(clean_redis.password, "wrong"), ("PING",))

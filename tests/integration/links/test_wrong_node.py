@@ -1,4 +1,4 @@
-"""A node that is no master any more: a connection to it is left, for the next one may find the master."""
+"""A node that is no longer the master: its connection is dropped, since a new one may reach the master."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.waiting import MAX_WAIT_SECONDS
 
 @pytest.fixture(scope="module")
 def demoted() -> Iterator[RedisServer]:
-    """A replica that has lost its master, and serves nothing old."""
+    """A replica that has lost its master, and serves no stale data."""
     with RedisServer.start(extra_config={"replica-serve-stale-data": "no"}) as server:
         with redis.Redis.from_url(server.url()) as client:
             client.replicaof(server.host, str(free_port()))
@@ -41,14 +41,14 @@ def master(demoted: RedisServer) -> Iterator[RedisServer]:
 
 
 @pytest.fixture
-def way(demoted: RedisServer) -> Iterator[FaultProxy]:
+def proxy(demoted: RedisServer) -> Iterator[FaultProxy]:
     with FaultProxy.before(demoted.url()) as made:
         yield made
 
 
 @pytest.fixture(params=sorted(KINDS))
-def reader(request: pytest.FixtureRequest, demoted: RedisServer, way: FaultProxy) -> Iterator[AnyReader]:
-    url = way.url(demoted.url())
+def reader(request: pytest.FixtureRequest, demoted: RedisServer, proxy: FaultProxy) -> Iterator[AnyReader]:
+    url = proxy.url(demoted.url())
     settings = ReaderSettings(redis_url=url, broker_url=url, namespace="test", redis_timeout_seconds=MAX_WAIT_SECONDS)
     with ExitStack() as stack:
         made = KINDS[request.param](settings, ReaderEvents())
@@ -72,12 +72,12 @@ def raised(results: list[Any]) -> Any:
 
 @pytest.mark.parametrize("how", READS)
 def test_a_refused_call_raises_and_the_next_one_uses_another_connection(
-    reader: AnyReader, way: FaultProxy, master: RedisServer, how: str
+    reader: AnyReader, proxy: FaultProxy, master: RedisServer, how: str
 ) -> None:
     with pytest.raises(CacheUnavailable, match=r"MASTERDOWN|Link with MASTER is down"):
         READS[how](reader)
-    # That connection is as good as before: the next one leads elsewhere.
-    way.leads_to(master.url())
+    # That connection still works, but a new one leads elsewhere.
+    proxy.leads_to(master.url())
     assert reader.get("q", {}) == "there"
 
 
@@ -92,7 +92,7 @@ def test_a_refused_call_raises_and_the_next_one_uses_another_connection(
         (b"$-1\r\n", False),
     ],
 )
-def test_what_a_node_says_when_it_is_no_master(reply: bytes, is_wrong: bool) -> None:
+def test_error_replies_of_a_node_that_is_not_the_master_are_recognised(reply: bytes, is_wrong: bool) -> None:
     reader = reply_reader()
     reader.feed(reply)
     assert is_wrong_node(reader.gets()) == is_wrong

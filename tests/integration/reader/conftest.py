@@ -54,7 +54,7 @@ def stack() -> Iterator[ExitStack]:
 
 @pytest.fixture
 def settings(clean_redis: RedisServer) -> dict[str, Any]:
-    """Where everything is; a busy machine shall not meet the timeout."""
+    """URLs, and timeouts that a busy machine does not reach."""
     return {
         "redis_url": clean_redis.url(0),
         "broker_url": clean_redis.url(1),
@@ -89,7 +89,7 @@ def new_key(control: redis.Redis) -> NewKey:
 
 
 def has_heard_all(reader: AnyReader, control: redis.Redis) -> None:
-    """Wait until the tier, if there is one, was told of all that has been written: its messages come in order."""
+    """Wait until the tier, if there is one, has received all invalidations so far: they come in order."""
     if client_of(reader).settings.local_max_entries:
         drop_marker(local_cache_of(reader), control, make_key(NAMESPACE, "marker", None, 1).entry)
 
@@ -103,6 +103,6 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 @pytest.fixture
 def sent(control: redis.Redis) -> Callable[[str], int]:
-    """How often Redis was sent a command (by its name, in lower case) since the test began."""
+    """Return how often Redis was sent a command (by its name, in lower case) since the test began."""
     control.config_resetstat()
     return lambda name: control.info("commandstats").get(f"cmdstat_{name}", {"calls": 0})["calls"]

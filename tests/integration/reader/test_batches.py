@@ -76,7 +76,7 @@ def test_each_item_has_its_own_result_or_error(
     assert isinstance(fails, RefreshFailed)
     assert (fails.query, fails.kind, fails.attempts) == ("fails", "syntax", 2)
     assert isinstance(no_version, InvalidQuery)
-    assert sorted(events["read failed"]) == [["decode"], ["refresh_failed"]]  # what is wrong by itself is no read
+    assert sorted(events["read failed"]) == [["decode"], ["refresh_failed"]]  # an invalid item is not counted as a read
 
 
 def test_items_that_time_out_are_errors_beside_the_others(

@@ -1,4 +1,4 @@
-"""An application cancels a call of the async reader, at any point where it awaits: that comes out, and harms nobody."""
+"""Calls of the async reader, cancelled at any await: the cancellation comes out, and disturbs no other call."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 STALE_SECONDS: Final = 200_000.0
 MAX_AWAITS: Final = 500
-LOOK_SECONDS: Final = 0.001
+POLL_SECONDS: Final = 0.001
 
 
 @dataclass(frozen=True)
 class Case:
-    """A call, how often it awaits at least, what is there before it, and what it returns (None: whatever)."""
+    """A call, its minimum number of awaits, the entry before it, and its result (None: any)."""
 
     call: Callable[[AsyncCacheClient, str], Coroutine[Any, Any, Any]]
-    fewest_awaits: int
+    min_awaits: int
     prepare: Callable[[WorkedKey], object] = lambda _: None
     result: Any = "v"
     settings: tuple[tuple[str, Any], ...] = ()
     is_first: bool = False
-    """Whether the client has done nothing yet: it has to learn the time, too. It connects in any case."""
+    """Whether the client is new: then it has to sync its clock, too. It connects in any case."""
 
 
 async def _entries(client: AsyncCacheClient, query: str) -> list[Any]:
@@ -73,7 +73,7 @@ CASES: Final = {
 
 @pytest.mark.parametrize("moment", list(CancelPoint))
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_wherever_a_call_is_cancelled_it_ends_so_and_all_others_go_on(
+def test_a_call_cancelled_at_any_await_ends_cancelled_and_the_others_go_on(
     case: Case, moment: CancelPoint, settings: dict[str, Any], new_key: NewKey
 ) -> None:
     new_key("warm").store_value("warm")
@@ -88,7 +88,7 @@ def test_wherever_a_call_is_cancelled_it_ends_so_and_all_others_go_on(
         if not asyncio.run(_is_cancelled(case, client, key, number, moment)):
             break
     client.close_threads()
-    assert number >= case.fewest_awaits
+    assert number >= case.min_awaits
 
 
 def _made(case: Case, settings: dict[str, Any]) -> AsyncCacheClient:
@@ -98,7 +98,7 @@ def _made(case: Case, settings: dict[str, Any]) -> AsyncCacheClient:
 
 
 async def _is_cancelled(case: Case, client: AsyncCacheClient, key: WorkedKey, number: int, moment: CancelPoint) -> bool:
-    """Cancel one of two calls; return whether it has come to that await at all."""
+    """Cancel one of two calls; return whether it has reached that await."""
     cancelled = CancelledAt(case.call(client, key.key.query), number, moment)
     calls = [asyncio.create_task(call) for call in (cancelled.run(), case.call(client, key.key.query))]
     over = threading.Event()
@@ -117,14 +117,14 @@ async def _is_cancelled(case: Case, client: AsyncCacheClient, key: WorkedKey, nu
 
 
 def _load_until(over: threading.Event, key: WorkedKey) -> None:
-    """Be the worker: load whenever it is asked for."""
-    while not over.wait(LOOK_SECONDS):
+    """Play the worker: load whenever a claim is queued."""
+    while not over.wait(POLL_SECONDS):
         if key.state() == "queued":
             key.load("v")
 
 
 async def _left_as_it_was(client: AsyncCacheClient) -> None:
-    """Nothing is half-read, nobody waits, and nothing goes on."""
+    """Fail if a reply is half-read, a caller waits, or a task is left."""
     assert await client.get("warm") == "warm"
     assert callers_waiting(client) == []
     loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""What a reader changes: invalidations, and refreshes asked for by hand."""
+"""Invalidations and manual refreshes."""
 
 from __future__ import annotations
 
@@ -111,12 +111,12 @@ def test_an_invalid_number_of_replicas_is_refused_before_anything_is_sent(
     assert key.state() == "idle"
 
 
-def test_replicas_that_are_not_there_are_said_to_be_missing(make_reader: MakeReader, new_key: NewKey) -> None:
+def test_missing_replicas_are_reported_and_the_invalidation_is_done(make_reader: MakeReader, new_key: NewKey) -> None:
     reader, key = make_reader(redis_timeout_seconds=0.5), new_key()
     key.store_value("v")
     done = reader.invalidate("q", {}, replicas=1)
     assert (done.generation > 0, done.replicated) == (True, False)
-    assert reader.get_entry("q", {}).state is EntryState.STALE  # it is done all the same
+    assert reader.get_entry("q", {}).state is EntryState.STALE  # the invalidation is done all the same
 
 
 def test_a_manual_refresh_is_triggered_once(
@@ -143,17 +143,17 @@ def test_a_manual_refresh_can_be_waited_for(
     assert refreshing.result(MAX_WAIT_SECONDS) is RefreshState.TRIGGERED
     assert reader.get_entry("q", {}).token == token > old
     with broker:
-        assert broker.llen(miss_queue(NAMESPACE)) == 1  # somebody waits
+        assert broker.llen(miss_queue(NAMESPACE)) == 1  # its caller waits
 
 
-def test_one_that_is_suppressed_waits_for_a_load_that_begins_after_it(
+def test_a_suppressed_manual_refresh_waits_for_a_load_that_begins_after_it(
     reader: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor
 ) -> None:
     key = new_key()
     reader.refresh("q", {})
     running = key.begin()
     refreshing = pool.submit(reader.refresh, "q", {}, wait=True)
-    eventually(lambda: int(key.record()["number"]) > running, "it has asked")
+    eventually(lambda: int(key.record()["number"]) > running, "it has claimed")
     key.end(running, "from before")
     token = key.load("from after")
     assert refreshing.result(MAX_WAIT_SECONDS) is RefreshState.SUPPRESSED
@@ -174,7 +174,7 @@ def test_a_manual_refresh_ignores_the_backoff_and_a_read_does_not(
     assert reader.get("q", {}) == "v"
 
 
-def test_waiting_for_a_manual_refresh_ends_as_a_read_does(
+def test_waiting_for_a_manual_refresh_raises_the_same_errors_as_a_read(
     reader: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor
 ) -> None:
     with pytest.raises(WaitTimeout):
@@ -186,7 +186,7 @@ def test_waiting_for_a_manual_refresh_ends_as_a_read_does(
     assert (error.kind, error.attempts) == ("transient", 4)
 
 
-def test_a_refresh_that_cannot_be_published_says_so_and_leaves_no_claim(
+def test_a_refresh_that_cannot_be_published_raises_and_leaves_no_claim(
     make_reader: MakeReader, new_key: NewKey, events: EventRecorder
 ) -> None:
     reader, key = make_reader(broker_url=f"redis://127.0.0.1:{free_port()}/0"), new_key()

@@ -1,6 +1,6 @@
-"""Redis' clock was set back: an entry that was stored in what is the future now is served, and refreshed at once.
+"""Redis' clock was set back: an entry from what is now the future is served, and refreshed at once.
 
-Once entry and record of a key are both gone its numbers begin again at that clock, below those that are known.
+Once entry and record of a key are both gone, its tokens restart from that clock, below those already seen.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.support.internals import link_of, never_resync
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 HOUR_SECONDS = 3_600.0
-AGAIN = 3  # decoded, compared with what was decoded, known: three ways to the same answer
+AGAIN = 3  # decoded, compared with what was decoded, known: three ways to the same result
 
 
 @pytest.fixture(params=["redis", "tier"])
@@ -39,7 +39,7 @@ def test_an_entry_from_the_future_is_stale_and_triggers_a_refresh(
     assert [entry.refresh for entry in entries] == [RefreshState.TRIGGERED] + [RefreshState.SUPPRESSED] * (AGAIN - 1)
     assert all((entry.age, entry.ttl_remaining) == (0.0, 0.0) for entry in entries)
     key.load("new", soft_expiry_us=key.now_us() + int(HOUR_SECONDS * 1e6))
-    eventually(lambda: reader.get("q", {}) == "new", "it has heard of the commit")
+    eventually(lambda: reader.get("q", {}) == "new", "the commit is seen")
 
 
 def test_an_entry_stored_just_ahead_of_the_reader_s_clock_is_fresh(
@@ -52,20 +52,20 @@ def test_an_entry_stored_just_ahead_of_the_reader_s_clock_is_fresh(
         assert (entry.value, entry.state, entry.refresh) == ("new", EntryState.FRESH, RefreshState.NONE)
 
 
-def test_a_reader_that_is_wrong_about_the_clock_learns_it_again(make_reader: MakeReader, new_key: NewKey) -> None:
+def test_a_reader_with_a_wrong_clock_offset_syncs_it_again(make_reader: MakeReader, new_key: NewKey) -> None:
     reader = make_reader()
     new_key().store_value("new")
     assert reader.get("q", {}) == "new"
     clock = link_of(client_of(reader)).routes.clock
     clock.sync(clock.now_us() - int(HOUR_SECONDS * 1e6), asked_at=monotonic_seconds())
-    never_resync(clock)  # but for the doubt, it would never ask
+    never_resync(clock)  # only an implausible entry makes it sync
     new_key(params={"n": 1}).store_value("new")
     assert reader.get_entry("q", {"n": 1}).state is EntryState.STALE
-    eventually(lambda: reader.get_entry("q", {"n": 1}).state is EntryState.FRESH, "it has learnt the clock")
+    eventually(lambda: reader.get_entry("q", {"n": 1}).state is EntryState.FRESH, "the clock is synced")
 
 
 def planted_ahead(key: WorkedKey, **changes: float) -> int:
-    """Put an entry there with a number that the clock will not reach for an hour; the number."""
+    """Store an entry with a token that the clock will not reach for an hour; return the token."""
     return key.store_value("old", age_seconds=-HOUR_SECONDS, **changes)
 
 
@@ -81,14 +81,14 @@ def test_a_value_with_a_lower_token_replaces_a_lost_one(
     ahead = planted_ahead(key)
     assert reader.get("q", {}) == "old"
     lose(key)
-    eventually(lambda: reader.get("q", {}, timeout=0, default="gone") == "gone", "nobody has it")
+    eventually(lambda: reader.get("q", {}, timeout=0, default="gone") == "gone", "the entry is gone")
     read = pool.submit(reader.get, "q", {})
     assert key.load("new") < ahead
     assert read.result(MAX_WAIT_SECONDS) == "new"
     assert [reader.get("q", {}) for _ in range(AGAIN)] == ["new"] * AGAIN
 
 
-def test_a_generation_from_before_is_met_by_a_load_each_time(
+def test_a_generation_from_before_the_clock_change_costs_each_read_one_load(
     reader: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor
 ) -> None:
     key = new_key()
@@ -101,21 +101,21 @@ def test_a_generation_from_before_is_met_by_a_load_each_time(
         assert read.result(MAX_WAIT_SECONDS) == value
 
 
-def test_a_wait_that_began_before_ends_by_its_next_claim(
+def test_a_wait_from_before_the_clock_change_ends_after_its_next_claim(
     make_reader: MakeReader, new_key: NewKey, pool: ThreadPoolExecutor
 ) -> None:
     reader, key = make_reader(), new_key()
     ahead = planted_ahead(key)
     read = pool.submit(reader.get, "q", {}, fresh=True)
     assert key.asked() > ahead
-    # What a run for the lost claim has stored: below the number of the claim, and not what the wait is for.
+    # Stored by a run for the lost claim: below the claim's number, so the wait does not accept it.
     below = key.store_value("below")
     key.client.delete(key.key.record)
     assert ahead > key.load("new") > below
     assert read.result(MAX_WAIT_SECONDS) == "new"
 
 
-def test_a_suppression_from_before_delays_a_refresh_by_at_most_a_second(
+def test_a_suppression_from_before_the_clock_change_delays_a_refresh_by_at_most_a_second(
     make_reader: MakeReader, new_key: NewKey
 ) -> None:
     reader, key = make_reader(), new_key()
@@ -126,7 +126,7 @@ def test_a_suppression_from_before_delays_a_refresh_by_at_most_a_second(
     assert key.store_value("stale", age_seconds=60.0, ttl_seconds=30.0) < key.now_us()
     entry = eventually(
         lambda: (found := reader.get_entry("q", {})).refresh is RefreshState.TRIGGERED and found,
-        "it is asked for",
+        "a refresh is triggered",
     )  # fmt: skip
     assert (entry.value, entry.state) == ("stale", EntryState.STALE)
     assert key.load("new") > entry.token

@@ -1,4 +1,4 @@
-"""`configure`: what the process's own clients, sync and async, are made with, said in code."""
+"""`configure`: settings and events of the default clients, sync and async, given in code."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _another_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         async_client.close_threads()
 
 
-def test_the_default_clients_have_the_settings_and_events_of_the_last_call(
+def test_the_default_clients_use_the_settings_and_events_of_the_last_configure_call(
     settings: dict[str, Any], new_key: NewKey
 ) -> None:
     new_key().store_value("v")
@@ -45,7 +45,7 @@ def test_the_default_clients_have_the_settings_and_events_of_the_last_call(
     assert len(events["hit"]) == 3
 
 
-def test_without_settings_they_are_the_environment_s(
+def test_configure_without_settings_uses_the_environment(
     settings: dict[str, Any], new_key: NewKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     new_key().store_value("v")
@@ -57,7 +57,7 @@ def test_without_settings_they_are_the_environment_s(
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
-def test_after_the_first_read_it_is_too_late(settings: dict[str, Any], new_key: NewKey, kind: str) -> None:
+def test_configure_after_the_first_read_is_refused(settings: dict[str, Any], new_key: NewKey, kind: str) -> None:
     new_key().store_value("v")
     configure(ReaderSettings(**settings))
     assert (get_cached("q") if kind == "sync" else asyncio.run(aget_cached("q"))) == "v"
@@ -65,6 +65,6 @@ def test_after_the_first_read_it_is_too_late(settings: dict[str, Any], new_key: 
         configure(ReaderSettings(**settings))
 
 
-def test_what_is_no_settings_is_refused_at_once() -> None:
+def test_configure_refuses_anything_but_reader_settings() -> None:
     with pytest.raises(ConfigurationError, match=r"^settings=<str> is not valid: allowed is a ReaderSettings"):
         configure("redis://127.0.0.1:6379/0")  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What only the async reader has: tasks that are cancelled, and event loops that come, end and run side by side."""
+"""The async reader only: cancelled tasks, and event loops that start, end and run side by side."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def client(settings: dict[str, Any], events: EventRecorder) -> AsyncCacheClient:
 
 
 async def waited_for(client: AsyncCacheClient, callers: int) -> None:
-    """Return when so many share the one wait."""
+    """Return once ``callers`` share the one wait."""
     await asyncio.to_thread(eventually, lambda: callers_waiting(client) == [callers], f"{callers} share a wait")
 
 
@@ -58,7 +58,7 @@ async def waiting(client: AsyncCacheClient, callers: int) -> AsyncIterator[list[
 
 
 @pytest.mark.parametrize("cancelled", [[0], [1], [0, 1, 2, 3]], ids=["leader", "follower", "all but one"])
-def test_cancelling_some_who_wait_leaves_the_others_waiting(
+def test_cancelling_some_waiters_leaves_the_others_waiting(
     client: AsyncCacheClient, new_key: NewKey, events: EventRecorder, run: Any, cancelled: list[int]
 ) -> None:
     key = new_key()
@@ -87,7 +87,7 @@ def test_when_all_waiters_are_cancelled_no_task_is_left(client: AsyncCacheClient
             await asyncio.gather(*tasks, return_exceptions=True)
             loop = asyncio.get_running_loop()
             await asyncio.to_thread(eventually, lambda: len(asyncio.all_tasks(loop)) == 1, "no task is left but this")
-            # And whoever comes later waits anew.
+            # And a later caller waits anew.
             again = asyncio.create_task(client.get("q"))
             await asyncio.to_thread(key.load, "v")
             return {await again}
@@ -119,7 +119,7 @@ def test_a_read_that_is_cancelled_in_mid_stream_disturbs_no_other(
 
 
 @UVLOOP_TOO
-def test_one_client_serves_event_loops_one_after_the_other_and_leaves_none_a_connection(
+def test_one_client_serves_successive_event_loops_and_leaves_no_connection_open(
     client: AsyncCacheClient, new_key: NewKey, control: redis.Redis, run: Any
 ) -> None:
     new_key().store_value("v")
@@ -168,7 +168,7 @@ def test_an_event_loop_does_not_wait_for_the_subscription_of_a_task(
     begun, go_on, is_over = threading.Event(), threading.Event(), threading.Event()
 
     def slow(*_: object) -> None:
-        """Take as long as a connection takes that is made anew, to a node that does not answer."""
+        """Take as long as a new connection to a node that does not answer."""
         begun.set()
         go_on.wait(MAX_WAIT_SECONDS / 4)
         is_over.set()

@@ -1,4 +1,4 @@
-"""What a reader raises, what a default stands in for, and what is refused before anything is sent."""
+"""Errors that a reader raises, those that a default replaces, and calls refused before anything is sent."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WAITERS = 5
 
 @pytest.fixture
 def cut_off(make_reader: MakeReader) -> AnyReader:
-    """A reader whose Redis is not there."""
+    """A reader whose Redis can't be reached."""
     nowhere = f"redis://127.0.0.1:{free_port()}/0"
     return make_reader(redis_url=nowhere, broker_url=nowhere)
 
@@ -54,10 +54,10 @@ def test_a_failure_is_raised_to_all_waiters_and_to_callers_during_the_backoff(
         assert (error.query, error.kind, error.attempts) == ("q", "syntax", 3)
         assert 0 < error.retry_after_seconds <= 30
     assert reader.flush(MAX_WAIT_SECONDS)
-    assert events["triggered"] == [["miss"]]  # while it cools nobody asks
+    assert events["triggered"] == [["miss"]]  # no trigger during the backoff
 
 
-def test_while_it_cools_a_stale_value_is_served(reader: AnyReader, new_key: NewKey) -> None:
+def test_during_the_backoff_a_stale_value_is_served(reader: AnyReader, new_key: NewKey) -> None:
     key = new_key()
     key.store_value("old", age_seconds=20, ttl_seconds=10)
     assert reader.get("q", {}) == "old"
@@ -67,8 +67,8 @@ def test_while_it_cools_a_stale_value_is_served(reader: AnyReader, new_key: NewK
         reader.get("q", {}, fresh=True)
 
 
-def give_up_at_once(key: WorkedKey, times: int) -> FailReply:
-    """Let so many loads of a key in a row be given up, each pause over at once but the last one."""
+def fail_in_a_row(key: WorkedKey, times: int) -> FailReply:
+    """Fail ``times`` loads of a key in a row; the pause after each but the last is over at once."""
     for number in range(times):
         nonce = b"%08d" % number
         token = key.acquire(nonce, number=key.claim(f"claim-{number}", force=True).number).token
@@ -82,16 +82,18 @@ def give_up_at_once(key: WorkedKey, times: int) -> FailReply:
     return reply
 
 
-def test_a_broker_that_can_t_be_reached_ends_no_row_of_failures(make_reader: MakeReader, new_key: NewKey) -> None:
+def test_an_unreachable_broker_does_not_reset_the_count_of_consecutive_failures(
+    make_reader: MakeReader, new_key: NewKey
+) -> None:
     reader, key = make_reader(broker_url=f"redis://127.0.0.1:{free_port()}/1"), new_key()
     key.store_value("old", age_seconds=20, ttl_seconds=10)
-    assert give_up_at_once(key, 7).pause_seconds == 1_920.0
+    assert fail_in_a_row(key, 7).pause_seconds == 1_920.0
     key.pass_time(1_920.0)
     assert reader.get_entry("q", {}).refresh is RefreshState.TRIGGERED
     assert reader.flush(MAX_WAIT_SECONDS)
     eventually(lambda: key.state() == "idle", "the claim is taken back")
-    told = give_up_at_once(key, 1)
-    assert (told.pause_seconds, told.failures) == (3_600.0, 8)
+    reply = fail_in_a_row(key, 1)
+    assert (reply.pause_seconds, reply.failures) == (3_600.0, 8)
 
 
 def test_an_unknown_query_names_its_version(reader: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor) -> None:
@@ -103,7 +105,7 @@ def test_an_unknown_query_names_its_version(reader: AnyReader, new_key: NewKey, 
 
 
 @pytest.mark.parametrize("default", [None, "fallback", []], ids=repr)
-def test_a_default_stands_in_for_a_failure_a_timeout_and_a_cache_that_is_not_there(
+def test_a_default_is_returned_on_a_failure_a_timeout_and_an_unreachable_cache(
     reader: AnyReader, cut_off: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor, default: Any
 ) -> None:
     failing = pool.submit(reader.get, "fails", {}, default=default)
@@ -113,7 +115,7 @@ def test_a_default_stands_in_for_a_failure_a_timeout_and_a_cache_that_is_not_the
     assert cut_off.get("q", {}, default=default) is default
 
 
-def test_a_default_stands_in_for_nothing_else(reader: AnyReader, new_key: NewKey) -> None:
+def test_a_default_replaces_neither_decode_errors_nor_invalid_calls(reader: AnyReader, new_key: NewKey) -> None:
     new_key().store_value("no number")
     with pytest.raises(DecodeError):
         reader.get("q", {}, type=int, default=0)
@@ -121,7 +123,7 @@ def test_a_default_stands_in_for_nothing_else(reader: AnyReader, new_key: NewKey
         reader.get("q", {}, timeout="soon", default=0)
 
 
-def test_without_redis_each_call_says_so(cut_off: AnyReader, events: EventRecorder) -> None:
+def test_without_redis_each_call_raises_cache_unavailable(cut_off: AnyReader, events: EventRecorder) -> None:
     calls: list[Callable[..., Any]] = [
         cut_off.get, cut_off.get_entry, cut_off.refresh, cut_off.invalidate, cut_off.explain,
     ]  # fmt: skip
@@ -129,11 +131,11 @@ def test_without_redis_each_call_says_so(cut_off: AnyReader, events: EventRecord
         with pytest.raises(CacheUnavailable, match="Redis") as caught:
             call("q", {})
         assert caught.value.query == "q"
-    told = [("unavailable",), ("read failed", "unavailable")]
-    assert events.recorded == told * 2  # of the reads
+    of_a_read = [("unavailable",), ("read failed", "unavailable")]
+    assert events.recorded == of_a_read * 2
     (many,) = cut_off.get_many([("q", {})])
     assert isinstance(many, CacheUnavailable)
-    assert events.recorded == told * 3
+    assert events.recorded == of_a_read * 3
 
 
 def test_each_failed_read_is_reported_with_its_reason_even_with_a_default(
@@ -180,7 +182,7 @@ BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("query", "params", "options", "why"), BAD_CALLS, ids=lambda value: repr(value)[:20])
-def test_a_call_that_names_no_entry_is_refused_before_anything_is_sent(
+def test_a_call_with_an_invalid_query_params_or_version_is_refused_before_anything_is_sent(
     cut_off: AnyReader, query: str, params: Any, options: dict[str, Any], why: str
 ) -> None:
     calls: list[Callable[..., Any]] = [
@@ -206,14 +208,14 @@ def test_an_invalid_option_is_refused_before_anything_is_sent(
 
 
 @pytest.mark.parametrize("wrong", ["no", "false", 0, 1, None, []], ids=repr)
-def test_a_text_or_a_number_is_no_flag(cut_off: AnyReader, wrong: Any) -> None:
+def test_a_string_or_number_is_refused_as_a_flag(cut_off: AnyReader, wrong: Any) -> None:
     with pytest.raises(InvalidQuery, match=r"hard=.* of 'q': allowed are True and False"):
         cut_off.invalidate("q", {}, hard=wrong)
     with pytest.raises(InvalidQuery, match=r"wait=.* of 'q': allowed are True and False"):
         cut_off.refresh("q", {}, wait=wrong)
 
 
-def test_options_that_are_numpy_scalars_are_their_values(reader: AnyReader, new_key: NewKey) -> None:
+def test_numpy_scalars_are_accepted_as_options(reader: AnyReader, new_key: NewKey) -> None:
     token = new_key().store_value("v", age_seconds=60)
     assert reader.get("q", {}, max_age=np.int64(600), fresh=np.bool_(False)) == "v"
     assert reader.get("q", {}, min_generation=np.int64(token - 1), timeout=np.float32(0.5)) == "v"
@@ -229,7 +231,7 @@ def test_bookmarks_of_an_invalidation_are_validated(cut_off: AnyReader) -> None:
         cut_off.invalidate("q", {}, bookmarks=object())
 
 
-def test_params_are_as_json_has_them(reader: AnyReader, new_key: NewKey) -> None:
+def test_params_of_every_json_type_are_encoded_without_loss(reader: AnyReader, new_key: NewKey) -> None:
     params = {"text": "ä\u2028", "list": [1, 2.5, None, True], "nested": {"a": {"b": []}}}
     key = new_key(params=params)
     key.store_value("v")
@@ -238,7 +240,7 @@ def test_params_are_as_json_has_them(reader: AnyReader, new_key: NewKey) -> None
     assert isinstance(reader.get("q", params, default=None), str)
 
 
-def test_a_wait_that_ends_in_a_timeout_can_be_begun_again(
+def test_a_wait_that_timed_out_can_be_started_again(
     reader: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor
 ) -> None:
     key = new_key()

@@ -29,14 +29,14 @@ def waits_for(reader: AnyReader, pool: ThreadPoolExecutor) -> Any:
     return begin
 
 
-def test_an_entry_young_enough_is_a_hit(reader: AnyReader, new_key: NewKey, events: EventRecorder) -> None:
+def test_an_entry_younger_than_max_age_is_a_hit(reader: AnyReader, new_key: NewKey, events: EventRecorder) -> None:
     new_key().store_value("v", age_seconds=60)
     entry = reader.get_entry("q", {}, max_age="1h")
     assert (entry.value, entry.state, entry.refresh) == ("v", EntryState.FRESH, RefreshState.NONE)
     assert events["miss"] == []
 
 
-def test_an_entry_too_old_for_the_call_is_waited_for_and_stays_for_others(
+def test_an_entry_older_than_max_age_makes_its_caller_wait_and_is_served_to_others(
     reader: AnyReader, new_key: NewKey, waits_for: Any
 ) -> None:
     key = new_key()
@@ -48,7 +48,7 @@ def test_an_entry_too_old_for_the_call_is_waited_for_and_stays_for_others(
     assert (read.result(MAX_WAIT_SECONDS).value, read.result().state) == ("new", EntryState.MISS)
 
 
-def test_what_was_loaded_after_the_call_is_young_enough_however_small_the_age(new_key: NewKey, waits_for: Any) -> None:
+def test_a_load_that_began_after_the_call_satisfies_any_max_age(new_key: NewKey, waits_for: Any) -> None:
     key = new_key()
     read = waits_for(max_age=0)
     token = key.load("v")
@@ -60,7 +60,7 @@ def test_what_was_loaded_after_the_call_is_young_enough_however_small_the_age(ne
     assert again.result(MAX_WAIT_SECONDS).value == "newer"
 
 
-def test_fresh_takes_no_entry_that_is_there(reader: AnyReader, new_key: NewKey, waits_for: Any) -> None:
+def test_fresh_does_not_accept_an_existing_entry(reader: AnyReader, new_key: NewKey, waits_for: Any) -> None:
     key = new_key()
     old = key.store_value("old")
     read = waits_for(fresh=True)
@@ -70,7 +70,7 @@ def test_fresh_takes_no_entry_that_is_there(reader: AnyReader, new_key: NewKey, 
         reader.get("q", {}, fresh=True, timeout=0)
 
 
-def test_fresh_takes_no_load_that_began_before_the_call(new_key: NewKey, waits_for: Any) -> None:
+def test_fresh_does_not_accept_a_load_that_began_before_the_call(new_key: NewKey, waits_for: Any) -> None:
     key = new_key()
     key.claim("of an earlier reader")
     running = key.begin()  # and its read of the graph may be done already
@@ -88,12 +88,12 @@ def test_two_callers_of_a_fresh_value_may_share_the_load_that_began_after_both(
 ) -> None:
     key, claimed = new_key(), set[_WaitState]()
 
-    class Told(_WaitState):
+    class RecordedWait(_WaitState):
         def on_claim_reply(self, reply: ClaimReply) -> None:
             super().on_claim_reply(reply)
             claimed.add(self)
 
-    monkeypatch.setattr(wait_module, "_WaitState", Told)
+    monkeypatch.setattr(wait_module, "_WaitState", RecordedWait)
     key.store_value("old")
     first, second = waits_for(fresh=True), waits_for(fresh=True)
     # The record alone does not show it: the first claims again after a second.
@@ -102,7 +102,7 @@ def test_two_callers_of_a_fresh_value_may_share_the_load_that_began_after_both(
     assert {first.result(MAX_WAIT_SECONDS).token, second.result(MAX_WAIT_SECONDS).token} == {token}
 
 
-def test_min_generation_takes_what_was_read_after_that_invalidation(
+def test_min_generation_accepts_only_values_loaded_after_that_invalidation(
     reader: AnyReader, new_key: NewKey, waits_for: Any
 ) -> None:
     key = new_key()
@@ -131,7 +131,9 @@ def test_a_generation_that_redis_has_lost_costs_one_load(
     assert events["triggered"] == [["miss"]]
 
 
-def test_min_bookmarks_takes_what_was_loaded_with_them(reader: AnyReader, new_key: NewKey, waits_for: Any) -> None:
+def test_min_bookmarks_accepts_only_values_loaded_with_those_bookmarks(
+    reader: AnyReader, new_key: NewKey, waits_for: Any
+) -> None:
     key = new_key()
     key.store_value("old", bookmarks=("a",))
     assert reader.get("q", {}, min_bookmarks=["a"]) == "old"

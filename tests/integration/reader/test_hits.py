@@ -1,4 +1,4 @@
-"""What a reader makes of an entry that is there: on every kind of reader, with the in-process tier and without."""
+"""Reads of an existing entry: on every kind of reader, with the in-process tier and without."""
 
 from __future__ import annotations
 
@@ -104,16 +104,17 @@ def test_a_refreshed_value_is_seen(reader: AnyReader, new_key: NewKey) -> None:
     key.store_value("old", age_seconds=20, ttl_seconds=10)
     assert reader.get("q", {}) == "old"
     token = key.load("new")
-    # A reader with a tier hears of it.
+    # A reader with a tier is notified.
     entry = eventually(lambda: (found := reader.get_entry("q", {})).token == token and found, "it is seen")
     assert (entry.value, entry.state) == ("new", EntryState.FRESH)
 
 
-def test_a_value_that_grows_stale_between_two_reads_is_decided_anew(reader: AnyReader, new_key: NewKey) -> None:
+def test_a_value_that_grows_stale_between_two_reads_triggers_a_refresh(reader: AnyReader, new_key: NewKey) -> None:
     key = new_key()
     key.store_value("v", ttl_seconds=0.5, beta=0.0)
     entry = eventually(
-        lambda: (found := reader.get_entry("q", {})).refresh is not RefreshState.NONE and found, "it is asked for"
+        lambda: (found := reader.get_entry("q", {})).refresh is not RefreshState.NONE and found,
+        "a refresh is triggered",
     )
     assert (entry.state, entry.refresh) == (EntryState.STALE, RefreshState.TRIGGERED)
     assert key.asked()
@@ -141,7 +142,7 @@ def test_none_and_empty_values_are_values(reader: AnyReader, new_key: NewKey, va
         assert reader.get_entry("q", {}).value == value
 
 
-def test_each_caller_may_change_what_it_got(reader: AnyReader, new_key: NewKey) -> None:
+def test_each_caller_gets_its_own_copy_of_a_mutable_value(reader: AnyReader, new_key: NewKey) -> None:
     new_key().store_value([1])
     for _ in range(3):
         got = reader.get("q", {})
@@ -156,7 +157,7 @@ def test_a_value_is_decoded_into_the_type_of_each_call(reader: AnyReader, new_ke
     assert reader.get_entry("q", {}, type=list[Friend]).value == [Friend("Ada", 36)]
 
 
-def test_a_value_that_does_not_fit_is_an_error_that_names_the_field_and_no_default(
+def test_a_value_that_does_not_fit_raises_naming_the_field_even_with_a_default(
     reader: AnyReader, new_key: NewKey
 ) -> None:
     key = new_key()
@@ -169,7 +170,7 @@ def test_a_value_that_does_not_fit_is_an_error_that_names_the_field_and_no_defau
     assert key.entry() is not None
 
 
-def test_versions_and_params_are_other_entries(reader: AnyReader, new_key: NewKey) -> None:
+def test_each_version_and_each_set_of_params_has_its_own_entry(reader: AnyReader, new_key: NewKey) -> None:
     new_key(version=1).store_value("one")
     new_key(version=2).store_value("two")
     new_key(params={"n": 1}).store_value("with params")
@@ -185,7 +186,7 @@ def test_the_order_of_params_does_not_matter(reader: AnyReader, new_key: NewKey)
 
 
 def make_deaf(reader: AnyReader, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let nothing come of what the in-process cache is told by Redis."""
+    """Let the in-process cache ignore the invalidations that Redis sends."""
     tier = local_cache_of(reader)
     drop_all = tier.drop_all
 
@@ -196,7 +197,7 @@ def make_deaf(reader: AnyReader, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tier, "drop_all", drop_own)
 
 
-def test_its_own_invalidation_is_seen_at_once(
+def test_a_reader_sees_its_own_invalidation_at_once(
     reader: AnyReader,
     new_key: NewKey,
     events: EventRecorder,
@@ -226,10 +227,10 @@ def test_another_process_s_invalidation_is_seen(reader: AnyReader, new_key: NewK
     for _ in range(2):
         assert reader.get_entry("q", {}).state is EntryState.FRESH
     key.invalidate()
-    eventually(lambda: reader.get_entry("q", {}).state is EntryState.STALE, "it is heard of")
+    eventually(lambda: reader.get_entry("q", {}).state is EntryState.STALE, "the invalidation is seen")
 
 
-def test_a_typed_read_of_what_was_kept_untyped(
+def test_a_value_read_untyped_before_can_be_read_typed(
     reader: AnyReader, new_key: NewKey, control: redis.Redis, place: str
 ) -> None:
     key = new_key()

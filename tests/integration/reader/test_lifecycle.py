@@ -53,7 +53,7 @@ def run_in(client: ClientBase, read: Callable[[Any], Any]) -> Any:
     return asyncio.run(within())
 
 
-def test_it_is_made_from_the_environment_and_closed_by_its_context(
+def test_a_client_is_made_from_the_environment_and_closed_by_its_context(
     kind: str, environment: None, new_key: NewKey, control: redis.Redis
 ) -> None:
     new_key().store_value("v")
@@ -65,7 +65,9 @@ def test_it_is_made_from_the_environment_and_closed_by_its_context(
     eventually(lambda: len(control.client_list()) == before, "its connections are closed")
 
 
-def test_a_wrong_variable_is_named(kind: str, environment: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_environment_variable_is_named(
+    kind: str, environment: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CACHE_NAMESPACE", "no good")
     for make in (CLASSES[kind], CLASSES[kind].from_env):
         with pytest.raises(ConfigurationError, match="CACHE_NAMESPACE"):
@@ -73,7 +75,7 @@ def test_a_wrong_variable_is_named(kind: str, environment: None, monkeypatch: py
 
 
 @pytest.mark.parametrize("given", ["redis://:c4nary@h/0", {"redis_url": "redis://:c4nary@h/0"}, WorkerSettings()])
-def test_only_settings_of_a_reader_are_taken_for_some(kind: str, given: Any) -> None:
+def test_a_client_accepts_only_reader_settings(kind: str, given: Any) -> None:
     with pytest.raises(
         ConfigurationError, match=r"allowed is a ReaderSettings, .* ReaderSettings\(redis_url=…\)"
     ) as caught:
@@ -98,7 +100,7 @@ def test_flush_waits_for_background_triggers(reader: AnyReader, new_key: NewKey)
     assert [key.state() for key in keys] == ["queued"] * 20
 
 
-def test_closing_publishes_what_is_left(reader: AnyReader, new_key: NewKey) -> None:
+def test_closing_publishes_pending_triggers(reader: AnyReader, new_key: NewKey) -> None:
     keys = [new_key("q", {"n": number}) for number in range(5)]
     for number, key in enumerate(keys):
         key.store_value("old", age_seconds=20, ttl_seconds=10)
@@ -139,7 +141,7 @@ class Raising(ReaderEvents):
 
 
 @pytest.mark.parametrize("events", [Raising()], ids=[""])
-def test_an_event_that_raises_costs_no_read(reader: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor) -> None:
+def test_an_event_hook_that_raises_fails_no_read(reader: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor) -> None:
     key = new_key()
     read = pool.submit(reader.get, "q", {})
     key.load("v")
@@ -147,13 +149,13 @@ def test_an_event_that_raises_costs_no_read(reader: AnyReader, new_key: NewKey, 
     assert reader.get("q", {}) == "v"
 
 
-def test_its_key_is_that_of_the_entry(make_reader: MakeReader, new_key: NewKey) -> None:
+def test_key_returns_the_key_of_the_entry(make_reader: MakeReader, new_key: NewKey) -> None:
     reader = make_reader()
     assert reader.key("q", {"n": 1}, version=2) == new_key("q", {"n": 1}, version=2).key
     assert client_of(reader).key("q") == new_key().key
 
 
-def test_clients_on_one_server_with_other_namespaces_do_not_meet(
+def test_clients_of_different_namespaces_on_one_server_share_no_entries(
     make_reader: MakeReader, clean_redis: RedisServer, new_key: NewKey
 ) -> None:
     new_key().store_value("v")

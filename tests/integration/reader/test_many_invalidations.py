@@ -27,7 +27,7 @@ def states(reader: AnyReader, version: int) -> set[EntryState]:
     return {reader.get_entry(query, params, version=version).state for query, params in CALLS}
 
 
-def test_every_key_in_every_version_is_stale(
+def test_invalidate_many_makes_every_key_stale_in_every_version(
     reader: AnyReader, new_key: NewKey, control: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for version in (1, 2):
@@ -45,14 +45,16 @@ def test_every_key_in_every_version_is_stale(
     assert states(reader, 1) == states(reader, 2) == {EntryState.STALE}
 
 
-def test_a_hard_one_drops_them_and_a_repeated_key_is_one(reader: AnyReader, new_key: NewKey) -> None:
+def test_a_hard_invalidate_many_drops_entries_and_handles_a_repeated_key_once(
+    reader: AnyReader, new_key: NewKey
+) -> None:
     store(new_key, 1)
     first, *others = reader.invalidate_many([*CALLS, CALLS[0]], hard=True)
     assert [new_key(query, params).entry() for query, params in CALLS] == [None] * 5
     assert first == others[-1]
 
 
-def test_a_bad_item_is_its_own_error(reader: AnyReader, new_key: NewKey) -> None:
+def test_an_invalid_item_of_invalidate_many_is_an_error_of_its_own(reader: AnyReader, new_key: NewKey) -> None:
     store(new_key, 1)
     calls: list[Any] = [CALLS[0], ("no name", {}), QueryCall("q", {"n": 1}, 3), "q", CALLS[2]]
     first, wrong_name, of_version_3, no_pair, last = reader.invalidate_many(calls)
@@ -66,11 +68,11 @@ def test_a_bad_item_is_its_own_error(reader: AnyReader, new_key: NewKey) -> None
         assert reader.get_entry("q", {"n": n}).generation == one.generation
 
 
-def test_nothing_is_no_round_trip(make_reader: MakeReader) -> None:
+def test_invalidate_many_of_no_keys_sends_nothing(make_reader: MakeReader) -> None:
     assert make_reader(redis_url="redis://127.0.0.1:1/0").invalidate_many([]) == []
 
 
-def test_without_redis_each_has_an_error_of_its_own(make_reader: MakeReader) -> None:
+def test_without_redis_each_key_of_invalidate_many_has_an_error_of_its_own(make_reader: MakeReader) -> None:
     done = make_reader(redis_url="redis://127.0.0.1:1/0").invalidate_many(CALLS)
     assert len({id(one) for one in done if isinstance(one, CacheUnavailable)}) == 5
 
@@ -80,7 +82,7 @@ def test_without_redis_each_has_an_error_of_its_own(make_reader: MakeReader) -> 
     [(CALLS, {"hard": "no"}), (CALLS, {"bookmarks": "FB:1"}), ([CALLS[0]] * 10_001, {}), (7, {})],
     ids=["hard", "bookmarks", "too many", "no items"],
 )
-def test_a_wrong_option_is_an_error_before_anything_is_sent(
+def test_an_invalid_option_of_invalidate_many_is_refused_before_anything_is_sent(
     make_reader: MakeReader, calls: Any, options: dict[str, Any]
 ) -> None:
     with pytest.raises(InvalidQuery):

@@ -14,7 +14,7 @@ from tests.support.any_reader import KINDS
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 
-def test_hits_are_counted_with_age_and_what_was_left(
+def test_hits_are_counted_with_their_age_and_remaining_ttl(
     kind: str, stack: ExitStack, settings: dict[str, Any], new_key: NewKey
 ) -> None:
     registry = CollectorRegistry()

@@ -21,7 +21,7 @@ NEVER_SECONDS = 3_600.0
 WAITERS = 20
 
 
-def test_a_miss_waits_for_the_value_and_is_one_claim(
+def test_a_miss_makes_one_claim_and_waits_for_the_value(
     reader: AnyReader, new_key: NewKey, events: EventRecorder, pool: ThreadPoolExecutor, control: redis.Redis
 ) -> None:
     key = new_key()
@@ -40,7 +40,7 @@ def test_a_miss_waits_for_the_value_and_is_one_claim(
 def test_a_commit_wakes_a_waiting_reader_by_its_notification(
     make_reader: MakeReader, new_key: NewKey, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Nothing else would: neither a poll nor a second claim comes within the test's time.
+    # Nothing else can wake it: neither a poll nor a second claim comes within the test's time.
     monkeypatch.setattr(wait_module, "RECLAIM_SECONDS", NEVER_SECONDS)
     reader, key = make_reader(wait_poll_ms=NEVER_SECONDS * 1e3, wait_timeout_ms=5 * MAX_WAIT_SECONDS * 1e3), new_key()
     read = pool.submit(reader.get, "q", {})
@@ -50,7 +50,7 @@ def test_a_commit_wakes_a_waiting_reader_by_its_notification(
     assert read.result(MAX_WAIT_SECONDS) == "v"
 
 
-def test_without_notifications_it_polls(
+def test_a_waiter_polls_without_notifications(
     make_reader: MakeReader, new_key: NewKey, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(wait_module, "RECLAIM_SECONDS", NEVER_SECONDS)
@@ -73,7 +73,7 @@ def test_callers_of_one_key_share_one_wait(
     key.end(token, [1])
     entries = [read.result(MAX_WAIT_SECONDS) for read in reads]
     assert {(entry.token, entry.state) for entry in entries} == {(token, EntryState.MISS)}
-    for entry in entries:  # none sees what another one did to its value
+    for entry in entries:  # no caller sees what another one did to its value
         assert entry.value == [1]
         entry.value.append(2)
     assert reader.flush(MAX_WAIT_SECONDS)
@@ -100,7 +100,7 @@ def test_a_timeout_of_zero_triggers_and_does_not_wait(
     assert (caught.value.query, caught.value.waited_seconds, caught.value.state) == ("q", 0.0, "queued")
     assert key.state() == "queued"
     assert reader.flush(MAX_WAIT_SECONDS)
-    # The publisher's thread tells of the last one when it comes to it.
+    # The publisher's thread records the last one at some later time.
     assert sorted(events.recorded) == [("miss",), ("read failed", "timeout"), ("triggered", "miss")]
 
 
@@ -147,7 +147,7 @@ def test_a_leader_whose_time_runs_out_leaves_the_others_waiting(
     assert events["triggered"] == [["miss"]]
 
 
-def test_a_lost_message_is_published_again_while_somebody_waits(
+def test_a_lost_message_is_published_again_while_a_caller_waits(
     reader: AnyReader, new_key: NewKey, events: EventRecorder, pool: ThreadPoolExecutor
 ) -> None:
     key = new_key()

@@ -20,7 +20,7 @@ from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 THREADS = 300
 TASKS = 500
 LINES = 100
-"""More than one caller's log entry has: its own frames, and those of the cause."""
+"""More lines than the log entry of one caller has, with its own frames and those of the cause."""
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ async def failures(calls: list[Coroutine[Any, Any, Any]], fail: Callable[[], obj
     return [task.exception() for task in tasks]
 
 
-def test_threads_that_share_a_failed_wait(client: CacheClient, new_key: NewKey) -> None:
+def test_threads_that_share_a_failed_wait_get_an_exception_each(client: CacheClient, new_key: NewKey) -> None:
     key = new_key()
     with ThreadPoolExecutor(THREADS) as pool:
         reads = [pool.submit(client.get, "q", {}) for _ in range(THREADS)]
@@ -69,7 +69,7 @@ def test_threads_that_share_a_failed_wait(client: CacheClient, new_key: NewKey) 
         assert 0 < error.retry_after_seconds <= 30
 
 
-def test_tasks_that_share_a_failed_wait(settings: dict[str, Any], new_key: NewKey) -> None:
+def test_tasks_that_share_a_failed_wait_get_an_exception_each(settings: dict[str, Any], new_key: NewKey) -> None:
     async def read() -> list[BaseException | None]:
         client = AsyncCacheClient(ReaderSettings(**settings))
         found = await failures([client.get("q", {}) for _ in range(TASKS)], new_key().give_up)
@@ -79,7 +79,7 @@ def test_tasks_that_share_a_failed_wait(settings: dict[str, Any], new_key: NewKe
     are_each_their_own(asyncio.run(read()), RefreshFailed)
 
 
-def test_tasks_that_share_a_refused_connection(cut_off: ReaderSettings) -> None:
+def test_tasks_that_share_a_refused_connection_get_an_exception_each(cut_off: ReaderSettings) -> None:
     async def read() -> list[BaseException | None]:
         client = AsyncCacheClient(cut_off)
         found = await failures([client.get("q", {}) for _ in range(TASKS)], lambda: None)
@@ -91,7 +91,7 @@ def test_tasks_that_share_a_refused_connection(cut_off: ReaderSettings) -> None:
     assert {type(error.__cause__).__name__ for error in errors if error is not None} == {"ConnectionError"}
 
 
-def test_tasks_that_share_a_connection_that_is_lost(settings: dict[str, Any]) -> None:
+def test_tasks_that_share_a_lost_connection_get_an_exception_each(settings: dict[str, Any]) -> None:
     async def read(server: RedisServer) -> list[BaseException | None]:
         client = AsyncCacheClient(ReaderSettings(**settings | {"redis_url": server.url(0)}))
         await client.explain("q", {})
@@ -103,7 +103,9 @@ def test_tasks_that_share_a_connection_that_is_lost(settings: dict[str, Any]) ->
         are_each_their_own(asyncio.run(read(server)), CacheUnavailable)
 
 
-def test_items_of_a_batch_that_share_a_failure(cut_off: ReaderSettings, client: CacheClient, new_key: NewKey) -> None:
+def test_items_of_a_batch_that_share_a_failure_get_an_exception_each(
+    cut_off: ReaderSettings, client: CacheClient, new_key: NewKey
+) -> None:
     with CacheClient(cut_off) as without:
         errors = without.get_many([("q", {"n": n % 2}) for n in range(10)])
     are_each_their_own([error for error in errors if isinstance(error, CacheError)], CacheUnavailable)

@@ -1,4 +1,4 @@
-"""A reader's spans: each kind of it keeps the context of the call that decided, whoever publishes, and when."""
+"""A reader's spans: a trigger keeps the trace context of its call, whichever thread publishes it, and when."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def named(memory: SpanRecorder, name: str) -> RecordedSpan:
     return found
 
 
-def test_each_message_goes_on_with_the_trace_of_the_read_that_decided(
+def test_each_message_carries_the_trace_of_the_read_that_triggered_it(
     traced: AnyReader, new_key: NewKey, memory: SpanRecorder, sent_items: Callable[[str], list[RefreshItem]]
 ) -> None:
     for query in ("a", "b"):
@@ -118,7 +118,7 @@ def test_each_sharer_of_a_wait_has_its_own_span_and_the_first_has_the_refresh(
     }
 
 
-def test_a_batch_has_one_wait_and_its_refreshes_are_within(
+def test_a_batch_has_one_wait_span_that_contains_the_refreshes_of_its_misses(
     traced: AnyReader, new_key: NewKey, memory: SpanRecorder, pool: ThreadPoolExecutor,
     sent_items: Callable[[str], list[RefreshItem]],
 ) -> None:  # fmt: skip

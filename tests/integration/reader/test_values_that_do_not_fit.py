@@ -37,7 +37,7 @@ def typed(request: pytest.FixtureRequest) -> Callable[[AnyReader], Any]:
 
 
 def reads_later(reader: AnyReader, typed: Callable[[AnyReader], Any], value: object) -> None:
-    """Read until the new value is there: the in-process tier may hear of it a moment later."""
+    """Read until the new value is there: the in-process tier may be notified a moment later."""
 
     def is_read() -> bool:
         try:
@@ -75,7 +75,7 @@ def test_an_invalidated_value_that_does_not_fit_is_refreshed(
     recovers(reader, key, typed, events)
 
 
-def test_a_value_that_came_before_and_does_not_fit_is_refreshed(
+def test_a_value_decoded_before_as_another_type_is_refreshed_when_it_does_not_fit(
     reader: AnyReader, new_key: NewKey, typed: Callable[[AnyReader], Any], events: EventRecorder
 ) -> None:
     # The same bytes twice: the second read has them decoded already, as another type.
@@ -118,7 +118,7 @@ def test_a_broken_payload_is_refreshed(reader: AnyReader, new_key: NewKey, contr
     reads_later(reader, lambda reader: reader.get("q", {}), "whole")
 
 
-def test_the_trigger_of_a_value_that_does_not_fit_is_one_for_many_reads(
+def test_many_reads_of_a_value_that_does_not_fit_trigger_one_refresh(
     reader: AnyReader, new_key: NewKey, events: EventRecorder
 ) -> None:
     key = new_key()

@@ -36,7 +36,7 @@ def stale_by_number(control: redis.Redis, new_key: NewKey, *versions: int) -> li
     return [header is not None and header.generation > header.token for header in headers]
 
 
-def test_without_a_version_all_that_live_are_invalidated_in_one_call(
+def test_an_invalidation_without_a_version_reaches_all_registered_versions(
     reader: AnyReader, live: Any, new_key: NewKey, control: redis.Redis
 ) -> None:
     live(1, 2, 7)
@@ -47,38 +47,42 @@ def test_without_a_version_all_that_live_are_invalidated_in_one_call(
     assert states(reader, 1, 2, 7) == [EntryState.STALE] * 3
 
 
-def test_a_version_narrows_it(reader: AnyReader, live: Any, new_key: NewKey, control: redis.Redis) -> None:
+def test_an_invalidation_with_a_version_reaches_that_version_only(
+    reader: AnyReader, live: Any, new_key: NewKey, control: redis.Redis
+) -> None:
     live(1, 2)
     done = reader.invalidate("q", {}, version=2)
     assert stale_by_number(control, new_key, 1, 2) == [False, True]
     assert done == Invalidation(done.generation, None, {2: done.generation})
 
 
-def test_a_hard_one_drops_all_of_them(reader: AnyReader, live: Any, new_key: NewKey) -> None:
+def test_a_hard_invalidation_drops_all_registered_versions(reader: AnyReader, live: Any, new_key: NewKey) -> None:
     live(1, 2)
     assert reader.invalidate("q", {}, hard=True).generations.keys() == {1, 2}
     assert [new_key(version=version).entry() for version in (1, 2)] == [None, None]
 
 
-def test_with_replicas_all_of_them_are_waited_for(reader: AnyReader, live: Any, new_key: NewKey) -> None:
+def test_an_invalidation_with_replicas_waits_for_all_versions(reader: AnyReader, live: Any, new_key: NewKey) -> None:
     live(1, 2)
     done = reader.invalidate("q", {}, replicas=1)
     assert (done.replicated, done.generations.keys()) == (False, {1, 2})
 
 
-def test_bookmarks_go_to_all_of_them(reader: AnyReader, live: Any, new_key: NewKey) -> None:
+def test_an_invalidation_s_bookmarks_are_recorded_for_all_versions(
+    reader: AnyReader, live: Any, new_key: NewKey
+) -> None:
     live(1, 2)
     reader.invalidate("q", {}, bookmarks=["FB:1"])
     assert [new_key(version=version).record()["bookmarks"] for version in (1, 2)] == [b"FB:1", b"FB:1"]
 
 
-def test_what_nobody_has_registered_is_invalidated_in_the_default_version(reader: AnyReader, new_key: NewKey) -> None:
+def test_an_unregistered_query_is_invalidated_in_the_default_version(reader: AnyReader, new_key: NewKey) -> None:
     for version in (1, 2):
         new_key(version=version).store_value("x")
     assert reader.invalidate("q", {}).generations.keys() == {1}
 
 
-def test_what_a_process_knows_takes_one_round_trip_and_what_is_new_a_second(
+def test_known_versions_take_one_round_trip_and_new_ones_a_second(
     reader: AnyReader, live: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = client_of(reader)
@@ -95,7 +99,7 @@ def test_what_a_process_knows_takes_one_round_trip_and_what_is_new_a_second(
     assert counts == [[2], [2], [2, 1], [3]]
 
 
-def test_an_invalidation_and_its_numbers_are_accepted_as_min_generation(
+def test_an_invalidation_and_its_generations_are_accepted_as_min_generation(
     reader: AnyReader, live: Any, new_key: NewKey
 ) -> None:
     live(1, 2)
@@ -107,7 +111,7 @@ def test_an_invalidation_and_its_numbers_are_accepted_as_min_generation(
     assert reader.get("q", {}, min_generation=done.generation) == "later"
 
 
-def test_the_number_is_that_of_the_version_that_is_read(reader: AnyReader, new_key: NewKey) -> None:
+def test_min_generation_uses_the_generation_of_the_version_that_is_read(reader: AnyReader, new_key: NewKey) -> None:
     token = new_key(version=2).store_value("v2")
     ahead = 2 * token
     assert reader.get("q", {}, version=2, min_generation={1: ahead, 2: token - 1}, timeout=0, default="none") == "v2"
@@ -115,7 +119,7 @@ def test_the_number_is_that_of_the_version_that_is_read(reader: AnyReader, new_k
     assert reader.get("q", {}, version=2, min_generation={1: ahead}, timeout=0, default="none") == "none"
 
 
-def test_each_item_of_a_batch_goes_by_the_number_of_its_version(reader: AnyReader, new_key: NewKey) -> None:
+def test_each_item_of_a_batch_uses_the_min_generation_of_its_version(reader: AnyReader, new_key: NewKey) -> None:
     from api_client import Entry, QueryCall
 
     tokens = {version: new_key(version=version).store_value(f"v{version}") for version in (1, 2)}
@@ -128,7 +132,7 @@ def test_each_item_of_a_batch_goes_by_the_number_of_its_version(reader: AnyReade
 
 
 @pytest.mark.parametrize("wrong", [{}, {1: -1}, {1: True}, {"1": 1}, {1: "1"}, "1", 1.0, None, [1], -1, True])
-def test_any_other_min_generation_is_refused(reader: AnyReader, wrong: Any) -> None:
+def test_an_invalid_min_generation_is_refused(reader: AnyReader, wrong: Any) -> None:
     with pytest.raises(InvalidQuery, match="allowed are an Invalidation, its generations, or one of them"):
         reader.get("q", {}, min_generation=wrong)
 

@@ -26,7 +26,7 @@ from tests.support.pairs import each_with_each
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 NAMESPACE = "test"
-TIMEOUT_SECONDS = 3.0  # a busy machine shall not meet it
+TIMEOUT_SECONDS = 3.0  # a busy machine does not reach it
 
 KEYS = range(30)
 
@@ -96,7 +96,7 @@ def new_key(cluster: Cluster, stack: ExitStack) -> NewKey:
 
 
 def play_on(cluster: Cluster, stack: ExitStack) -> NewKey:
-    """As `new_key`, on any cluster."""
+    """Return the same as `new_key`, on any cluster."""
     control = stack.enter_context(connect(cluster.url(), timeout_seconds=MAX_WAIT_SECONDS))
     return lambda n: WorkedKey(control, LeaseStore(control), make_key(NAMESPACE, "q", {"n": n}, 1))
 
@@ -109,7 +109,7 @@ def routes_of(reader: AnyReader) -> routing.Cluster:
 
 
 def done(call: Callable[[], Any]) -> Any:
-    """Return what a call returns; None while Redis can't be asked."""
+    """Return what a call returns; None while Redis can't be reached."""
     try:
         return call()
     except (CacheUnavailable, redis.ConnectionError, redis.TimeoutError):

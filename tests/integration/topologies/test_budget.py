@@ -13,7 +13,7 @@ from tests.servers.redis_cluster import Cluster
 QUERIES = tuple(f"q{number}" for number in range(9))
 
 
-def test_shares_of_several_queries_are_taken_kept_and_given_back(cluster: Cluster) -> None:
+def test_budget_shares_of_several_queries_are_taken_renewed_and_released(cluster: Cluster) -> None:
     link = RetryingLink(cluster.url())
     assert len({cluster.node_of(make_key(NAMESPACE, query, None, 1).entry) for query in QUERIES}) > 1
     assert len({cluster.node_of(name) for query in (None, *QUERIES) for name in budget_keys(NAMESPACE, query)}) == 1

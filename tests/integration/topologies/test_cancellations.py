@@ -22,14 +22,14 @@ def test_a_step_cancelled_while_it_queries_the_sentinels_is_cancelled(
 
     async def is_cancelled(number: int, moment: CancelPoint) -> bool:
         client = AsyncCacheClient(settings)
-        # It has a connection now, and the step asks whether that still leads to the master.
+        # It has a connection now, and the step checks whether that still leads to the master.
         await client.explain("q")
         step = CancelledAt(client.invalidate("q", version=1), number, moment)
         (end,) = await asyncio.gather(asyncio.create_task(step.run()), return_exceptions=True)
         assert isinstance(end, asyncio.CancelledError) == step.has_cancelled, (number, moment, end)
         assert (await client.invalidate("q")).generation
         await client.close()
-        # What it had begun to ask ends by itself; a loop that ended before would leave a connection to a Sentinel.
+        # A query that was begun ends by itself; a loop that ended before would leave a connection to a Sentinel.
         loop = asyncio.get_running_loop()
         await asyncio.to_thread(eventually, lambda: len(asyncio.all_tasks(loop)) == 1, "no task is left but this")
         return step.has_cancelled

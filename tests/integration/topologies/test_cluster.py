@@ -1,4 +1,4 @@
-"""A cluster: each key's node is asked, slots move, nodes are lost; sync and async alike."""
+"""A cluster: routing to each key's node, moving slots, lost nodes; sync and async alike."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SILENT_SECONDS = 3.0
 
 @pytest.fixture
 def own_cluster(stack: ExitStack) -> Cluster:
-    """One to lose nodes of."""
+    """A cluster that may lose nodes."""
     return Cluster(stack)
 
 
@@ -49,13 +49,13 @@ def reader(make_reader: MakeReader, cluster: Cluster) -> AnyReader:
 
 
 def calls_of(cluster: Cluster, command: str) -> list[tuple[int, int]]:
-    """How often each node was sent a command, and how often it refused."""
-    told = []
+    """Return how often each node was sent a command, and how often it refused."""
+    counts = []
     for node in cluster.nodes:
         with cluster.client(node) as client:
             stats = client.info("commandstats").get(f"cmdstat_{command}", {"calls": 0, "rejected_calls": 0})
-            told.append((stats["calls"], stats["rejected_calls"]))
-    return told
+            counts.append((stats["calls"], stats["rejected_calls"]))
+    return counts
 
 
 def values(entries: list[Any]) -> list[Any]:
@@ -122,7 +122,7 @@ def test_steps_of_many_keys_are_run_on_all_nodes_at_once(cluster: Cluster, new_k
         assert {key.state() for key in keys} == {"queued"}
 
 
-def test_a_worker_renews_what_other_nodes_have_while_one_is_lost(own_cluster: Cluster, stack: ExitStack) -> None:
+def test_a_worker_s_steps_on_other_nodes_succeed_while_one_node_is_lost(own_cluster: Cluster, stack: ExitStack) -> None:
     new_key = play_on(own_cluster, stack)
     lost = own_cluster.nodes[0]
     keys = [new_key(n).key for n in KEYS]
@@ -161,7 +161,7 @@ def test_a_slot_that_has_moved_is_found_and_remembered(reader: AnyReader, cluste
         cluster.move_slot(slot, target, source)
 
 
-def test_while_a_slot_moves_its_keys_are_where_they_are(
+def test_keys_of_a_moving_slot_are_found_on_either_node(
     reader: AnyReader, cluster: Cluster, new_key: NewKey, pool: ThreadPoolExecutor
 ) -> None:
     key = new_key(2)
@@ -174,7 +174,7 @@ def test_while_a_slot_moves_its_keys_are_where_they_are(
         cluster.move_keys(slot, source, target)
         assert reader.get("q", {"n": 2}) == "on its way"
         assert values(reader.get_many([("q", {"n": 2})])) == ["on its way"]
-        # A step has two keys. The record is nowhere: the node that has one of two asks for patience.
+        # A step has two keys. The record is nowhere: the node that has one of the two replies TRYAGAIN.
         invalidated = pool.submit(reader.invalidate, "q", {"n": 2})
     finally:
         cluster.end_move(slot, target)
@@ -203,7 +203,7 @@ def test_each_node_s_times_are_read_by_its_own_clock(reader: AnyReader, cluster:
         assert 9.0 < entry.age < 10.0 + MAX_WAIT_SECONDS
 
 
-def test_a_node_that_is_lost_takes_its_own_keys_alone(
+def test_a_lost_node_fails_only_its_own_keys_until_it_returns(
     make_reader: MakeReader, own_cluster: Cluster, stack: ExitStack
 ) -> None:
     reader, new_key = make_reader(own_cluster.url()), play_on(own_cluster, stack)
@@ -248,7 +248,9 @@ def test_a_replica_that_takes_over_is_found(make_reader: MakeReader, stack: Exit
     assert reader.get("q", {"n": theirs}, min_generation=generation, timeout=MAX_WAIT_SECONDS) == "new"
 
 
-def test_without_any_node_each_call_says_so_and_heals(make_reader: MakeReader, own_cluster: Cluster) -> None:
+def test_without_any_node_each_call_raises_cache_unavailable_and_recovers(
+    make_reader: MakeReader, own_cluster: Cluster
+) -> None:
     for node in own_cluster.nodes:
         node.kill()
     reader = make_reader(own_cluster.url())

@@ -23,9 +23,9 @@ def test_connections_to_a_removed_cluster_node_are_closed(
     reader = make_reader(cluster.url(), redis_timeout_seconds=MAX_WAIT_SECONDS)
     assert [reader.get("q", {"n": n}) for n in KEYS] == list(KEYS)
     assert connections_of(cluster, left) > before
-    # As CLUSTER SLOTS would say it, whoever has asked.
+    # As a reply to CLUSTER SLOTS would do.
     assert routes_of(reader).update_slots([[0, SLOTS - 1, [stays.host.encode(), stays.port]]], (stays.host, stays.port))
     eventually(lambda: connections_of(cluster, left) <= before, "its connections are closed")
-    # It has its slots all the same, and says so.
+    # It has its slots all the same, and is found again.
     assert [reader.get("q", {"n": n}) for n in KEYS] == list(KEYS)
     assert connections_of(cluster, left) > before

@@ -21,8 +21,8 @@ from tests.support.waiting import MAX_WAIT_SECONDS
 KEYS = 12
 
 
-def bury(client: redis.Redis, number: int) -> None:
-    """Give up a refresh, as a worker does."""
+def dead_letter(client: redis.Redis, number: int) -> None:
+    """Fail and dead-letter a refresh, as a worker does."""
     key, store = make_key("test", "q", {"n": number}, 1), LeaseStore(client)
     token = store.run(
         lease.acquire(
@@ -50,10 +50,10 @@ def settings(shared_cluster: Cluster, clean_redis: RedisServer) -> WorkerSetting
     return WorkerSettings(redis_url=shared_cluster.url(), broker_url=clean_redis.url(1), namespace="test")
 
 
-def test_each_key_is_explained_by_its_node_and_dropped_there(settings: WorkerSettings) -> None:
+def test_dead_keys_of_all_nodes_are_listed_with_their_status_and_dropped(settings: WorkerSettings) -> None:
     with connect(settings.redis_url, timeout_seconds=MAX_WAIT_SECONDS) as client:
         for number in range(KEYS):
-            bury(client, number)
+            dead_letter(client, number)
         keys = DeadKeys(client, settings)
         found = keys.all()
         assert [one.letter.params for one in found] == [{"n": number} for number in reversed(range(KEYS))]

@@ -1,4 +1,4 @@
-"""What else is given the URL of a cluster: the demo, and an application's own tests."""
+"""The demo, and an application's own tests, on a cluster."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def as_the_demo_gets_it(cluster: Cluster, arcadedb: ArcadeDbServer) -> tuple[str
     return cluster.url().replace(f":{cluster.password}@", ""), environ
 
 
-def test_an_application_s_tests_on_a_cluster(cluster: Cluster) -> None:
+def test_an_inline_cache_works_on_a_cluster_and_leaves_nothing_behind(cluster: Cluster) -> None:
     with InlineCache(redis_url=cluster.url()) as cache:
         cache.answer("doubled", lambda n: 2 * n, ttl="5m", grace="1h")
         assert [get_cached("doubled", {"n": n}) for n in KEYS] == [2 * n for n in KEYS]
@@ -64,7 +64,9 @@ def test_the_demo_has_a_broker_of_its_own_beside_a_cluster(
 
 if IS_LONG:
 
-    def test_the_demo_on_a_cluster(cluster: Cluster, arcadedb: ArcadeDbServer, tmp_path: Path) -> None:
+    def test_the_demo_passes_on_a_cluster_and_leaves_nothing_behind(
+        cluster: Cluster, arcadedb: ArcadeDbServer, tmp_path: Path
+    ) -> None:
         url, environ = as_the_demo_gets_it(cluster, arcadedb)
         (graph := tmp_path / "edges.txt").write_text(SMALL)
         own = ("--redis-url", url, "--neo4j-uri", arcadedb.bolt_uri, "--graph", str(graph))

@@ -37,7 +37,7 @@ FAILOVERS: dict[str, Callable[[Sentinels], RedisServer]] = {
 
 
 def cut_off(sentinels: Sentinels) -> RedisServer:
-    """A failover of which the old master never hears."""
+    """Fail over without the knowledge of the old master."""
     old = sentinels.master
     sentinels.cut_off(old)
     return sentinels.wait_for_another(old)
@@ -72,12 +72,12 @@ def replicated(control: redis.Redis) -> None:
 
 
 @OLDEST_TOO
-def test_everything_goes_to_the_master(
+def test_reads_waits_and_invalidations_go_to_the_master(
     make_reader: MakeReader, sentinels: Sentinels, new_key: NewKey, pool: ThreadPoolExecutor
 ) -> None:
     reader, key = make_reader(sentinels.url()), new_key()
     read = pool.submit(reader.get, "q", {"n": 0}, timeout=MAX_WAIT_SECONDS)
-    eventually(key.has_subscriber, "who waits listens at the master")
+    eventually(key.has_subscriber, "the waiter is subscribed at the master")
     key.load("loaded")
     assert read.result(MAX_WAIT_SECONDS) == "loaded"
     assert reader.get("q", {"n": 0}) == "loaded"
@@ -86,7 +86,7 @@ def test_everything_goes_to_the_master(
     assert reader.get_entry("q", {"n": 0}).state is EntryState.STALE
 
 
-def test_the_url_s_database_is_the_master_s(make_reader: MakeReader, sentinels: Sentinels) -> None:
+def test_the_url_s_database_is_used_on_the_master(make_reader: MakeReader, sentinels: Sentinels) -> None:
     reader = make_reader(sentinels.url(db=3))
     with sentinels.client(sentinels.master, db=3) as there:
         key = WorkedKey(there, LeaseStore(there), make_key(NAMESPACE, "q", {}, 1))
@@ -119,7 +119,7 @@ def test_after_a_failover_reads_and_steps_go_on_at_the_new_master(
     assert [at for at, _ in load.errors() if not began <= at <= healed] == []
 
 
-def test_a_run_that_an_invalidation_at_the_new_master_has_met_stores_nothing(
+def test_a_run_invalidated_at_the_new_master_stores_nothing(
     make_reader: MakeReader, sentinels: Sentinels, new_key: NewKey, control: redis.Redis
 ) -> None:
     reader, key = make_reader(sentinels.url()), new_key()
@@ -137,7 +137,7 @@ def test_a_run_that_an_invalidation_at_the_new_master_has_met_stores_nothing(
     assert reader.get("q", {"n": 0}, timeout=MAX_WAIT_SECONDS) == "new"
 
 
-def test_reads_and_steps_leave_a_master_that_only_the_sentinels_lost(
+def test_reads_and_steps_leave_a_running_master_that_the_sentinels_have_replaced(
     make_reader: MakeReader, sentinels: Sentinels, new_key: NewKey, control: redis.Redis
 ) -> None:
     reading, stepping, key = make_reader(sentinels.url()), make_reader(sentinels.url()), new_key()
@@ -145,12 +145,12 @@ def test_reads_and_steps_leave_a_master_that_only_the_sentinels_lost(
     replicated(control)
     assert reading.get("q", {"n": 0}) == "old"
     assert stepping.invalidate("other", {}).generation
-    link_of(client_of(reading)).sync_clock()  # as after ten seconds: here it connects, and knows the master
+    link_of(client_of(reading)).sync_clock()  # as after ten seconds: it connects, and resolves the master
     old = sentinels.master
     with sentinels.client(cut_off(sentinels)) as new:
         there = WorkedKey(new, LeaseStore(new), key.key)
         there.store_value("new")
-        # The old one goes on for good as if nothing had been, and nobody writes.
+        # The old master keeps running as if nothing had happened, and gets no writes.
         assert old.is_running
 
         def read_after_ten_seconds() -> Any:
@@ -167,7 +167,7 @@ def test_reads_and_steps_leave_a_master_that_only_the_sentinels_lost(
 
 @pytest.mark.parametrize("kind", ["sync"])  # the local cache and its connection are the same for both
 @pytest.mark.parametrize("fail_over", [*FAILOVERS.values(), cut_off])
-def test_the_in_process_tier_is_emptied_and_hears_the_new_master(
+def test_the_in_process_tier_is_emptied_and_tracks_the_new_master(
     make_reader: MakeReader, sentinels: Sentinels, new_key: NewKey, control: redis.Redis, fail_over: Any
 ) -> None:
     reader, key = make_reader(sentinels.url(), local_max_entries=100, local_max_age_seconds=600.0), new_key()
@@ -193,8 +193,8 @@ def test_the_in_process_tier_is_emptied_and_hears_the_new_master(
     with sentinels.client(new) as master:
         eventually(lambda: tracks(master) and kept(), "it is on again, at the new master")
         WorkedKey(master, LeaseStore(master), key.key).store_value("new")
-        # Nothing but the message tells it within ten minutes.
-        eventually(lambda: reader.get("q", {"n": 0}, default=None) == "new", "it has heard")
+        # Only the message can do this within ten minutes.
+        eventually(lambda: reader.get("q", {"n": 0}, default=None) == "new", "the invalidation is seen")
     assert all(emptied)
 
 
@@ -222,11 +222,11 @@ def test_a_wait_after_a_failover_is_notified_by_the_new_master(
                     return True
         return False
 
-    eventually(waits_at_the_new_master, "who waits listens there")
+    eventually(waits_at_the_new_master, "the waiter is subscribed there")
 
 
 @pytest.mark.alone
-def test_sentinels_that_are_silent_or_gone_are_passed_by(make_reader: MakeReader, stack: ExitStack) -> None:
+def test_silent_or_unreachable_sentinels_are_skipped(make_reader: MakeReader, stack: ExitStack) -> None:
     three = Sentinels(stack, sentinels=3)
     with connect(three.url(), timeout_seconds=MAX_WAIT_SECONDS) as control:
         WorkedKey(control, LeaseStore(control), make_key(NAMESPACE, "q", {"n": 0}, 1)).store_value("there")
@@ -241,10 +241,10 @@ def test_sentinels_that_are_silent_or_gone_are_passed_by(make_reader: MakeReader
     finally:
         os.kill(silent.pid, signal.SIGCONT)
     assert value == "there"
-    took.at_most(6.0)  # to find the master takes one timeout, however many are asked
+    took.at_most(6.0)  # to find the master takes one timeout, however many are queried
 
 
-def test_of_three_sentinels_two_are_enough(make_reader: MakeReader, stack: ExitStack) -> None:
+def test_two_of_three_sentinels_are_enough(make_reader: MakeReader, stack: ExitStack) -> None:
     three = Sentinels(stack, replicas=2, sentinels=3)
     with connect(three.url(), timeout_seconds=MAX_WAIT_SECONDS) as control:
         WorkedKey(control, LeaseStore(control), make_key(NAMESPACE, "q", {"n": 0}, 1)).store_value("there")
@@ -258,7 +258,7 @@ def test_of_three_sentinels_two_are_enough(make_reader: MakeReader, stack: ExitS
     eventually(lambda: done(lambda: reader.invalidate("q", {"n": 0}).generation), "it takes writes")
 
 
-def test_without_sentinels_what_is_connected_goes_on_and_what_is_not_says_why(
+def test_without_sentinels_a_connected_reader_goes_on_and_a_new_one_gets_an_error(
     make_reader: MakeReader, sentinels: Sentinels, new_key: NewKey
 ) -> None:
     new_key().store_value("there")

@@ -1,4 +1,4 @@
-"""What status and inspect see of a cluster: keys of all its nodes."""
+"""`status` and `inspect` on a cluster: keys of all its nodes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def key(number: int) -> CacheKey:
     return make_key("test", "friends_of", {"n": number}, 1)
 
 
-def test_keys_of_all_nodes_are_seen(shared_cluster: Cluster) -> None:
+def test_status_and_inspect_find_the_keys_of_all_nodes(shared_cluster: Cluster) -> None:
     shared_cluster.empty()
     with connect(shared_cluster.url(), timeout_seconds=MAX_WAIT_SECONDS) as client:
         for number in range(KEYS):

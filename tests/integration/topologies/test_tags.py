@@ -32,7 +32,7 @@ def states(cache: InlineCache) -> list[EntryState]:
     return [cache.client.get_entry("doubled", {"n": n}).state for n in KEYS]
 
 
-def test_an_invalidation_reaches_the_entries_of_all_nodes(tagged: InlineCache) -> None:
+def test_a_tag_invalidation_reaches_the_entries_of_all_nodes(tagged: InlineCache) -> None:
     assert set(states(tagged)) == {EntryState.MISS}
     assert tagged.client.invalidate_tags(["digit:3", "digit:4"]) == TagInvalidation(6, is_finished=True)
     assert [n for n, state in zip(KEYS, states(tagged), strict=True) if state is EntryState.STALE] == [
@@ -43,7 +43,7 @@ def test_an_invalidation_reaches_the_entries_of_all_nodes(tagged: InlineCache) -
     assert set(states(tagged)) == {EntryState.MISS}
 
 
-def test_a_coroutine_reaches_them_too(url: str) -> None:
+def test_an_async_tag_invalidation_reaches_the_entries_of_all_nodes(url: str) -> None:
     asyncio.run(_invalidated_by_a_coroutine(url))
 
 
@@ -56,7 +56,7 @@ async def _invalidated_by_a_coroutine(url: str) -> None:
         assert (await cache.async_client.get_entry("doubled", {"n": 1})).state is EntryState.STALE
 
 
-def test_what_nobody_waited_for_a_worker_finishes(tagged: InlineCache) -> None:
+def test_a_tag_invalidation_that_nobody_waits_for_is_finished_by_a_worker(tagged: InlineCache) -> None:
     assert set(states(tagged)) == {EntryState.MISS}
     tagged.client.invalidate_tags(["all"], wait=False)
     tagged.advance("1s")

@@ -1,4 +1,4 @@
-"""Behind Sentinels and on a cluster each part has its user of deploy/redis: what it does works, all else is denied."""
+"""Behind Sentinels and on a cluster, with the users of deploy/redis: each may do its work, and nothing else."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 Servers: TypeAlias = ClusterWithUsers | SentinelsWithUsers
 KEYS = [{"key": f"key-{n}"} for n in range(6)]
-# Nobody needs these, and each would give all away, or take the servers apart.
+# No component needs these; each would expose all data, or break the servers.
 ANY_NODE: tuple[Command, ...] = (
     ("CLUSTER", "NODES"), ("CLUSTER", "SHARDS"), ("CLUSTER", "MEET", "h", 1), ("CLUSTER", "FORGET", "x"),
     ("CLUSTER", "RESET"), ("CLUSTER", "FAILOVER"), ("CLUSTER", "ADDSLOTS", 1), ("CLUSTER", "DELSLOTS", 1),
@@ -46,7 +46,7 @@ ANY_SENTINEL: tuple[Command, ...] = (
 
 
 class SystemOfUsers(System):
-    """A system whose cache is behind Sentinels, or a cluster, with a worker; each part has its user."""
+    """A system whose cache is behind Sentinels, or a cluster, with a worker; each component has its user."""
 
     def __init__(
         self, stack: ExitStack, servers: Servers, control: RedisServer, graph: ArcadeDbServer, folder: Path
@@ -64,7 +64,7 @@ class SystemOfUsers(System):
         return self.reader(kind, **self.as_user(user))
 
     def command(self, *arguments: str, exit_code: int | None = 0) -> Any:
-        """What a command tells an operator."""
+        """Run a command as the operator; return its JSON."""
         ran = CliRunner().invoke(app, [*arguments, "--json"], env={**self.env, **self.as_user("operator", "operator")})
         assert exit_code in {None, ran.exit_code}, ran.output
         return json.loads(ran.stdout)
@@ -91,7 +91,7 @@ def running(
 
 @pytest.fixture
 def system(running: SystemOfUsers) -> Iterator[SystemOfUsers]:
-    """The system; whatever a test does with it, nothing is denied but what the test expected and forgot."""
+    """The system; a test fails if it was denied a command that it did not expect."""
     yield running
     denied = running.servers.denied()
     running.servers.forget_denied()
@@ -108,7 +108,7 @@ def is_listened_to(servers: Servers, channel: str) -> bool:
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
-def test_misses_hits_batches_refreshes_and_notifications(
+def test_the_reader_s_user_may_read_batches_refresh_and_be_notified(
     system: SystemOfUsers, kind: str, pool: ThreadPoolExecutor
 ) -> None:
     reader = system.reader_as("reader", kind)
@@ -121,7 +121,7 @@ def test_misses_hits_batches_refreshes_and_notifications(
     held = {"key": f"{kind}-held", "hold": f"{kind}-held"}
     read = pool.submit(reader.get, "long_lived", held, timeout=MAX_WAIT_SECONDS)
     channel = reader.key("long_lived", held).channel
-    eventually(lambda: is_listened_to(system.servers, channel), "who waits listens")
+    eventually(lambda: is_listened_to(system.servers, channel), "the waiter is subscribed")
     system.open_gate(held["hold"])
     assert read.result(MAX_WAIT_SECONDS)["load"] == 1
 
@@ -142,10 +142,10 @@ def test_an_invalidator_invalidates_and_a_reader_can_t(system: SystemOfUsers, ki
     assert reader.get("long_lived", params, timeout=MAX_WAIT_SECONDS)["load"] == 3
 
 
-def test_an_operator_explains_examines_retries_and_drops(
+def test_the_operator_s_user_may_explain_examine_retry_and_drop(
     system: SystemOfUsers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("refresher.ops.doctor.deployment.TIMEOUT_SECONDS", 10.0)  # a busy machine shall not meet it
+    monkeypatch.setattr("refresher.ops.doctor.deployment.TIMEOUT_SECONDS", 10.0)  # a busy machine does not reach it
     monkeypatch.setattr("refresher.ops.doctor.deployment.ANSWER_SECONDS", 0.1)  # of the workers' answer it is not
     reader = system.reader_as("reader", "sync")
     for params in KEYS[:2]:
@@ -166,7 +166,7 @@ def test_an_operator_explains_examines_retries_and_drops(
     assert {check: levels[check] for check in checks} == dict.fromkeys(checks, "ok")
 
 
-def test_while_a_slot_moves_and_when_it_has_moved(system: SystemOfUsers) -> None:
+def test_users_can_read_and_invalidate_while_a_slot_moves_and_afterwards(system: SystemOfUsers) -> None:
     cluster = system.servers
     if not isinstance(cluster, ClusterWithUsers):
         return
@@ -188,7 +188,7 @@ def test_while_a_slot_moves_and_when_it_has_moved(system: SystemOfUsers) -> None
         cluster.move_slot(slot, target, source)
 
 
-def test_what_a_part_may_not_do_on_more_than_one_redis(running: SystemOfUsers) -> None:
+def test_each_user_is_denied_what_its_component_does_not_need_on_nodes_and_sentinels(running: SystemOfUsers) -> None:
     servers, key = running.servers, "cache:e1:{q:1:0}"
     on_the_nodes = {
         "replica": (
@@ -213,7 +213,7 @@ def test_what_a_part_may_not_do_on_more_than_one_redis(running: SystemOfUsers) -
 def allowed(
     server: RedisServer, of: str, denied: Mapping[str, Sequence[Command]], servers: Servers
 ) -> list[tuple[str, Command]]:
-    """What users may do of what they should be denied."""
+    """Return the commands that users may run though they should be denied."""
     assert isinstance(server, UsersRedis)
     return [
         (user, command)
@@ -244,7 +244,7 @@ def test_a_missing_permission_to_find_the_server_is_named(running: SystemOfUsers
 
 
 @pytest.mark.last  # a node is gone after it
-def test_all_goes_on_after_a_failover(system: SystemOfUsers) -> None:
+def test_users_can_read_and_invalidate_after_a_failover(system: SystemOfUsers) -> None:
     """The last test of each system: a server is lost."""
     servers = system.servers
     readers = [system.reader_as("reader", kind) for kind in sorted(KINDS)]

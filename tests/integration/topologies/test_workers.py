@@ -40,7 +40,7 @@ def make_system(url: str, stack: ExitStack, redis_server: RedisServer, graph: Ar
 
 
 def refreshed(reader: AnyReader, query: str, params: dict[str, str], after: int) -> bool:
-    """Whether a load that began later than ``after`` loads is served; a read of a stale value asks for one."""
+    """Whether a load that began later than ``after`` loads is served; a read of a stale value triggers one."""
     try:
         entry = reader.get_entry(query, params, timeout=5)
     except CacheUnavailable:
@@ -48,7 +48,7 @@ def refreshed(reader: AnyReader, query: str, params: dict[str, str], after: int)
     return bool(entry.value["load"] > after)
 
 
-def test_a_master_that_is_killed_under_load_costs_a_moment_and_no_value(
+def test_reads_under_load_recover_after_the_master_is_killed_and_lose_no_value(
     stack: ExitStack, sentinels: Sentinels, redis_server: RedisServer, arcadedb: ArcadeDbServer, tmp_path: Path
 ) -> None:
     system = make_system(sentinels.url(), stack, redis_server, arcadedb, tmp_path)

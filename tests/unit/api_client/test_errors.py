@@ -1,4 +1,4 @@
-"""The reader's errors, as they leave the process that met them."""
+"""The reader's errors: their messages, pickled and copied."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ERRORS = [
 ]
 
 
-def test_all_that_are_public_are_looked_at() -> None:
+def test_the_cases_cover_every_public_error() -> None:
     public = [getattr(api_client, name) for name in api_client.__all__]
     errors = {error for error in public if isinstance(error, type) and issubclass(error, CacheError)}
     assert {type(error) for error in ERRORS} == errors - {CacheError}
@@ -62,7 +62,7 @@ def test_a_trigger_that_was_dropped_says_why_once_also_as_a_copy() -> None:
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-def test_an_error_is_the_same_on_the_other_side(error: CacheError) -> None:
+def test_an_error_survives_pickling_and_copying(error: CacheError) -> None:
     for copied in (pickle.loads(pickle.dumps(error)), copy.copy(error)):  # noqa: S301 - our own bytes
         assert (type(copied), str(copied), copied.args) == (type(error), str(error), error.args)
         assert copied.__dict__ == error.__dict__

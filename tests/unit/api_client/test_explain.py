@@ -1,4 +1,4 @@
-"""What an explanation says, from replies as Redis gives them. Durations in seconds."""
+"""Explanations of a key, from Redis' replies. Durations in seconds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GONE, NEVER = -2, -1
 
 
 def entry(left_seconds: float, **changes: Any) -> bytes:
-    """An entry that was loaded 10 s ago, with a TTL of 60 s, δ 2 s and β 3."""
+    """Return an entry that was loaded 10 s ago, with a TTL of 60 s, δ 2 s and β 3."""
     fields = {
         "soft_expiry_us": NOW_US + int(left_seconds * 1e6), "read_started_us": NOW_US - 10_000_000,
         "fetched_at_us": NOW_US - 9_000_000, "ttl_seconds": 60.0, "delta": Smoothed(2.0, 0.5), "beta": 3.0, "degree": 8,
@@ -44,13 +44,13 @@ def record(state: str, left_seconds: float = 4.0, **fields: str) -> list[bytes]:
     return [part.encode() for pair in given.items() for part in pair]
 
 
-def test_what_is_asked_is_small_and_names_no_param() -> None:
+def test_explain_sends_five_reads_that_contain_no_param() -> None:
     commands = explain_reads(KEY)
     assert [command[0] for command in commands] == ["GETRANGE", "STRLEN", "PTTL", "HGETALL", "TIME"]
     assert SECRET not in str(commands)
 
 
-def test_a_fresh_entry_tells_what_its_decision_rests_on() -> None:
+def test_the_explanation_of_a_fresh_entry_has_the_inputs_of_its_decision() -> None:
     said = explained(entry(20.0))
     assert (said.state, said.is_invalidated, said.unreadable) == (EntryState.FRESH, False, None)
     assert said.age == pytest.approx(10)
@@ -61,7 +61,7 @@ def test_a_fresh_entry_tells_what_its_decision_rests_on() -> None:
     assert "not refreshed: 20.0 s left; a refresh is 3.6 % likely now" in str(said)
 
 
-def test_a_draw_that_was_not_early_enough() -> None:
+def test_a_draw_that_triggered_nothing_is_explained_with_its_lead() -> None:
     said = explained(entry(20.0), decision=decided(RefreshState.NONE, u=0.83))
     assert said.last is not None
     assert said.last.lead == pytest.approx(1.118, abs=0.001)
@@ -69,18 +69,18 @@ def test_a_draw_that_was_not_early_enough() -> None:
     assert reason_of(said) == "not refreshed: 20.0 s left, drew 0.83 → lead 1.1 s; a refresh is 3.6 % likely now"
 
 
-def test_a_draw_that_was_not_early_enough_while_a_refresh_is_under_way() -> None:
+def test_a_draw_that_triggered_nothing_is_explained_with_the_worker_that_loads_meanwhile() -> None:
     said = explained(entry(20.0), record("running", by="celery@a:7"), decision=decided(RefreshState.NONE))
     assert reason_of(said).endswith("likely now; celery@a:7 loads it")
 
 
-def test_a_draw_is_cut_as_the_decision_cut_it() -> None:
+def test_an_explained_draw_is_rounded_as_in_the_decision() -> None:
     said = explained(entry(20.0, draw_digits=1), decision=decided(RefreshState.NONE, u=0.83))
     assert said.last is not None
     assert said.last.lead == pytest.approx(0.632, abs=0.001)
 
 
-def test_a_draw_on_the_entry_before_this_one_has_no_lead_here() -> None:
+def test_a_draw_for_the_previous_entry_is_explained_without_a_lead() -> None:
     said = explained(entry(20.0), decision=decided(RefreshState.TRIGGERED, ago_seconds=9.5))
     assert said.last is not None
     assert (said.last.lead, said.last.left) == (None, None)
@@ -99,11 +99,13 @@ def test_a_draw_on_the_entry_before_this_one_has_no_lead_here() -> None:
          "this process's trigger failed (OperationalError), suppressed for another 0.90 s"),
     ],
 )  # fmt: skip
-def test_a_positive_draw_and_what_came_of_it(outcome: LastTrigger | None, silent_seconds: float, said: str) -> None:
-    told = explained(
+def test_a_positive_draw_is_explained_with_its_outcome(
+    outcome: LastTrigger | None, silent_seconds: float, said: str
+) -> None:
+    found = explained(
         entry(1.0), decision=decided(RefreshState.SUPPRESSED, u=0.1), outcome=outcome, silent_seconds=silent_seconds
     )
-    assert reason_of(told) == f"due early: 2.0 s were left, drew 0.1 → lead 13.8 s; {said}"
+    assert reason_of(found) == f"due early: 2.0 s were left, drew 0.1 → lead 13.8 s; {said}"
 
 
 @pytest.mark.parametrize(
@@ -130,7 +132,7 @@ def test_a_positive_draw_and_what_came_of_it(outcome: LastTrigger | None, silent
         (Exception("WRONGTYPE"), "the next read will trigger a refresh", "idle"),
     ],
 )  # fmt: skip
-def test_a_stale_entry_and_whose_its_lease_is(fields: Any, next_: str, line: str) -> None:
+def test_a_stale_entry_is_explained_with_state_and_owner_of_its_lease(fields: Any, next_: str, line: str) -> None:
     said = explained(entry(-3.0), fields)
     assert said.probability == 1.0
     assert reason_of(said) == f"stale for 3.0 s: every read triggers a refresh; {next_}"
@@ -144,7 +146,7 @@ def test_an_invalidated_entry_is_stale_whatever_is_left() -> None:
     assert dict(details_of(said))["entry"].endswith("token 7, invalidated as 8")
 
 
-def test_an_entry_that_was_loaded_since_was_invalidated_before() -> None:
+def test_an_entry_loaded_since_its_invalidation_is_explained_as_last_invalidated() -> None:
     said = dict(details_of(explained(entry(20.0, generation=6), record("idle", generation="6"))))
     assert said["entry"].endswith("token 7, last invalidated as 6")
     assert said["lease"] == "idle, last invalidated as 6"
@@ -163,27 +165,27 @@ def test_an_entry_that_was_loaded_since_was_invalidated_before() -> None:
          "the value is only for reads that waited for it (TTL 0)"),
     ],
 )  # fmt: skip
-def test_a_miss_and_why(head: Any, left_ms: int, unreadable: str | None, why: str) -> None:
+def test_a_miss_is_explained_with_its_reason(head: Any, left_ms: int, unreadable: str | None, why: str) -> None:
     said = explained(head, left_ms=left_ms)
     assert (said.state, said.unreadable) == (EntryState.MISS, unreadable)
     assert reason_of(said) == f"a miss: {why}; the next read will trigger a refresh and wait for it"
 
 
-def test_a_header_alone_is_enough_and_redis_py_s_replies_are_as_good() -> None:
+def test_an_explanation_needs_only_the_header_and_accepts_redis_py_s_replies() -> None:
     head = entry(20.0, bookmarks=("b" * 500,))
     said = explained(head[:700], now=(1_800_000_000, 0), left_ms=NEVER)
     assert (said.ttl_remaining, said.grace_left) == (20.0, None)
     assert "kept forever" in str(said)
 
 
-def test_no_early_refresh_is_said_so() -> None:
+def test_an_entry_without_early_refresh_is_explained_as_such() -> None:
     said = explained(entry(20.0, beta=0.0), decision=decided(RefreshState.NONE))
     assert said.last is not None
     assert said.last.lead == 0
     assert "no early refresh (β 0)" in str(said)
 
 
-def test_params_are_never_shown() -> None:
+def test_an_explanation_never_shows_params() -> None:
     said = explained(entry(1.0), record("queued"), decision=decided(RefreshState.TRIGGERED), queue_length=3)
     assert SECRET not in f"{said} {said!r}"
     assert "queued   3 background" in str(said)
@@ -202,18 +204,18 @@ def test_params_are_never_shown() -> None:
         (7_200, "2.0 h"),
     ],
 )
-def test_durations_for_people(seconds: float, text: str) -> None:
+def test_a_duration_is_formatted_for_people(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
 @pytest.mark.parametrize(
     ("probability", "text"), [(0, "0 %"), (1, "100 %"), (0.37, "37 %"), (0.034, "3.4 %"), (1e-9, "less than 0.01 %")]
 )
-def test_probabilities_for_people(probability: float, text: str) -> None:
+def test_a_probability_is_formatted_for_people(probability: float, text: str) -> None:
     assert percent(probability) == text
 
 
-def test_decisions_remember_the_last_of_each_key_and_are_bounded() -> None:
+def test_the_decision_log_keeps_the_last_decision_per_key_and_is_bounded() -> None:
     now = [50.0]
     decisions = DecisionLog(max_keys=3, monotonic=lambda: now[0])
     for number in range(20):
@@ -230,7 +232,7 @@ def test_decisions_remember_the_last_of_each_key_and_are_bounded() -> None:
     assert decisions.outcome("once-19") == LastTrigger(TriggerOutcome.DROPPED, "breaker", 2.0)
 
 
-def test_an_outcome_that_was_told_lately_outlives_older_ones() -> None:
+def test_a_recently_recorded_outcome_outlives_older_ones() -> None:
     decisions = DecisionLog(max_keys=3)
     for key in "abcad":
         decisions.record_outcome(key, TriggerOutcome.PUBLISHED)

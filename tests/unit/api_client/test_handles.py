@@ -1,4 +1,4 @@
-"""Typed handles: what is wrong with one comes at import, and a call is the client's own call."""
+"""Typed handles: a wrong one is an error at import, and a call is the client's own call."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Row(TypedDict):
 
 @dataclass
 class Chapter:
-    """Names a type that is there only later, as two types that know each other do."""
+    """A type that refers to one defined later, as mutually recursive types do."""
 
     book: Book
 
@@ -38,7 +38,7 @@ class Book:
 
 
 class RecordingClient:
-    """Stands for a client where only what a handle passes on is looked at."""
+    """A client that records what a handle passes on."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
@@ -100,11 +100,11 @@ def test_a_wrong_handle_is_an_error_where_it_is_made(make: Callable[[], object],
 
 
 @pytest.mark.parametrize("returns", [list[Friend], Friend | None, Row, dict[str, Row], Any])
-def test_what_type_accepts_returns_accepts(returns: Any) -> None:
+def test_returns_accepts_every_type_that_type_accepts(returns: Any) -> None:
     assert CachedQuery("f", returns=returns).returns == returns
 
 
-def test_a_type_may_name_what_is_defined_after_the_handle(default: RecordingClient) -> None:
+def test_a_type_may_refer_to_one_defined_after_the_handle(default: RecordingClient) -> None:
     chapter(number=1)
     assert default.calls == [("chapter", {"number": 1}, {"type": Chapter})]
 
@@ -128,7 +128,7 @@ def test_every_name_can_be_a_params_name(default: RecordingClient) -> None:
     assert default.calls == [("f", params, {"type": int})]
 
 
-def test_options_of_one_read_go_before_those_of_the_handle(default: RecordingClient) -> None:
+def test_options_of_one_read_override_those_of_the_handle(default: RecordingClient) -> None:
     handle = CachedQuery("f", returns=int, max_age="1m", timeout=1)
     handle.of(a=1).get(max_age=None, default=None)
     assert default.calls == [("f", {"a": 1}, {"type": int, "max_age": None, "timeout": 1.0, "default": None})]
@@ -183,7 +183,7 @@ def test_params_that_were_not_declared_are_refused(
     assert default.calls == []
 
 
-def test_params_without_a_signature_have_no_positions(default: RecordingClient) -> None:
+def test_a_handle_without_a_signature_refuses_positional_params(default: RecordingClient) -> None:
     with pytest.raises(InvalidQuery, match="'f': params go by name"):
         CachedQuery("f", returns=int)(42)
     assert default.calls == []
@@ -197,7 +197,7 @@ def test_a_batch_of_a_handle_takes_its_own_calls_alone(calls: Any) -> None:
         CachedQuery("f", returns=int).many(calls)
 
 
-def test_a_handle_is_a_value() -> None:
+def test_a_handle_is_an_immutable_value() -> None:
     handle = CachedQuery("f", returns=list[int], version=2)
     assert handle == CachedQuery("f", returns=list[int], version=2)
     assert handle != CachedQuery("f", returns=list[str], version=2)

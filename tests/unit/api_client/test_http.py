@@ -15,20 +15,20 @@ def entry(age: float = 1.2, ttl_remaining: float = 298.8, token: int = 255) -> E
     )  # fmt: skip
 
 
-def test_a_fresh_value_stays_fresh_elsewhere_no_longer_than_here() -> None:
+def test_a_fresh_value_is_fresh_in_http_caches_no_longer_than_here() -> None:
     assert cache_headers(entry()) == {"Age": "2", "Cache-Control": "private, max-age=300", "ETag": 'W/"ff"'}
 
 
-def test_proxies_keep_it_and_serve_it_stale_where_that_is_said() -> None:
-    told = cache_headers(entry(), stale_while_revalidate="1m30s", public=True)
-    assert told["Cache-Control"] == "public, max-age=300, stale-while-revalidate=90"
+def test_public_and_stale_while_revalidate_are_added_on_request() -> None:
+    headers = cache_headers(entry(), stale_while_revalidate="1m30s", public=True)
+    assert headers["Cache-Control"] == "public, max-age=300, stale-while-revalidate=90"
 
 
 @pytest.mark.parametrize(("age", "ttl_remaining"), [(400.0, -100.0), (7.0, -0.0), (0.0, -5.0)])
-def test_a_stale_or_invalidated_value_is_not_fresh_elsewhere(age: float, ttl_remaining: float) -> None:
-    told = cache_headers(entry(age, ttl_remaining))
-    max_age = int(told["Cache-Control"].partition("max-age=")[2])
-    assert int(told["Age"]) >= max_age >= 0
+def test_a_stale_or_invalidated_value_is_not_fresh_in_http_caches(age: float, ttl_remaining: float) -> None:
+    headers = cache_headers(entry(age, ttl_remaining))
+    max_age = int(headers["Cache-Control"].partition("max-age=")[2])
+    assert int(headers["Age"]) >= max_age >= 0
 
 
 @pytest.mark.parametrize("wrong", ["soon", -1, None])
@@ -49,5 +49,5 @@ def test_a_wrong_duration_is_refused(wrong: object) -> None:
         ('W/"fe"', False),
     ],
 )
-def test_a_client_that_has_this_token_s_value_needs_no_other(if_none_match: str | None, *, expected: bool) -> None:
+def test_a_client_that_has_this_token_s_value_gets_not_modified(if_none_match: str | None, *, expected: bool) -> None:
     assert is_not_modified(entry(), if_none_match) is expected

@@ -1,4 +1,4 @@
-"""The computed expectation of early refreshes is that of reads drawn one by one."""
+"""The computed expectation of early refreshes, compared with reads drawn one by one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TTL, DELTA = 60.0, 2.0
 
 
 @pytest.mark.parametrize(("rate", "beta"), [(0.1, 1.0), (1.0, 0.5), (1.0, 4.0), (5.0, 1.0)])
-def test_it_is_what_single_reads_come_to(rate: float, beta: float) -> None:
+def test_expected_loads_and_late_reads_match_those_of_simulated_single_reads(rate: float, beta: float) -> None:
     rng = np.random.default_rng(1)
     cycles, seconds, late = 4_000, 0.0, 0
     for _ in range(cycles):
@@ -31,7 +31,7 @@ def test_it_is_what_single_reads_come_to(rate: float, beta: float) -> None:
     assert late_reads == pytest.approx(late / seconds, rel=0.15, abs=0.001)
 
 
-def test_where_all_degrees_are_one_the_modes_are_one() -> None:
+def test_with_all_degrees_1_both_modes_give_the_same_curve() -> None:
     situation = Situation(Skew.EVENLY, 0.1, dear_hubs=False)
     plain, topology = (curve(mode, np.ones(5), situation) for mode in (Mode.PLAIN, Mode.TOPOLOGY))
     assert np.array_equal(plain.late_share, topology.late_share)

@@ -1,4 +1,4 @@
-"""Results of benchmarks: medians, ratios and targets, and what is kept of them."""
+"""Results of benchmarks: medians, ratios and targets, and what is saved of them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_percentile_is_the_nearest_rank(percent: float, expected: float) -> No
     [(Must.AT_LEAST, [False, True, True]), (Must.MORE_THAN, [False, False, True]), (Must.AT_MOST, [True, True, False]),
      (Must.BE, [False, True, False])],
 )  # fmt: skip
-def test_a_target_is_compared_as_it_says(must: Must, reached: list[bool]) -> None:
+def test_a_target_is_compared_by_its_own_operator(must: Must, reached: list[bool]) -> None:
     target = Target(must, 2.0)
     assert [figure("w", (value,), target=target).reached for value in (1.9, 2.0, 2.1)] == reached
     assert figure("w", (), target=target).reached is None
@@ -71,12 +71,12 @@ def test_a_target_is_compared_as_it_says(must: Must, reached: list[bool]) -> Non
 
 
 @pytest.mark.parametrize("recomputes", [(1.0, 1.0, 2.0), (1.0, 1.0, 0.0)])
-def test_a_promise_is_judged_by_its_worst_round_and_a_speed_by_the_median(recomputes: tuple[float, ...]) -> None:
+def test_a_promise_is_evaluated_by_its_worst_round_and_a_speed_by_the_median(recomputes: tuple[float, ...]) -> None:
     assert figure("w", recomputes, target=Target(Must.BE, 1), is_worst=True).reached is False
     assert figure("w", recomputes, target=Target(Must.BE, 1)).reached is True
 
 
-def test_what_is_kept_are_medians_spreads_and_provenance(tmp_path: Path) -> None:
+def test_a_saved_result_has_medians_spreads_and_provenance(tmp_path: Path) -> None:
     path = saved(tmp_path)
     content = json.loads(path.read_text(), parse_constant=pytest.fail)
     assert {"commit", "rounds", "seed", "load", "machine", "versions", "options"} <= set(content["provenance"])
@@ -94,7 +94,7 @@ def test_what_is_kept_are_medians_spreads_and_provenance(tmp_path: Path) -> None
     assert len(path.read_text().splitlines()) < 40
 
 
-def test_the_page_says_all_that_was_kept(tmp_path: Path) -> None:
+def test_the_results_page_shows_all_that_was_saved(tmp_path: Path) -> None:
     saved(tmp_path)
     made = page(load_all(tmp_path), "results")
     assert "## stampede" in made
@@ -107,7 +107,7 @@ def test_the_page_says_all_that_was_kept(tmp_path: Path) -> None:
     assert "![Recomputes](results/over-time.svg)\n\nLess is better." in made
 
 
-def test_what_every_row_has_in_common_stands_above_and_a_long_table_stays_in_the_json() -> None:
+def test_columns_equal_in_every_row_are_shown_above_and_a_long_table_stays_in_the_json() -> None:
     rows = [("fetch", 3, 0), ("locked", 1, 0), ("ours", 1, 0)]
     columns = ("strategy", "recomputes", "errors")
     tables = [Table("short", columns, rows), Table("long", columns, rows * 9)]

@@ -1,4 +1,4 @@
-"""The page of results is generated from the kept runs: nothing on it was typed."""
+"""The page of results, generated from the saved runs: nothing on it was typed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RUNS = load_all(ROOT / "benchmarks" / "results")
 CHARTS = [chart for run in RUNS for result in run.results for chart in result.charts]
 
 
-def test_the_page_is_generated_from_what_runs_have_kept() -> None:
+def test_the_results_page_is_generated_from_the_saved_runs() -> None:
     assert (PAGES / "results.md").read_text(encoding="utf-8") == page(RUNS, "results")
 
 
@@ -29,7 +29,7 @@ def test_ours_is_a_series_of_each_chart_that_has_others_and_bars_have_no_logarit
         assert chart.kind is not PlotKind.BARS or not (chart.x_log or chart.y_log), chart.name
 
 
-def test_every_run_says_on_what_of_which_commit_and_from_which_seed() -> None:
+def test_every_saved_run_records_machine_versions_commit_and_load() -> None:
     for run in RUNS:
         found = run.provenance
         assert all((found["machine"]["processor"], found["versions"]["redis"], found["commit"], found["rounds"]))

@@ -1,4 +1,4 @@
-"""The simulation keeps the product's rules, and its figures are what theory says of worlds small enough for it."""
+"""The simulation: it keeps the product's rules, and its figures match theory for models small enough for it."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ def test_the_same_seed_gives_the_same_run() -> None:
     assert (one.counters != another.counters).any()
 
 
-def test_a_key_without_early_refresh_is_loaded_once_a_round() -> None:
+def test_a_key_without_early_refresh_is_loaded_once_per_cycle() -> None:
     outcome = one_key()
     rounds = 2_000 / (10.0 + 0.01 + 0.1)
     assert outcome.loads() == outcome.loads(STALE) == pytest.approx(rounds, abs=2)
-    # The read that asks, and those that come while it is loaded.
+    # The read that triggers, and those that come during the load.
     assert outcome.amounts[STALE_READS].sum() == pytest.approx(rounds * (1 + 100 * 0.1), rel=0.02)
     assert outcome.amounts[BUSY].sum() == pytest.approx(rounds * 0.1, rel=0.02)
     assert outcome.amounts[WAITING_READS].sum() == 0
@@ -80,12 +80,12 @@ def test_a_key_without_early_refresh_is_loaded_once_a_round() -> None:
 def test_a_key_that_is_read_often_is_refreshed_in_time_by_a_large_beta() -> None:
     outcome = one_key(mode=Mode.PLAIN, beta=4.0)
     assert outcome.loads() == outcome.loads(EARLY)
-    # The chance that none of the reads asks until a load's time before the end: exp(−λβδ·(e^(−1/β) − e^(−ttl/2βδ))).
+    # The probability that no read triggers until one load time before the end: exp(−λβδ·(e^(−1/β) − e^(−ttl/2βδ))).
     assert outcome.counters[COMMITS_IN_TIME].sum() == outcome.counters[COMMITS].sum()
     assert outcome.stale_share == 0
 
 
-def test_without_grace_reads_wait_as_long_as_the_load_still_takes() -> None:
+def test_without_grace_reads_wait_until_the_load_is_done() -> None:
     outcome = one_key(grace=0.0)
     waited = outcome.loads(MISS) * (1 + 100 * 0.1)
     assert outcome.loads(STALE) == 0
@@ -96,14 +96,14 @@ def test_without_grace_reads_wait_as_long_as_the_load_still_takes() -> None:
     assert outcome.amounts[TIMED_OUT_READS].sum() == 0
 
 
-def test_reads_give_up_when_a_load_takes_longer_than_they_wait() -> None:
+def test_reads_time_out_when_a_load_takes_longer_than_their_timeout() -> None:
     outcome = one_key(grace=0.0, load=8.0, wait_timeout=5.0)
     in_vain = outcome.counters[COMMITS].sum() * (1 + 100 * (8 - 5))
     assert outcome.amounts[TIMED_OUT_READS].sum() == pytest.approx(in_vain, rel=0.02)
     assert outcome.wait_ms(99) == 5_000
 
 
-def test_no_more_loads_at_once_than_workers_and_each_is_accounted_for() -> None:
+def test_concurrent_loads_never_exceed_the_workers_and_each_is_accounted_for() -> None:
     for workers in (1, 2, 10):
         outcome = simulate(replace(MODEL, workers=workers))
         assert outcome.amounts[BUSY].max() <= workers + 1e-6
@@ -113,9 +113,9 @@ def test_no_more_loads_at_once_than_workers_and_each_is_accounted_for() -> None:
     assert busy.lengths[1, -1] > 0
 
 
-def test_no_worker_is_lost_over_messages_for_which_there_is_nothing_to_do() -> None:
+def test_messages_with_nothing_to_do_keep_no_worker_from_loading() -> None:
     for workers in (2, 3, 5):
-        # The bound is far away: what waits is published again.
+        # The bound is never reached: queued refreshes are republished.
         outcome = simulate(
             replace(MODEL, keys=10_000, reads_per_second=10_000.0, workers=workers, queue_size=1_000_000)
         )
@@ -123,19 +123,19 @@ def test_no_worker_is_lost_over_messages_for_which_there_is_nothing_to_do() -> N
         assert outcome.amounts[BUSY][50:].min() > 0.9 * workers
 
 
-def test_early_ones_are_dropped_beyond_the_queue_size_and_stale_ones_are_not() -> None:
+def test_early_refreshes_are_dropped_beyond_the_queue_size_and_stale_ones_are_not() -> None:
     outcome = simulate(replace(MODEL, queue_size=0))
     assert outcome.loads(EARLY) == 0
     assert outcome.counters[DROPPED].sum() > 0
     assert outcome.loads(STALE) > 1_000
 
 
-def test_a_ttl_below_the_least_is_not_refreshed_early() -> None:
+def test_a_ttl_below_the_minimum_is_not_refreshed_early() -> None:
     assert simulate(replace(MODEL, ttl=59.0)).loads(EARLY) == 0
     assert simulate(MODEL).loads(EARLY) > 0
 
 
-def test_while_the_workers_are_down_nothing_is_loaded_and_afterwards_all_that_is_read_is() -> None:
+def test_nothing_is_loaded_while_the_workers_are_down_and_stale_reads_recover_afterwards() -> None:
     model = replace(MODEL, workers=80, load=0.5, fault=Fault(down=(20, 40)))
     outcome = simulate(model)
     loads = outcome.counters[[EARLY, STALE, MISS]].sum(axis=0)
@@ -150,19 +150,19 @@ def test_while_the_workers_are_down_nothing_is_loaded_and_afterwards_all_that_is
     assert outcome.amounts[WAITING_READS].sum() == 0
 
 
-def test_what_is_queued_for_long_is_published_again_up_to_the_bound_and_by_each_claim_that_runs_out() -> None:
+def test_a_long_queued_refresh_is_republished_up_to_the_bound_and_after_each_expired_claim() -> None:
     model = replace(MODEL, keys=300, workers=80, load=0.5, seconds=300, fault=Fault(down=(20, 290)))
     few = simulate(replace(model, queue_size=10_000))
-    # A key is published after 5, 15, 35 s, and anew after 60: a second or so later each, for a reader has to come.
+    # A key is published after 5, 15, 35 s, and anew after 60: each about a second later, since a reader has to come.
     assert few.lengths[1, 289] > 10 * model.keys
     many = simulate(replace(model, queue_size=10, overloaded_after=math.inf))
-    # Each claim holds ten times as long, so there is none of the next round.
+    # Each claim lasts ten times as long, so none of them is followed by another.
     assert 0.8 * model.keys < many.lengths[1, 289] < 1.2 * model.keys
-    # Who takes such a message finds nothing to do.
+    # A worker that takes such a message finds nothing to do.
     assert few.counters[IDLE_MESSAGES].sum() > 8 * model.keys > 2 * many.counters[IDLE_MESSAGES].sum()
 
 
-def test_those_who_wait_publish_again_up_to_the_bound_of_their_own_queue() -> None:
+def test_waiting_readers_republish_up_to_the_bound_of_the_queue_of_misses() -> None:
     model = replace(MODEL, keys=300, grace=0.0, workers=80, load=0.5, fault=Fault(down=(20, 75)))
     assert simulate(replace(model, queue_size=10_000)).lengths[0, 74] > 3 * model.keys
     assert simulate(replace(model, queue_size=10)).lengths[0, 74] < 1.2 * model.keys
@@ -195,14 +195,14 @@ def test_in_a_spike_each_key_is_read_more_often() -> None:
     assert waits == pytest.approx(waiting.sum(), rel=0.02)
 
 
-def test_after_a_flush_reads_wait_until_their_key_is_loaded_and_delta_does_not_count_that() -> None:
+def test_after_a_flush_reads_wait_until_their_key_is_loaded_and_delta_excludes_that_wait() -> None:
     model = replace(MODEL, reads_per_second=20_000.0, workers=10, seconds=200)
     steady, outcome = simulate(model), simulate(replace(model, fault=Fault(flush=50)))
     assert outcome.counters[MISS, 50:].sum() == pytest.approx(model.keys, rel=0.01)
     assert outcome.amounts[WAITING_READS][:50].sum() == 0
     assert outcome.amounts[BUSY].max() <= model.workers + 1e-6
     assert 0 < outcome.counters[LOST_RUNS].sum() <= model.workers
-    # The wait for the fleet does not make each key's next refresh earlier: as many loads, and a round that was lost.
+    # The wait for the workers does not make a key's next refresh earlier: as many loads, plus one lost round.
     assert outcome.loads() < steady.loads() + 1.3 * model.keys
 
 
@@ -216,7 +216,7 @@ def test_while_the_broker_is_down_nothing_new_is_loaded_and_readers_try_after_gr
     assert outcome.late_shares[60:].mean() == pytest.approx(outcome.late_shares[:20].mean(), abs=0.01)
 
 
-def test_reads_have_recovered_once_their_share_stays_at_its_level() -> None:
+def test_reads_have_recovered_once_the_late_share_stays_at_its_previous_level() -> None:
     shares = np.full(300, 0.02)
     shares[100:114] = 0.5
     assert recovery(shares, 100, 110) == (pytest.approx(0.02), 0.5, 4.0)
@@ -227,7 +227,7 @@ def test_reads_have_recovered_once_their_share_stays_at_its_level() -> None:
     assert recovery(shares, 100, 110).seconds == pytest.approx(190, abs=4)
 
 
-def test_a_fleet_is_made_for_a_load() -> None:
+def test_a_fleet_is_sized_for_the_requested_load() -> None:
     for load in (0.1, 0.3, 1.0):
         model = at_load(MODEL, load)
         assert load_of(model) == pytest.approx(load)
@@ -248,7 +248,7 @@ def test_entries_that_were_loaded_together_expire_together() -> None:
     assert loads[50:52].sum() > 5 * loads[:49].max()
 
 
-def test_in_readers_nothing_is_stale_and_who_asks_waits() -> None:
+def test_with_loads_in_readers_nothing_is_served_stale_and_the_loading_read_waits() -> None:
     outcome = simulate(replace(MODEL, in_readers=True, costs=NO_COSTS))
     assert outcome.amounts[STALE_READS].sum() == 0
     assert outcome.amounts[WAITING_READS].sum() >= outcome.loads() - outcome.loads(EARLY)
@@ -262,7 +262,7 @@ def _spread_three(counted: np.ndarray) -> None:
     spread(counted, 1, 7.0, 7.0, 5.0)
 
 
-def test_what_goes_on_at_a_rate_is_spread_over_its_seconds() -> None:
+def test_an_amount_at_a_constant_rate_is_spread_over_its_seconds() -> None:
     counted = np.zeros((2, 10))
     _spread_three(counted)
     assert cumulate(counted).tolist() == [0, 4, 8, 8, 2, 0, 0, 0, 1, 2]
@@ -284,10 +284,10 @@ def _in_order(state: State, times: np.ndarray) -> list[int]:
     return found[1:]
 
 
-def test_events_come_in_their_order_however_often_they_were_moved() -> None:
+def test_events_are_popped_in_order_however_often_they_were_rescheduled() -> None:
     times = np.random.default_rng(3).random(400) * 3
     state = initial_state(replace(MODEL, keys=400, workers=1, seconds=2))
-    state = state._replace(heap=np.empty(450, dtype=EVENT))  # no room for what was moved
+    state = state._replace(heap=np.empty(450, dtype=EVENT))  # no room for rescheduled events
     expected = [key for key in np.argsort(times).tolist() if times[key] < 2]
     assert _in_order(state, times) == expected
 
@@ -299,35 +299,35 @@ def _publish_again(state: State, times: int) -> None:
     publish(state, 1, 0.5, False, False)
 
 
-def test_where_memory_would_run_out_a_message_that_repeats_another_is_forgotten_and_counted() -> None:
+def test_when_a_queue_s_memory_is_full_a_duplicate_message_is_forgotten_and_counted() -> None:
     state = initial_state(replace(MODEL, keys=3, workers=1))
     state = state._replace(rings=np.empty((2, 5), dtype=np.int32))
     state.numbers[ARE_DOWN] = 1
-    _publish_again(state, 4)  # type: ignore[call-arg]  # numba tells of its functions as of methods
+    _publish_again(state, 4)  # type: ignore[call-arg]  # numba types its functions as methods
     assert state.numbers[LENGTHS + 1] == 3
     assert state.counters[FORGOTTEN].sum() == 2
     assert state.rings[1, :3].tolist() == [0, 0, 1]
 
 
-def test_the_way_to_the_worker_is_measured_from_the_first_read_that_asked_since_the_last_load() -> None:
+def test_the_pickup_time_is_measured_from_the_first_trigger_since_the_last_load() -> None:
     model = replace(MODEL, load=0.1, costs=NO_COSTS)
     triggered = [(1, 10.5), (1, 10.6), (2, 12.2), (1, 12.55), (1, 12.7), (3, 99.0)]
     marks = [(1, 10.701), (2, 12.301), (1, 12.5), (1, 12.901), (3, 99.5)]
-    # The last of key 1: a read asked at 12.55, while the load that began at 12.5 went on.
+    # The last of key 1: a read triggered at 12.55, during the load that began at 12.5.
     found = pickups_by_second(model, triggered, marks, begins=10.0, ends=14.0)
     assert found == pytest.approx((0.2, 0.2, (0.1 + 0.2) / 2, (0.1 + 0.2) / 2))
     with pytest.raises(BenchError):
         pickups_by_second(model, [], marks, begins=10.0, ends=14.0)
 
 
-def test_what_was_measured_by_second_takes_the_place_of_the_constant() -> None:
+def test_pickup_times_measured_by_second_replace_the_constant() -> None:
     slow = tuple(1.0 if 40 <= second < 60 else 0.003 for second in range(100))
     outcome = simulate(replace(MODEL, pickups=slow))
     assert outcome.lead_ms(50) < 70
     assert outcome.lead_ms(99) > 900
 
 
-def test_reads_are_shared_as_asked_for() -> None:
+def test_reads_are_distributed_by_the_requested_popularity() -> None:
     rates, degrees = rates_and_degrees(Popularity.ZIPF, 1_000, 500.0, zipf_exponent=1.0, seed=1)
     assert rates.sum() == pytest.approx(500, rel=1e-4)
     assert rates[0] / rates[9] == pytest.approx(10, rel=1e-4)

@@ -14,7 +14,7 @@ def test_the_mean_follows_the_published_formula(persons: int, mean: float) -> No
     assert mean_friends(persons) == pytest.approx(mean, rel=0.01)
 
 
-def test_degrees_drawn_have_that_mean_and_the_published_median() -> None:
+def test_drawn_degrees_have_the_published_mean_and_median() -> None:
     drawn = drawn_friends(50_000, np.random.default_rng(1))
     mean = mean_friends(50_000)
     assert drawn.mean() == pytest.approx(197 / 190 * mean, rel=0.02)  # the generator's own is as much above the formula
@@ -30,7 +30,7 @@ def test_a_network_keeps_nearly_all_drawn_friends() -> None:
 
 @given(persons=st.integers(2, 400), seed=st.integers(0, 2**32))
 @settings(max_examples=50, deadline=None)
-def test_friendships_are_between_two_and_there_once(persons: int, seed: int) -> None:
+def test_each_friendship_joins_two_persons_and_is_there_once(persons: int, seed: int) -> None:
     graph = friend_graph(persons, seed=seed)
     assert (graph.sources < graph.targets).all()
     pairs = set(zip(graph.sources.tolist(), graph.targets.tolist(), strict=True))

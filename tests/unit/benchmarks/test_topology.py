@@ -1,4 +1,4 @@
-"""What the figures of `benchmarks topology` rest on: how a trial begins, and that no late read is left out."""
+"""Foundations of `benchmarks topology`: how a trial begins, and that no late read is left out."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from benchmarks.topology.trial import remaining_seconds, run_traffic
 @pytest.mark.parametrize(
     ("rate", "beta_delta"), [(2.0, 0.0), (0.5, 0.05), (8.0, 0.05), (8.0, 0.25), (40.0, 0.05), (40.0, 0.25)]
 )
-def test_a_trial_begins_as_a_long_run_goes_on(rate: float, beta_delta: float) -> None:
-    """Against a run of one key over many expiries: how long it is expired, and how old on the average."""
+def test_a_trial_begins_in_the_steady_state_of_a_long_run(rate: float, beta_delta: float) -> None:
+    """Compare with a run of one key over many expiries: how long it is expired, and its average age."""
     ttl_seconds, rng = 2.0, np.random.default_rng(5)
     fresh_integral = overdue_seconds = total = 0.0
     for _ in range(1_500):
@@ -36,7 +36,7 @@ def test_a_trial_begins_as_a_long_run_goes_on(rate: float, beta_delta: float) ->
 
 
 def early_lead(rng: np.random.Generator, rate: float, beta_delta: float, ttl_seconds: float) -> float:
-    """Play one life of an entry, read by read; return how early it was refreshed, 0.0 if it was not."""
+    """Simulate one life of an entry, read by read; return how early it was refreshed, 0.0 if it was not."""
     left = ttl_seconds
     while (left := left - rng.exponential(1 / rate)) > 0:
         if beta_delta and min(-beta_delta * np.log(1 - rng.random()), ttl_seconds / 2) >= left:
@@ -45,7 +45,7 @@ def early_lead(rng: np.random.Generator, rate: float, beta_delta: float, ttl_sec
 
 
 def test_an_open_loop_counts_from_when_a_read_was_due() -> None:
-    """One read holds up the whole loop; those that were due meanwhile are as late as they are."""
+    """One read blocks the whole loop; the reads due meanwhile count with their full delay."""
     blocked: list[int] = []
 
     async def read(number: int) -> Served:

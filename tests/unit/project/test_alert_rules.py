@@ -43,12 +43,12 @@ def alerts() -> list[str]:
 @pytest.mark.parametrize(
     "command", [("check", "config", "prometheus.yml"), ("test", "rules", "refresher.tests.yml")], ids=" ".join
 )
-def test_promtool_finds_them_right(promtool: str, command: tuple[str, ...]) -> None:
+def test_promtool_accepts_the_rules(promtool: str, command: tuple[str, ...]) -> None:
     done = subprocess.run([promtool, *command], cwd=FOLDER, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
 
 
-def test_each_alert_is_seen_to_fire_and_to_be_silent() -> None:
+def test_each_alert_has_a_case_that_fires_and_one_that_is_silent() -> None:
     tests = text("refresher.tests.yml")
     fires = set(re.findall(r"alertname: (\w+)\n\s+exp_alerts:\n", tests))
     assert fires == set(alerts())
@@ -59,13 +59,13 @@ def test_each_alert_is_seen_to_fire_and_to_be_silent() -> None:
     assert silent | beside == set(alerts())
 
 
-def test_each_alert_is_explained_in_its_order() -> None:
+def test_the_page_of_alerts_explains_each_alert_in_the_order_of_the_rules() -> None:
     page = (ROOT / "docs" / "reference" / "alerts.md").read_text(encoding="utf-8")
     assert re.findall(r"^\| `(\w+)`", page, re.MULTILINE) == sorted(set(alerts()), key=alerts().index)
 
 
 def metrics_of_both_sides() -> set[str]:
-    """The names that readers and workers serve, without what a scrape adds to them."""
+    """Return the names of the metrics of readers and workers, without the suffixes of a scrape."""
     readers, workers = CollectorRegistry(), CollectorRegistry()
     PrometheusEvents(readers)
     PrometheusWorkerEvents(workers)
@@ -74,7 +74,7 @@ def metrics_of_both_sides() -> set[str]:
 
 
 @pytest.mark.parametrize("name", ["refresher.rules.yml", "refresher.alerts.yml"])
-def test_they_are_about_metrics_that_exist(name: str) -> None:
+def test_the_rules_use_only_metrics_that_exist(name: str) -> None:
     expressions = NOT_A_METRIC.sub(
         "", "\n".join(re.findall(r"expr: (.*?)\n +(?:for|labels|- )", text(name), re.DOTALL))
     )

@@ -1,4 +1,4 @@
-"""Each value of the chart is read by a template: one that nobody reads would be set in vain."""
+"""The chart's values: a template reads each; an unread one would have no effect."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("path", list(paths(VALUES)), ids=".".join)
-def test_it_is_read_by_itself_or_with_the_map_that_it_is_in(path: tuple[str, ...]) -> None:
+def test_a_template_reads_each_value_or_the_map_that_contains_it(path: tuple[str, ...]) -> None:
     # A template may have a name for a map at the top, such as $worker.
     read = [name for name in path[1:] or path if re.search(rf"\.{re.escape(name)}\b", TEMPLATES)]
     assert read, f"no template reads {'.'.join(path)}"

@@ -26,7 +26,7 @@ def names_in_folders() -> set[str]:
 
 
 def listed() -> dict[str, set[str]]:
-    """The tests listed for each row."""
+    """Return the tests listed for each row."""
     lines = re.findall(r"^\| ([RW]\d+) \| (.+) \|$", LISTED, re.MULTILINE)
     return {row: set(re.findall(r"`(test_\w+)`", tests)) for row, tests in lines}
 
@@ -57,7 +57,7 @@ def test_the_bounds_have_the_defaults_of_the_settings() -> None:
     assert printed == {}
 
 
-def test_the_events_are_those_of_a_reader() -> None:
+def test_the_listed_events_are_events_of_a_reader() -> None:
     table = TEXT.split("\n## What the reader reports\n")[1].split("\n## ")[0]
     events = re.findall(r"^[|] `(\w+)", table, re.MULTILINE)
     assert len(events) == 7

@@ -19,18 +19,18 @@ def results(benchmark: str, group: str) -> dict[str, Any]:
 
 
 def row_of(table: dict[str, Any], **cells: str) -> dict[str, Any]:
-    """The row of a table that has these cells."""
+    """Return the row of a table that has these cells."""
     rows = [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
     (row,) = [row for row in rows if cells.items() <= row.items()]
     return row
 
 
-def test_it_is_short() -> None:
+def test_the_readme_is_short() -> None:
     assert len(TEXT.splitlines()) <= 90
     assert len(TEXT.split()) <= 700
 
 
-def test_its_figures_are_the_measured_ones() -> None:
+def test_the_readme_s_figures_are_the_measured_ones() -> None:
     at_expiry = row_of(results("stampede", "herd")["tables"][0], strategy="ours", moment="at expiry", read_by="asyncio")
     assert (at_expiry["reads"], at_expiry["recomputes"], at_expiry["errors"]) == (10_000, 1, 0)
     assert f"1 load, no error, p99 {at_expiry['p99_ms']:.3g} ms" in TEXT

@@ -1,4 +1,4 @@
-"""What the project's files say of it, held against the code."""
+"""The project's files and pages, compared with the code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.requirements import skip_or_fail
 from tests.support.settings_page import PAGE, from_code, names_on_page, settings_in_code
 
 ROOT = Path(__file__).parents[3]
-# Written so that this file does not hold what it looks for.
+# Written so that this file does not contain what it searches for.
 REGISTRIES = re.compile(
     r"pypi[.]org|python[h]osted|npmj[s][.]|proxy[.]golang|(repo1?|central)[.]maven|crates[.]io|deb[.]debian[.]org"
     r"|[d]evpi|[a]rtifactory|[n]exus/repository",
@@ -31,7 +31,7 @@ LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 
 @cache
 def committed() -> dict[str, str]:
-    """Every committed text file by its path."""
+    """Return every committed text file by its path."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S607
     if listed.returncode:
         skip_or_fail("not a git checkout")
@@ -51,7 +51,7 @@ def markdown() -> dict[str, str]:
 
 
 def table_under(text: str, heading: str) -> list[list[str]]:
-    """The rows of the first table under a heading, without their head; cells without code marks."""
+    """Return the rows of the first table under a heading, without its head; cells without code marks."""
     section = text.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
     lines = [line for line in section.splitlines() if line.startswith("|")]
     return [[cell.strip().strip("`") for cell in line.strip("|").split("|")] for line in lines[2:]]
@@ -89,14 +89,14 @@ def test_the_page_of_settings_is_that_of_the_code() -> None:
     assert text == from_code(text), "python -m tests.support.settings_page writes it"
 
 
-def test_a_setting_that_is_given_its_default_from_the_page_is_as_without() -> None:
+def test_a_setting_given_its_default_from_the_page_equals_the_unset_one() -> None:
     defaults = dict(re.findall(r"^\| `(\w+)`.*? \| (\S+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
     for name, _, settings, field in settings_in_code():
         said = settings.from_env({name: defaults[name].strip("`–")})
         assert getattr(said, field) == getattr(settings(), field), name
 
 
-def test_the_map_of_the_modules_names_each_folder_and_none_that_is_not_there() -> None:
+def test_the_map_of_the_modules_names_each_folder_and_nothing_that_does_not_exist() -> None:
     section = committed()["docs/development/architecture.md"].split("\n## Layout\n", 1)[1].split("\n## ", 1)[0]
     for package, rows in zip(("api_client", "refresher"), re.split(r"\| in `\w+` \|", section)[1:], strict=True):
         named = set(re.findall(r"`([a-z_]+)`", rows))

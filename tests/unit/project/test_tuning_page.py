@@ -1,4 +1,4 @@
-"""What the page on tuning says in figures, held against the formula of the decision itself."""
+"""The figures of the page on tuning, compared with the formula of the decision itself."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def rows() -> list[tuple[float, str, str]]:
 
 
 @pytest.mark.parametrize(("reads", "share", "lead"), rows(), ids=str)
-def test_the_table_is_that_of_the_formula(reads: float, share: str, lead: str) -> None:
+def test_the_tuning_table_matches_the_formula(reads: float, share: str, lead: str) -> None:
     early = 1 - math.exp(-reads)
     assert share == ("> 99 %" if early > 0.99 else f"{early:.0%}".replace("%", " %"))
     assert lead == (f"{math.log(reads / math.log(2)):.2f}" if early > 0.5 else "–")
 
 
 @pytest.mark.parametrize(("reads", "share", "lead"), [row for row in rows() if row[0] <= 10], ids=str)
-def test_readers_that_decide_so_refresh_so_early(reads: float, share: str, lead: str) -> None:
+def test_simulated_readers_refresh_as_early_as_the_tuning_table_says(reads: float, share: str, lead: str) -> None:
     """β·δ = 1 s. Reads come at random; the first positive decision of the code is the refresh."""
     rng = random.Random(7)  # noqa: S311 - no secret
     leads = sorted((first_lead(reads, rng) for _ in range(KEYS)), reverse=True)
@@ -38,9 +38,9 @@ def test_readers_that_decide_so_refresh_so_early(reads: float, share: str, lead:
         assert leads[KEYS // 2] == pytest.approx(float(lead), abs=0.1)
 
 
-def first_lead(reads_a_second: float, rng: random.Random) -> float:
+def first_lead(reads_per_second: float, rng: random.Random) -> float:
     left = 30.0
-    while (left := left - rng.expovariate(reads_a_second)) > 0:
+    while (left := left - rng.expovariate(reads_per_second)) > 0:
         if should_refresh(0, int(left * 1e6), delta_seconds=1, beta=1, ttl_seconds=1e6, u=1 - rng.random()):
             return left
     return 0.0

@@ -13,7 +13,7 @@ import api_client
 ROOT = Path(__file__).parents[3]
 VERSION = api_client.__version__
 
-# Where it is repeated, for nothing can be computed there: the files, and how it stands there.
+# The files that repeat it, since nothing can be computed there, and its pattern in each.
 REPEATED = {
     "deploy/Dockerfile": r'org[.]opencontainers[.]image[.]version="([^"]+)"',
     "deploy/helm/*/Chart.yaml": r'^(?:appV|v)ersion: *"?([^"\s]+)"?$',
@@ -21,7 +21,7 @@ REPEATED = {
 
 
 @pytest.mark.parametrize("pattern", REPEATED)
-def test_a_place_that_repeats_the_version_says_the_same(pattern: str) -> None:
+def test_each_file_that_repeats_the_version_has_the_same_one(pattern: str) -> None:
     paths = list(ROOT.glob(pattern))
     assert paths
     for path in paths:
@@ -29,7 +29,7 @@ def test_a_place_that_repeats_the_version_says_the_same(pattern: str) -> None:
         assert set(said) == {VERSION}, path.name
 
 
-def test_the_changelog_has_a_section_for_it_with_a_date_once_it_is_tagged() -> None:
+def test_the_changelog_has_a_section_for_the_version_dated_once_it_is_tagged() -> None:
     headings = re.findall(r"^## \[(.+?)\] - (\S+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert headings[0][0] == VERSION
     tagged = subprocess.run(

@@ -1,4 +1,4 @@
-"""What Flower begins with here: when it may begin, and how it shows what came of a task."""
+"""Flower's setup: when it may start, and how it shows the outcome of a task."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ flower_options = pytest.importorskip("flower.options")
 DOCUMENTATION = Path(__file__).parents[3] / "docs" / "how-to" / "flower.md"
 
 
-def said(**changes: Any) -> Any:
-    """Flower's options: this project's defaults, and what else is said."""
+def options_with(**changes: Any) -> Any:
+    """Return Flower's options: this project's defaults, and changes to them."""
     own = dict(flower_options.options.items())
     return SimpleNamespace(**{**own, **DEFAULTS, **changes})
 
 
-def test_by_default_it_shows_this_machine_and_changes_nothing() -> None:
+def test_by_default_flower_listens_on_loopback_and_is_read_only() -> None:
     assert (DEFAULTS["address"], DEFAULTS["read_only"]) == ("127.0.0.1", True)
 
 
@@ -49,8 +49,8 @@ EVERYWHERE = {"address": "0.0.0.0"}  # noqa: S104 - nothing listens
         OAUTH | EVERYWHERE,
     ],
 )
-def test_it_begins_on_loopback_or_with_a_password(options: dict[str, Any]) -> None:
-    assert insecure_configuration(said(**options), {"FLOWER_UNAUTHENTICATED_API": "false"}) == ""
+def test_flower_starts_on_loopback_or_with_a_password(options: dict[str, Any]) -> None:
+    assert insecure_configuration(options_with(**options), {"FLOWER_UNAUTHENTICATED_API": "false"}) == ""
 
 
 @pytest.mark.parametrize(
@@ -66,18 +66,20 @@ def test_it_begins_on_loopback_or_with_a_password(options: dict[str, Any]) -> No
         ({"basic_auth": [":b"]} | EVERYWHERE, "FLOWER_BASIC_AUTH is not valid"),
     ],
 )
-def test_it_does_not_begin_where_anyone_could_get_in(options: dict[str, Any], words: str) -> None:
-    problem = insecure_configuration(said(**options), {})
+def test_flower_does_not_start_where_anyone_could_get_in(options: dict[str, Any], words: str) -> None:
+    problem = insecure_configuration(options_with(**options), {})
     assert words in problem
     assert "secret" not in problem
 
 
 @pytest.mark.parametrize("value", ["1", "true", "yes", "x"])
-def test_it_does_not_begin_with_an_open_api(value: str) -> None:
-    assert insecure_configuration(said(basic_auth=["a:b"]), {"FLOWER_UNAUTHENTICATED_API": value}).endswith("unset it")
+def test_flower_does_not_start_with_an_unauthenticated_api(value: str) -> None:
+    assert insecure_configuration(options_with(basic_auth=["a:b"]), {"FLOWER_UNAUTHENTICATED_API": value}).endswith(
+        "unset it"
+    )
 
 
-def test_what_makes_it_secure_is_looked_at_when_its_options_have_been_read() -> None:
+def test_flower_s_security_is_checked_after_its_options_have_been_parsed() -> None:
     script = (
         "import sys; from tornado.options import options; from refresher.flower import _set_up_once; _set_up_once();"
         "options.parse_command_line(['flower', *sys.argv[1:]]); print('it would begin')"
@@ -117,7 +119,7 @@ def a_task(**fields: Any) -> Any:
         ("×2: q.a v1 3f miss, q.a v1 77 early", None, ("×2: v1 3f miss, v1 77 early", None)),
     ],
 )  # fmt: skip
-def test_query_and_key_are_said_once(
+def test_a_task_shows_its_query_and_key_only_once(
     args: str | None, result: str | None, shown: tuple[str | None, str | None]
 ) -> None:
     task = format_task(a_task(name="refresh q.a", state="SUCCESS", args=args, result=result))
@@ -140,7 +142,7 @@ def test_query_and_key_are_said_once(
         ("FAILURE", None, "WorkerLostError('Worker exited')", "WorkerLostError('Worker exited')"),
     ],
 )  # fmt: skip
-def test_what_came_of_the_last_attempt_stands_in_one_place(
+def test_the_outcome_of_a_task_s_last_attempt_is_shown_as_its_result(
     state: str, result: str | None, exception: str | None, shown: str | None
 ) -> None:
     task = a_task(state=state, result=result, exception=exception)
@@ -159,18 +161,18 @@ def test_only_the_command_flower_is_set_up(monkeypatch: pytest.MonkeyPatch, comm
     assert len(done) == times
 
 
-def test_what_flower_asks_is_answered_or_fails_as_on_any_executor() -> None:
+def test_flower_s_executor_returns_results_and_raises_errors_like_any_other() -> None:
     with _DaemonExecutor() as executor:
         assert executor.submit(divmod, 7, 2).result(MAX_WAIT_SECONDS) == (3, 1)
         with pytest.raises(ZeroDivisionError):
             executor.submit(divmod, 7, 0).result(MAX_WAIT_SECONDS)
 
 
-def test_what_is_never_answered_holds_up_neither_the_rest_nor_the_end() -> None:
+def test_a_hanging_call_of_flower_delays_neither_other_calls_nor_its_exit() -> None:
     forever, executor = threading.Event(), _DaemonExecutor(max_workers=1)
-    asked = executor.submit(forever.wait)
+    hanging = executor.submit(forever.wait)
     assert executor.submit(divmod, 7, 2).result(MAX_WAIT_SECONDS) == (3, 1)
-    assert not asked.done()
+    assert not hanging.done()
     forever.set()
     script = (
         "import threading; from flower.app import Flower; from refresher.flower import _set_up_once;"
@@ -201,7 +203,7 @@ loop.start()
 """
 
 
-def test_it_ends_by_a_signal_that_comes_in_the_middle_of_a_finalizer() -> None:
+def test_flower_ends_by_a_signal_that_arrives_during_a_finalizer() -> None:
     ended = subprocess.run(
         [sys.executable, "-c", ENDED_IN_A_FINALIZER],
         capture_output=True, text=True, timeout=MAX_WAIT_SECONDS, check=True,

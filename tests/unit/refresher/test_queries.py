@@ -1,4 +1,4 @@
-"""The registry: what @query takes, and how it says what it does not."""
+"""The registry: what @query accepts, and its errors for anything else."""
 
 from __future__ import annotations
 
@@ -71,7 +71,9 @@ def registered(**options: Any) -> Query:
         ({"version_cypher": "RETURN 1"}, "version_cypher", "RETURN 1"),
     ],
 )
-def test_what_is_given_is_kept_and_the_rest_has_its_default(options: dict[str, Any], field: str, value: object) -> None:
+def test_given_options_of_a_query_are_kept_and_the_others_have_their_defaults(
+    options: dict[str, Any], field: str, value: object
+) -> None:
     assert getattr(registered(**options), field) == value
 
 
@@ -151,7 +153,7 @@ def test_a_conditional_loader_takes_the_previous_value_by_name(loader: Any, opti
 @pytest.mark.parametrize(
     "loader", [lambda tx, n, previous: n, lambda tx, previous, n: n, lambda tx, n, *, previous: n, lambda tx, **all_: 1]
 )
-def test_its_params_are_the_others(loader: Any) -> None:
+def test_the_params_of_a_conditional_loader_exclude_the_previous_value(loader: Any) -> None:
     into = Registry()
     query("q", ttl=60, grace=30, conditional=True, into=into)(loader)
     (found,) = into
@@ -203,7 +205,9 @@ def test_a_function_of_tags_takes_the_value_and_the_params_of_the_loader(tags: A
     ],
     ids=["the same", "with a default", "any by name", "any of the loader", "previous", "a batch", "a builtin"],
 )
-def test_a_function_of_tags_may_take_more_or_say_nothing(tags: Any, loader: Any, options: dict[str, Any]) -> None:
+def test_a_function_of_tags_may_take_any_params_or_have_no_signature(
+    tags: Any, loader: Any, options: dict[str, Any]
+) -> None:
     into = Registry()
     query("friends_of", ttl=60, grace=30, tags=tags, into=into, **options)(loader)
     assert len(into) == 1
@@ -239,7 +243,7 @@ async def awaited_rows(tx: Any) -> AsyncIterator[int]:
 
 
 @pytest.mark.parametrize("loader", [awaited, awaited_rows])
-def test_a_loader_that_would_have_to_be_awaited_is_refused(loader: Any) -> None:
+def test_an_async_loader_is_refused(loader: Any) -> None:
     into = Registry()
     with pytest.raises(
         ConfigurationError, match=r"the loader of @query\('q'\)=<function awaited.*: allowed is a plain"
@@ -253,7 +257,7 @@ class AwaitedCall:
         return 1
 
 
-def test_an_object_whose_call_has_to_be_awaited_is_refused() -> None:
+def test_a_loader_object_with_an_async_call_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="a plain function"):
         query("q", ttl=60, grace=60, into=Registry())(AwaitedCall())
 
@@ -263,7 +267,7 @@ def test_an_object_whose_call_has_to_be_awaited_is_refused() -> None:
     [5, "x", None, lambda: 1, lambda *, n: n, dict, max],
     ids=["a number", "a text", "None", "no argument", "keywords only", "a class", "a builtin"],
 )
-def test_what_takes_no_transaction_is_no_loader(wrong: Any) -> None:
+def test_an_object_that_takes_no_transaction_is_refused_as_a_loader(wrong: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"the loader of @query\('q'\).*f\(tx, \*\*params\)"):
         query("q", ttl=60, grace=60, into=Registry())(wrong)
 
@@ -294,12 +298,12 @@ def test_params_that_the_loader_takes_pass(params: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("params", [{}, {"person": 1}, {"person_id": 1, "more": 2}, {"person_id": 1, "tx": 2}])
-def test_params_that_it_does_not_take_are_a_type_error(params: dict[str, Any]) -> None:
+def test_params_that_the_loader_does_not_take_are_a_type_error(params: dict[str, Any]) -> None:
     with pytest.raises(TypeError):
         registered().check_params(params)
 
 
-def test_a_module_that_is_not_there_is_named() -> None:
+def test_a_missing_module_of_queries_is_named() -> None:
     with pytest.raises(ConfigurationError, match=r"REFRESHER_QUERIES='no_such_module_at_all'"):
         import_queries(["json", "no_such_module_at_all"])
 
@@ -317,7 +321,7 @@ def test_a_module_that_is_not_there_is_named() -> None:
         ("import no_such_module_at_all", "ModuleNotFoundError: No module named 'no_such_module_at_all'"),
     ],
 )
-def test_an_error_inside_a_module_of_queries_is_one_that_names_module_and_reason(
+def test_an_error_inside_a_module_of_queries_is_raised_with_module_and_reason(
     code: str, reason: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "broken_queries.py").write_text(code)
@@ -329,7 +333,7 @@ def test_an_error_inside_a_module_of_queries_is_one_that_names_module_and_reason
     assert caught.value.__cause__ is not None
 
 
-def test_a_wrong_query_in_a_module_is_told_in_its_own_words(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_query_in_a_module_raises_its_own_error(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "wrong_query.py").write_text("from refresher import query; query('q', ttl='soon')")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigurationError, match=r"^ttl of @query\('q'\)="):

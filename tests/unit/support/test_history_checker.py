@@ -1,4 +1,4 @@
-"""The judge of histories: a good one passes, and each rule is broken once and complains."""
+"""The checker of histories: valid ones pass, and each broken rule is reported."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LONG_SECONDS = 1_000.0
 
 @dataclass
 class HistoryBuilder:
-    """A history made by hand; ``at`` is the clock, and begins so long ago that all has run out by now."""
+    """A constructed history; ``at`` is its clock, which begins so long ago that everything has expired by now."""
 
     history: History = field(default_factory=History)
     at: float = field(default_factory=lambda: time.monotonic() - 1e6)
@@ -62,7 +62,7 @@ class HistoryBuilder:
         return self
 
     def acquire_again(self, token: int, first: int) -> Self:
-        """Repeat an acquire whose reply was lost; what it had drawn, ``first``, went with its record."""
+        """Repeat an acquire whose reply was lost; its token, ``first``, was lost with its record."""
         call = lease.acquire(
             KEY, nonce=NONCES[first], claim_number=0, ticket="", lease_seconds=LONG_SECONDS, limit_seconds=LONG_SECONDS,
             retention_seconds=60,
@@ -276,5 +276,5 @@ def test_a_broken_rule_is_a_fault(fault: str, build: Build) -> None:
 
 
 @pytest.mark.parametrize("build", WITHOUT_FAULT.values(), ids=WITHOUT_FAULT)
-def test_these_histories_have_no_fault(build: Build) -> None:
+def test_a_valid_history_has_no_fault(build: Build) -> None:
     assert build(HistoryBuilder()).verdict().faults == []

@@ -29,7 +29,7 @@ def run_pytest(folder: Path, *args: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def test_what_is_skipped_or_expected_to_fail_fails_with_its_reason(tmp_path: Path) -> None:
+def test_a_test_that_is_skipped_or_expected_to_fail_fails_with_its_reason(tmp_path: Path) -> None:
     for number, source in enumerate(NOT_RUN):
         (tmp_path / f"test_sample_{number}.py").write_text(HEAD + source)
     code, output = run_pytest(tmp_path, "--continue-on-collection-errors")

@@ -1,4 +1,4 @@
-"""What `tests.support.tiers` says of files by name is said of files that exist, and of each once."""
+"""The files that `tests.support.tiers` names: each exists, and is named once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.tiers import FIRST, TOGETHER, unit_of_work
 ROOT = Path(__file__).parents[3]
 
 
-def test_each_file_that_is_named_exists() -> None:
+def test_each_file_that_the_tiers_name_exists() -> None:
     named = {*chain.from_iterable(FIRST), *chain.from_iterable(TOGETHER.values())}
     assert {path for path in named if not (ROOT / path).exists()} == set()
 

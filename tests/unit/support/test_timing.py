@@ -1,4 +1,4 @@
-"""A measured duration: what is too long fails, and a machine that lets threads run late is allowed more."""
+"""Measured durations: one that is too long fails, and a machine that lets threads run late is allowed more."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _no_slack(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing, "SLACK_SECONDS", 0.0)
 
 
-def test_more_than_promised_fails_and_says_by_how_much() -> None:
+def test_a_duration_longer_than_promised_fails_and_shows_both() -> None:
     with Measured() as took:
         time.sleep(0.05)
     took.late_seconds = 0.0
@@ -25,7 +25,7 @@ def test_more_than_promised_fails_and_says_by_how_much() -> None:
         took.at_most(0.01)
 
 
-def test_what_other_threads_were_kept_from_running_is_allowed_on_top() -> None:
+def test_the_time_by_which_other_threads_ran_late_is_added_to_the_limit() -> None:
     libc = ctypes.PyDLL(None)  # keeps the interpreter to itself
     with Measured() as took:
         time.sleep(0.03)  # the other thread has begun

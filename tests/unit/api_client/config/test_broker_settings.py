@@ -1,4 +1,4 @@
-"""The queues by broker, and that each message finds its way back to the queue that it came from."""
+"""The queues of each broker, and the return of a retried message to the queue that it came from."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from api_client.config.broker import consumer_settings, publisher_settings, queu
 REDIS, RABBITMQ = "redis://127.0.0.1:6379/1", "amqp://u:p@127.0.0.1:5672//"
 
 
-def test_redis_has_plain_queues_of_the_names_that_there_have_always_been() -> None:
+def test_on_redis_queues_are_plain_and_keep_the_names_of_earlier_releases() -> None:
     misses, others = queues("cache", REDIS)
     assert (misses.name, others.name) == ("cache.refresh-miss", "cache.refresh")
     assert (misses.exchange.type, misses.queue_arguments) == ("direct", None)
 
 
-def test_rabbitmq_has_quorum_queues_of_other_names_that_drop_what_comes_back_too_often() -> None:
+def test_on_rabbitmq_queues_are_quorum_queues_with_names_of_their_own_and_a_delivery_limit() -> None:
     misses, others = queues("cache", RABBITMQ)
     assert (misses.name, others.name) == ("cache.refresh-miss.quorum", "cache.refresh.quorum")
     for queue in (misses, others):
@@ -28,7 +28,7 @@ def test_rabbitmq_has_quorum_queues_of_other_names_that_drop_what_comes_back_too
 @pytest.mark.parametrize("url", [REDIS, RABBITMQ])
 @pytest.mark.parametrize("namespace", ["cache", "a.b", "b"])
 @pytest.mark.parametrize("has_waiter", [True, False])
-def test_a_message_goes_back_into_its_queue_also_after_pauses(url: str, namespace: str, has_waiter: bool) -> None:
+def test_a_retried_message_returns_to_its_queue_even_after_delays(url: str, namespace: str, has_waiter: bool) -> None:
     queue = queue_for(namespace, url, has_waiter=has_waiter)
     key = queue.routing_key
     for _ in range(3):
@@ -37,13 +37,13 @@ def test_a_message_goes_back_into_its_queue_also_after_pauses(url: str, namespac
             key = calculate_routing_key(15, key)
 
 
-def test_a_namespace_that_ends_like_another_shares_no_routing_key_with_it() -> None:
+def test_a_namespace_that_is_the_end_of_another_shares_no_routing_key_with_it() -> None:
     keys = [queue.routing_key for namespace in ("a.b", "b") for queue in queues(namespace, RABBITMQ)]
     # What RabbitMQ matches after a pause: "#." and the key.
     assert not [(one, other) for one in keys for other in keys if one != other and f".{one}".endswith(f".{other}")]
 
 
-def test_nothing_waits_for_ever() -> None:
+def test_publisher_and_worker_connections_to_the_broker_have_timeouts() -> None:
     reader = publisher_settings(RABBITMQ, 0.5)["broker_transport_options"]
     assert {name: reader[name] for name in ("connect_timeout", "read_timeout", "write_timeout", "max_retries")} == {
         "connect_timeout": 0.5, "read_timeout": 0.5, "write_timeout": 0.5, "max_retries": 0,

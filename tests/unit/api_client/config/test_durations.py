@@ -15,7 +15,7 @@ from api_client.config.durations import seconds
         ("1h 30m", 5400), ("2d", 172_800), ("1w", 604_800), ("1.5h", 5400), ("1m1ms", 60.001), (" 5 m ", 300),
     ],
 )  # fmt: skip
-def test_a_duration_is_read_as_it_is_written(written: object, expected: float) -> None:
+def test_a_valid_duration_is_parsed_to_seconds(written: object, expected: float) -> None:
     assert seconds(written) == pytest.approx(expected)
 
 
@@ -29,13 +29,13 @@ def test_a_duration_is_read_as_it_is_written(written: object, expected: float) -
         "5mm", "h1", "1..5s", "5s;",
     ],
 )  # fmt: skip
-def test_what_is_no_duration_is_refused(wrong: object) -> None:
+def test_an_invalid_duration_is_refused(wrong: object) -> None:
     with pytest.raises(ValueError, match="is not a duration"):
         seconds(wrong)
 
 
 @pytest.mark.parametrize("wrong", ["9" * 100_000 + "x", " " * 100_000, "1h" * 50_000 + "x"])
-def test_a_long_text_is_refused_without_being_shown(wrong: str) -> None:
+def test_a_long_invalid_duration_is_refused_without_being_shown(wrong: str) -> None:
     with pytest.raises(ValueError, match="is not a duration") as caught:
         seconds(wrong)
     assert len(str(caught.value)) < 300

@@ -1,4 +1,4 @@
-"""CACHE_REDIS_URL: which forms there are. Wrong ones: test_wrong_urls.py."""
+"""The forms of CACHE_REDIS_URL. Wrong ones: test_wrong_urls.py."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ CANARY = "c4nary-s3cret"
 
 
 @pytest.mark.parametrize("url", ["redis://h", "rediss://u:p@h:1/2", "unix:///run/redis.sock?db=3"])
-def test_one_redis_is_redis_py_s_to_read(url: str) -> None:
-    told = read_url(url)
-    assert (told.topology, told.node_url, told.members) == (Topology.SINGLE, url, ())
+def test_the_url_of_a_single_redis_is_passed_to_redis_py_unchanged(url: str) -> None:
+    parsed = read_url(url)
+    assert (parsed.topology, parsed.node_url, parsed.members) == (Topology.SINGLE, url, ())
 
 
 @pytest.mark.parametrize(
@@ -31,12 +31,12 @@ def test_one_redis_is_redis_py_s_to_read(url: str) -> None:
         ),
     ],
 )  # fmt: skip
-def test_behind_sentinels(
+def test_a_sentinel_url_is_parsed(
     url: str, members: object, master: str, node_url: str, sentinel_options: dict[str, str]
 ) -> None:
-    told = read_url(url)
-    assert (told.topology, told.members, told.master_name) == (Topology.SENTINEL, members, master)
-    assert (told.node_url, told.sentinel_options) == (node_url, sentinel_options)
+    parsed = read_url(url)
+    assert (parsed.topology, parsed.members, parsed.master_name) == (Topology.SENTINEL, members, master)
+    assert (parsed.node_url, parsed.sentinel_options) == (node_url, sentinel_options)
 
 
 @pytest.mark.parametrize(
@@ -46,18 +46,18 @@ def test_behind_sentinels(
         ("rediss+cluster://u:p@h/0?ssl_ca_certs=%2Fca", (("h", 6379),), "rediss://u:p@h:6379/0?ssl_ca_certs=%2Fca"),
     ],
 )
-def test_a_cluster(url: str, members: object, node_url: str) -> None:
-    told = read_url(url)
-    assert (told.topology, told.members, told.node_url) == (Topology.CLUSTER, members, node_url)
+def test_a_cluster_url_is_parsed(url: str, members: object, node_url: str) -> None:
+    parsed = read_url(url)
+    assert (parsed.topology, parsed.members, parsed.node_url) == (Topology.CLUSTER, members, node_url)
 
 
-def test_no_password_is_shown() -> None:
+def test_no_password_of_a_sentinel_url_is_shown_in_a_repr() -> None:
     url = f"redis+sentinel://u:{CANARY}@h:1,i:2/m?sentinel_password={CANARY}"
     settings = ReaderSettings(redis_url=url)
     assert CANARY not in repr(settings) + repr(read_url(url))
 
 
-def test_over_tls_the_sentinels_are_asked_over_tls_with_the_same_certificates() -> None:
+def test_with_rediss_the_sentinels_are_queried_over_tls_with_the_same_certificates() -> None:
     url = "rediss+sentinel://:data@h:1/m?ssl_ca_certs=%2Fca.pem&sentinel_password=other"
     for maker in (connection_maker(url, timeout_seconds=3.0), async_connection_maker(url, timeout_seconds=3.0)):
         resolver = maker.resolver

@@ -1,4 +1,4 @@
-"""Settings by a table: name, default, what is allowed."""
+"""Settings by a table: name, default, allowed values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ READER, WORKER = ReaderSettings, WorkerSettings
 BOTH = (READER, WORKER)
 MIB = 1024 * 1024
 
-# variable: (who reads it, its default, wrong values)
+# variable: (the settings that read it, its default, wrong values)
 TABLE: dict[str, tuple[tuple[type[Settings], ...], object, tuple[str, ...]]] = {
     "REFRESHER_QUERIES": ((WORKER,), "", ()),
     "CACHE_REDIS_URL": (BOTH, "redis://127.0.0.1:6379/0", ("http://h", "localhost:6379", " ", "redis:/h")),
@@ -66,7 +66,7 @@ TABLE: dict[str, tuple[tuple[type[Settings], ...], object, tuple[str, ...]]] = {
     "CACHE_REDIS_REPLY_TIMEOUT": ((READER,), 5.0, ("0", "-1", "nan", "x", "6000w")),
     "CACHE_MAX_VALUE_BYTES": (BOTH, 8 * MIB, ("0", "-1", "x", "536870913", "8MiB")),
 }
-# What is there to be set, and is accepted as it stands.
+# Values that are accepted as they stand.
 GOOD = {
     "CACHE_REDIS_URL": ("rediss://u:p@h:1/2", "unix:///run/redis.sock"), "CACHE_BROKER_URL": ("amqps://h//", "pyamqp://h"),
     "NEO4J_URI": ("neo4j+s://h", "bolt+ssc://h", "neo4j://h:1", "bolt://[::1]:7687", "neo4j://h?policy=eu"),
@@ -104,20 +104,20 @@ def test_an_unset_or_empty_variable_has_the_table_s_default(name: str, who: type
 
 
 @pytest.mark.parametrize(("name", "who", "value"), WRONG)
-def test_a_wrong_value_is_one_error_with_variable_value_and_what_is_allowed(
+def test_the_error_of_a_wrong_setting_names_variable_value_and_allowed_values(
     name: str, who: type[Settings], value: str
 ) -> None:
     with pytest.raises(ConfigurationError) as caught:
         who.from_env({name: value})
-    told = str(caught.value)
+    message = str(caught.value)
     assert caught.value.variable == name
-    assert re.match(rf"{name}=.* is not valid: allowed is \S", told, re.DOTALL)
-    assert repr(value).strip("'")[:60] in told or without_password(value) in told
-    assert len(told) < 400
+    assert re.match(rf"{name}=.* is not valid: allowed is \S", message, re.DOTALL)
+    assert repr(value).strip("'")[:60] in message or without_password(value) in message
+    assert len(message) < 400
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in GOOD.items() for value in values])
-def test_what_is_allowed_is_accepted(name: str, value: str) -> None:
+def test_an_allowed_value_is_accepted(name: str, value: str) -> None:
     for who in TABLE[name][0]:
         who.from_env({name: value})
 
@@ -131,12 +131,12 @@ def test_what_is_allowed_is_accepted(name: str, value: str) -> None:
         (READER, "redis_timeout_seconds", 1e10),
     ],
 )
-def test_settings_made_by_hand_are_checked_too(who: type[Settings], field: str, wrong: object) -> None:
+def test_settings_passed_as_arguments_are_checked_too(who: type[Settings], field: str, wrong: object) -> None:
     with pytest.raises(ConfigurationError):
         who(**{field: wrong})
 
 
-def test_jitters_that_contradict_each_other_are_refused() -> None:
+def test_a_maximum_jitter_below_the_minimum_is_refused() -> None:
     environ = {"STAMPEDE_JITTER_MIN_MS": "60"}
     with pytest.raises(
         ConfigurationError, match=r"STAMPEDE_JITTER_MAX_MS=50\.0 is not valid: allowed is 60\.0 or more"
@@ -171,7 +171,7 @@ URLS_WITH_A_SECRET = [
 
 
 @pytest.mark.parametrize("who", BOTH)
-def test_the_broker_is_named_by_a_variable_of_our_own_and_else_by_celery_s(who: type[READER | WORKER]) -> None:
+def test_the_broker_url_comes_from_our_variable_or_else_from_celery_s(who: type[READER | WORKER]) -> None:
     ours, celerys = {"CACHE_BROKER_URL": "redis://ours:1/0"}, {"CELERY_BROKER_URL": "redis://celerys:1/0"}
     assert who.from_env(ours | celerys).broker_url == "redis://ours:1/0"
     assert who.from_env(celerys).broker_url == "redis://celerys:1/0"
@@ -180,7 +180,7 @@ def test_the_broker_is_named_by_a_variable_of_our_own_and_else_by_celery_s(who: 
 
 @pytest.mark.parametrize("who", BOTH)
 @pytest.mark.parametrize("url", ["memory://", "rediss://h?ssl_what=1", "rediss://[h"])
-def test_a_wrong_broker_is_told_of_the_variable_that_named_it(who: type[Settings], url: str) -> None:
+def test_the_error_of_a_wrong_broker_url_names_the_variable_it_came_from(who: type[Settings], url: str) -> None:
     for environ, name in (
         ({"CELERY_BROKER_URL": url}, "CELERY_BROKER_URL"),
         ({"CACHE_BROKER_URL": url}, "CACHE_BROKER_URL"),
@@ -192,7 +192,7 @@ def test_a_wrong_broker_is_told_of_the_variable_that_named_it(who: type[Settings
 
 
 @pytest.mark.parametrize("who", BOTH)
-def test_a_broker_in_use_is_named_by_the_variable_that_holds_it(
+def test_the_broker_setting_reports_which_variable_it_came_from(
     who: type[READER | WORKER], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CACHE_BROKER_URL", raising=False)
@@ -223,7 +223,7 @@ def test_no_password_of_a_url_is_ever_shown(url: str) -> None:
         ("redis://h:6379/0", "redis://h:6379/0"),
         ("redis://:pw@h:6379/0", "redis://:***@h:6379/0"),
         ("redis://me:pw@h:6379/0?db=1", "redis://me:***@h:6379/0?db=1"),
-        # A user alone may be a password without its colon, a port that is none one without its @.
+        # A user alone may be a password that lacks its colon, an invalid port one that lacks its @.
         ("redis://me@h", "redis://***@h"),
         ("redis://me:pw/0", "redis://me:***"),
         ("redis://h:99999/0", "redis://h:***"),
@@ -247,7 +247,7 @@ def test_the_graph_s_password_is_shown_nowhere() -> None:
 
 
 @pytest.mark.parametrize("uri", [f"bolt://neo4j:{CANARY}@h", f"neo4j+s://{CANARY}@h:7687", f"neo4j://h?x=u:{CANARY}@h"])
-def test_a_password_in_the_graph_s_uri_is_refused_and_says_where_it_goes(uri: str) -> None:
+def test_a_password_in_the_graph_s_uri_is_refused_and_the_error_says_where_it_goes(uri: str) -> None:
     with pytest.raises(ConfigurationError, match="go into NEO4J_USER and NEO4J_PASSWORD") as caught:
         WorkerSettings.from_env({"NEO4J_URI": uri})
     assert f":{CANARY}" not in str(caught.value)

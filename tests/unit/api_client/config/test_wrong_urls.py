@@ -15,7 +15,7 @@ from refresher.worker.app import make_app
 CANARY = "c4nary-s3cret"
 CACHE, BROKER, GRAPH = "CACHE_REDIS_URL", "CACHE_BROKER_URL", "NEO4J_URI"
 
-# variable, wrong value, a part of what is said to be allowed
+# variable, wrong value, a part of the error's text on what is allowed
 REDIS = [
     (f"redis://u:{CANARY}@h:notaport/0", "port 1 to 65535"),
     (f"redis://u:{CANARY}@h:0/0", "port 1 to 65535"),
@@ -126,7 +126,7 @@ RIGHT = [
 ]  # fmt: skip
 
 
-# All of them by the worker, which has all settings; of the two that it shares with readers, a few by each of these too.
+# All of them by the worker, which has all settings; by each kind of reader, a few of the two settings that it shares.
 CASES = [
     pytest.param(variable, url, allowed, start, id=f"{who}-{variable}={url!r}")
     for who, start in STARTS.items()
@@ -153,7 +153,7 @@ def test_a_wrong_url_is_an_error_at_the_start(
 
 @pytest.mark.parametrize("who", [ReaderSettings, WorkerSettings])
 @pytest.mark.parametrize(("variable", "url"), RIGHT)
-def test_a_right_one_is_accepted(tmp_path: Path, who: type[Settings], variable: str, url: str) -> None:
+def test_a_right_url_is_accepted(tmp_path: Path, who: type[Settings], variable: str, url: str) -> None:
     file = tmp_path / "a.pem"
     file.touch()
     given = url.format(file=file, folder=tmp_path)
@@ -165,7 +165,7 @@ def vars_of(settings: Settings) -> list[object]:
     return [getattr(settings, name) for name in settings.__struct_fields__]
 
 
-def test_the_files_of_the_graph_s_tls_have_to_be_there() -> None:
+def test_a_missing_tls_file_for_the_graph_is_refused() -> None:
     environ = {GRAPH: "bolt+s://h", "NEO4J_CA_CERTS": "/no/such.pem"}
     with pytest.raises(ConfigurationError, match=r"^NEO4J_CA_CERTS='/no/such\.pem' is not valid: allowed is a file"):
         WorkerSettings.from_env(environ)

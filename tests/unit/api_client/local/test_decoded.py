@@ -1,4 +1,4 @@
-"""Bytes that come again are not decoded again; what has changed by a bit is."""
+"""Cache of decoded entries: the same bytes are not decoded again, changed ones are."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def decoded() -> DecodedEntryCache:
 
 
 def known(decoded: DecodedEntryCache, raw: bytes, number: int = 0, type_: Any = Any) -> Any:
-    """The value that is kept of these bytes; None: nothing is."""
+    """Return the value cached for these bytes; None if there is none."""
     found = decoded.get(key(number), bytes(bytearray(raw)), type_)
     return None if found is None or found.entry is None else found.entry.value
 
 
-def test_bytes_are_decoded_when_they_come_a_second_time_and_then_no_more(
+def test_an_entry_s_bytes_are_decoded_and_cached_when_seen_a_second_time(
     decoded: DecodedEntryCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert known(decoded, entry()) is None
@@ -52,7 +52,7 @@ def test_bytes_are_decoded_when_they_come_a_second_time_and_then_no_more(
     "changed",
     [entry(generation=2), entry(soft_expiry_us=5), entry(token=2), entry(value=[{"name": "Ann"}, {"name": "Bos"}])],
 )
-def test_what_was_invalidated_or_loaded_again_is_new(decoded: DecodedEntryCache, changed: bytes) -> None:
+def test_an_invalidated_or_reloaded_entry_is_decoded_anew(decoded: DecodedEntryCache, changed: bytes) -> None:
     for _ in range(2):
         known(decoded, entry())
     assert known(decoded, changed) is None
@@ -63,11 +63,11 @@ def test_another_key_s_bytes_under_this_key_are_never_shared(decoded: DecodedEnt
     assert [known(decoded, entry(1), 0) for _ in range(3)] == [None] * 3
 
 
-def test_a_handoff_is_for_those_alone_who_waited(decoded: DecodedEntryCache) -> None:
+def test_a_handoff_is_never_cached_decoded(decoded: DecodedEntryCache) -> None:
     assert [known(decoded, entry(flags=Flag.HANDOFF)) for _ in range(3)] == [None] * 3
 
 
-def test_the_oldest_are_forgotten_and_those_in_use_are_not(decoded: DecodedEntryCache) -> None:
+def test_the_oldest_decoded_entries_are_evicted_and_those_in_use_are_not(decoded: DecodedEntryCache) -> None:
     for _ in range(2):
         known(decoded, entry(0), 0)
         known(decoded, entry(1), 1)
@@ -77,7 +77,7 @@ def test_the_oldest_are_forgotten_and_those_in_use_are_not(decoded: DecodedEntry
     assert known(decoded, entry(1), 1) is None
 
 
-def test_of_large_ones_the_last_is_known(decoded: DecodedEntryCache) -> None:
+def test_a_large_decoded_entry_evicts_the_previous_large_one(decoded: DecodedEntryCache) -> None:
     large = "x" * MAX_BYTES
     assert [known(decoded, entry(0, large), 0) for _ in range(2)] == [None, large]
     assert known(decoded, entry(1, large), 1) is None

@@ -1,4 +1,4 @@
-"""Which values several callers may be given: a mistake here lets one caller change what another one sees."""
+"""Values that several callers may share: a mistake here lets one caller change what another one sees."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ NEVER_FLAT = object()
         tuple[int, str], tuple[()], frozenset[int], Annotated[int, msgspec.Meta(ge=1)], tuple[tuple[Pair, ...], ...],
     ],
 )  # fmt: skip
-def test_what_cannot_change_is_shared(type_: Any) -> None:
+def test_an_immutable_type_is_shareable(type_: Any) -> None:
     assert is_shareable(NEVER_FLAT, type_)
 
 
@@ -75,7 +75,7 @@ def test_what_cannot_change_is_shared(type_: Any) -> None:
         Annotated[list[int], msgspec.Meta(max_length=3)],
     ],
 )  # fmt: skip
-def test_what_can_change_is_not(type_: Any) -> None:
+def test_a_mutable_type_is_not_shareable(type_: Any) -> None:
     assert not is_shareable(NEVER_FLAT, type_)
 
 
@@ -86,11 +86,11 @@ def test_a_flat_value_is_shared_whatever_it_was_decoded_as(value: object) -> Non
 
 
 @pytest.mark.parametrize("value", [[1], {"a": 1}, {1}, bytearray(b"a"), (1, [2])])
-def test_a_nested_value_of_any_type_is_not(value: object) -> None:
+def test_a_nested_value_decoded_as_any_is_not_shareable(value: object) -> None:
     assert not is_shareable(value, Any)
 
 
-def test_an_annotation_that_cannot_be_hashed_is_not_shared() -> None:
+def test_a_type_with_an_unhashable_annotation_is_not_shareable() -> None:
     assert not is_shareable(NEVER_FLAT, Annotated[tuple[int, ...], []])
 
 
@@ -106,5 +106,5 @@ def test_a_copy_of_plain_rows_shares_nothing_that_can_be_changed(value: Any) -> 
 
 
 @pytest.mark.parametrize("value", [1, "text", None, (1,), [[1]], [{"a": []}], {"a": {}}, [{"a": 1}, 2], [Open("a")]])
-def test_what_is_not_plain_rows_has_no_copy(value: Any) -> None:
+def test_a_value_that_is_not_plain_rows_has_no_copier(value: Any) -> None:
     assert copier_of(value) is None

@@ -1,4 +1,4 @@
-"""The in-process tier by itself: the orders of events that hurt, its bounds, its threads."""
+"""The in-process tier by itself: harmful orders of events, bounds, threads."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def put(tier: LocalTier, key: str, kept: LocalEntry | None = None) -> bool:
     return tier.fill(fill, kept or entry())
 
 
-def test_what_was_filled_is_there_until_its_key_is_dropped() -> None:
+def test_an_entry_stays_in_the_tier_until_its_key_is_dropped() -> None:
     tier, kept = made(), entry()
     assert put(tier, KEY, kept)
     assert put(tier, OTHER)
@@ -62,7 +62,7 @@ def test_a_new_tier_is_bypassed_and_keeps_nothing() -> None:
     assert tier.begin(KEY) is None
 
 
-def test_a_tier_whose_link_is_lost_begins_nothing_until_it_is_back() -> None:
+def test_a_tier_whose_link_is_lost_begins_no_fill_until_the_link_is_back() -> None:
     tier = made()
     tier.bypass()
     assert tier.is_bypassed
@@ -71,7 +71,7 @@ def test_a_tier_whose_link_is_lost_begins_nothing_until_it_is_back() -> None:
     assert put(tier, KEY)
 
 
-# What may happen between the GET and its answer, and must keep an old value out.
+# What may happen between the GET and its reply, and must keep an old value out.
 INVALIDATIONS: dict[str, Callable[[LocalTier], None]] = {
     "the key's own message": lambda tier: tier.drop_all([OTHER, KEY]),
     "this process's own invalidation": lambda tier: tier.drop(KEY),
@@ -83,7 +83,7 @@ INVALIDATIONS: dict[str, Callable[[LocalTier], None]] = {
 
 
 @pytest.mark.parametrize("name", INVALIDATIONS)
-def test_an_answer_that_an_invalidation_has_overtaken_is_not_kept(name: str) -> None:
+def test_a_reply_overtaken_by_an_invalidation_is_not_kept(name: str) -> None:
     tier = made()
     fill = tier.begin(KEY)
     assert fill is not None
@@ -94,14 +94,14 @@ def test_an_answer_that_an_invalidation_has_overtaken_is_not_kept(name: str) -> 
 
 
 @pytest.mark.parametrize("name", INVALIDATIONS)
-def test_it_is_dropped_where_the_answer_came_first(name: str) -> None:
+def test_an_entry_filled_before_an_invalidation_is_dropped(name: str) -> None:
     tier = made()
     assert put(tier, KEY)
     INVALIDATIONS[name](tier)
     assert tier.entries == {}
 
 
-def test_another_key_s_invalidation_does_not_keep_an_answer_out() -> None:
+def test_another_key_s_invalidation_does_not_prevent_a_fill() -> None:
     tier = made()
     fill = tier.begin(KEY)
     assert fill is not None
@@ -121,7 +121,7 @@ def test_a_read_begun_after_the_invalidation_is_kept_and_one_begun_before_is_not
     assert tier.entries[KEY] is new
 
 
-def test_reads_of_one_process_do_not_go_back() -> None:
+def test_a_fill_never_replaces_an_entry_with_an_older_one() -> None:
     tier, new, invalidated = made(), entry(token=2), entry(token=2, generation=3)
     early, late, latest, last = (tier.begin(KEY) for _ in range(4))
     assert early is not None
@@ -129,14 +129,14 @@ def test_reads_of_one_process_do_not_go_back() -> None:
     assert latest is not None
     assert last is not None
     assert tier.fill(late, new)
-    assert not tier.fill(early, entry(token=1))  # its answer was on its way for longer
+    assert not tier.fill(early, entry(token=1))  # its reply was on its way for longer
     assert tier.entries[KEY] is new
     assert tier.fill(latest, invalidated)
     assert not tier.fill(last, entry(token=2))
     assert tier.entries[KEY] is invalidated
 
 
-def test_a_newer_one_past_its_age_is_no_reason_to_refuse() -> None:
+def test_a_newer_entry_past_its_age_does_not_keep_an_older_one_out() -> None:
     clock = Time()
     tier = made(clock)
     assert put(tier, KEY, entry(token=9))
@@ -155,13 +155,13 @@ def test_the_age_counts_from_before_the_get_was_sent() -> None:
 
 
 @pytest.mark.parametrize(("earliest_at", "quiet_until"), [(1000.2, 1000.2), (5000.0, 1001.0), (0.0, 0.0)])
-def test_a_hit_has_nothing_to_decide_until_its_age_or_a_refresh_is_due(earliest_at: float, quiet_until: float) -> None:
+def test_a_hit_needs_no_decision_until_its_age_or_a_refresh_is_due(earliest_at: float, quiet_until: float) -> None:
     tier, kept = made(age=1.0), LocalEntry(b"x" * 100, header(), earliest_at)
     assert put(tier, KEY, kept)
     assert kept.quiet_until == pytest.approx(quiet_until)
 
 
-def test_an_answer_that_took_longer_than_its_age_is_not_kept() -> None:
+def test_a_reply_that_took_longer_than_the_maximum_age_is_not_kept() -> None:
     clock = Time()
     tier = made(clock, age=1.0)
     fill = tier.begin(KEY)
@@ -199,7 +199,7 @@ def test_an_abandoned_read_leaves_nothing_and_disturbs_no_other() -> None:
     assert nothing_is_under_way(tier)
 
 
-def test_forgotten_fills_are_bounded_and_what_was_forgotten_is_refused() -> None:
+def test_fills_under_way_are_bounded_and_a_forgotten_fill_is_refused() -> None:
     tier = made()
     first = tier.begin(KEY)
     assert first is not None
@@ -209,7 +209,7 @@ def test_forgotten_fills_are_bounded_and_what_was_forgotten_is_refused() -> None
     assert put(tier, OTHER)
 
 
-def test_a_handoff_is_never_kept_and_takes_the_place_of_nothing() -> None:
+def test_a_handoff_is_never_kept_and_drops_the_older_entry() -> None:
     tier = made()
     assert put(tier, KEY)
     fill = tier.begin(KEY)
@@ -218,7 +218,7 @@ def test_a_handoff_is_never_kept_and_takes_the_place_of_nothing() -> None:
     assert tier.entries == {}  # what was there before is old now
 
 
-def test_more_than_all_the_room_is_not_kept_and_puts_nobody_out() -> None:
+def test_an_entry_larger_than_the_tier_is_not_kept_and_evicts_no_other_key() -> None:
     tier = made(size=3 * ONE_ENTRY_BYTES)
     assert put(tier, OTHER)
     assert put(tier, KEY)
@@ -228,7 +228,7 @@ def test_more_than_all_the_room_is_not_kept_and_puts_nobody_out() -> None:
 
 
 @pytest.mark.parametrize("bound", [{"entries": 3}, {"size": 3 * ONE_ENTRY_BYTES}])
-def test_the_oldest_that_nobody_used_goes_first(bound: dict[str, int]) -> None:
+def test_the_oldest_unused_entry_is_evicted_first(bound: dict[str, int]) -> None:
     tier = made(**bound)
     for key in "abc":
         assert put(tier, key)
@@ -241,7 +241,7 @@ def test_the_oldest_that_nobody_used_goes_first(bound: dict[str, int]) -> None:
     assert tier.held_bytes == 3 * ONE_ENTRY_BYTES
 
 
-def test_a_large_entry_puts_out_as_many_as_it_needs() -> None:
+def test_a_large_entry_evicts_as_many_entries_as_it_needs() -> None:
     tier = made(size=4 * ONE_ENTRY_BYTES)
     for key in "abcd":
         assert put(tier, key)
@@ -261,7 +261,7 @@ def test_an_entry_past_its_age_gets_no_second_chance() -> None:
     assert list(tier.entries) == ["a", "b"]
 
 
-def test_one_fill_never_walks_through_a_tier_that_is_all_in_use() -> None:
+def test_a_fill_of_a_tier_in_full_use_examines_a_bounded_number_of_entries() -> None:
     tier = made(entries=1000)
     for number in range(1000):
         assert put(tier, str(number))
@@ -271,7 +271,7 @@ def test_one_fill_never_walks_through_a_tier_that_is_all_in_use() -> None:
     assert len(tier.entries) == 1000
 
 
-def test_entries_past_their_age_are_given_back() -> None:
+def test_entries_past_their_age_are_dropped() -> None:
     clock = Time()
     tier = made(clock, entries=10_000)
     for number in range(KEYS_AT_ONCE + 10):
@@ -300,7 +300,7 @@ def test_a_long_list_of_keys_is_dropped_whole() -> None:
     assert tier.held_bytes == 0
 
 
-def test_the_dictionary_of_a_hit_stays_the_same_object() -> None:
+def test_the_dictionary_that_hits_read_stays_the_same_object() -> None:
     tier = made()
     get = tier.entries.get
     tier.bypass()
@@ -310,11 +310,11 @@ def test_the_dictionary_of_a_hit_stays_the_same_object() -> None:
     assert get(KEY) is tier.entries[KEY]
 
 
-def test_a_kept_value_counts() -> None:
+def test_a_decoded_value_counts_towards_its_entry_s_size() -> None:
     assert entry(value="v" * 10_000).size_bytes() > entry().size_bytes() + 10_000
 
 
-def test_rows_are_kept_to_be_copied_and_very_many_are_not() -> None:
+def test_decoded_rows_are_kept_for_copying_unless_they_are_too_large() -> None:
     row = {"name": "x" * 100}
     few, many = ([dict(row) for _ in range(count)] for count in (10, MAX_COPIED_BYTES // 100))
     kept = [local_entry(encode_payload(rows), header(), 0, rows, Any) for rows in (few, many)]
@@ -332,7 +332,7 @@ PAYLOADS = {
 
 
 @pytest.mark.parametrize("content", PAYLOADS.values(), ids=PAYLOADS)
-def test_the_memory_that_is_reckoned_is_the_memory_that_is_taken(content: bytes) -> None:
+def test_the_estimated_memory_is_close_to_the_memory_in_use(content: bytes) -> None:
     count, tier = 1_000, made(entries=1_000)
     samples = tuple(number / 7 for number in range(8))
     tracemalloc.start()
@@ -351,7 +351,7 @@ def test_the_memory_that_is_reckoned_is_the_memory_that_is_taken(content: bytes)
     assert 0.8 < tier.held_bytes / (taken - before) < 1.6
 
 
-def test_threads_that_fill_drop_and_evict_leave_the_books_in_order() -> None:
+def test_concurrent_fills_drops_and_evictions_keep_the_accounting_consistent() -> None:
     tier = LocalTier(max_entries=20, max_bytes=15 * ONE_ENTRY_BYTES, max_age_seconds=60.0)
     tier.resume()
     failures: list[BaseException] = []

@@ -1,4 +1,4 @@
-"""Composed events of readers and workers: each reaches all, and none ever costs a read or a refresh."""
+"""Composed events of readers and workers: each reaches all handlers, and none ever fails a read or a refresh."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ METHODS = [
 
 
 def recording(base: type, calls: list[Any]) -> Any:
-    """Events of a class whose every method notes its call."""
+    """Return events of a class whose every method records its call."""
 
-    def noting(name: str) -> Any:
+    def record(name: str) -> Any:
         return lambda _, *args, **fields: calls.append((name, args, fields))
 
-    return type("Recording", (base,), {name: noting(name) for one, _, name in METHODS if one is base})()
+    return type("Recording", (base,), {name: record(name) for one, _, name in METHODS if one is base})()
 
 
 def fields_of(method: Any) -> dict[str, str]:
-    """A value for each parameter; the first is given by its place, the others by name."""
+    """Return a value for each parameter."""
     return {name: f"a {name}" for name in inspect.signature(method).parameters if name != "self"}
 
 
 @pytest.mark.parametrize(("base", "composite", "name"), METHODS, ids=[name for *_, name in METHODS])
-def test_each_event_reaches_all_with_all_that_it_says(base: type, composite: type, name: str) -> None:
+def test_each_event_reaches_all_handlers_with_all_its_fields(base: type, composite: type, name: str) -> None:
     calls: list[Any] = []
     fields = fields_of(getattr(base, name))
     positional = [fields.pop("query")] if "query" in fields else []
@@ -47,7 +47,7 @@ def test_each_event_reaches_all_with_all_that_it_says(base: type, composite: typ
 
 
 @pytest.mark.parametrize(("base", "composite", "name"), METHODS, ids=[name for *_, name in METHODS])
-def test_one_that_raises_is_logged_once_and_ignored_and_the_others_are_called(
+def test_a_handler_that_raises_is_logged_once_and_ignored_and_the_others_are_called(
     caplog: pytest.LogCaptureFixture, base: type, composite: type, name: str
 ) -> None:
     def fails(*_: Any, **__: Any) -> None:
@@ -67,7 +67,7 @@ def test_one_that_raises_is_logged_once_and_ignored_and_the_others_are_called(
 
 
 @pytest.mark.parametrize("name", ["hit", "miss"])
-def test_an_exception_of_a_signal_handler_ends_the_call_all_the_same(name: str) -> None:
+def test_an_exception_of_a_signal_handler_is_not_suppressed(name: str) -> None:
     def time_out(*_: Any) -> None:
         raise TimeoutError
 
@@ -80,7 +80,7 @@ def test_an_exception_of_a_signal_handler_ends_the_call_all_the_same(name: str) 
         signal.signal(signal.SIGUSR1, before)
 
 
-def test_spans_are_those_of_the_first_that_records_any() -> None:
+def test_spans_are_those_of_the_first_handler_that_records_spans() -> None:
     class Traced(ReaderEvents):
         spans = ReaderSpans()
 
@@ -89,6 +89,6 @@ def test_spans_are_those_of_the_first_that_records_any() -> None:
     assert CompositeEvents(ReaderEvents()).spans is NO_SPANS
 
 
-@pytest.mark.parametrize("own", [None, ReaderEvents()], ids=["none", "the silent default"])
-def test_a_client_without_events_has_the_silent_default_which_costs_a_read_nothing(own: ReaderEvents | None) -> None:
-    assert type(build_events(own, ReaderSettings())) is ReaderEvents  # readers report hits to no silent default
+@pytest.mark.parametrize("own", [None, ReaderEvents()], ids=["none", "the no-op default"])
+def test_a_client_without_events_gets_the_no_op_default(own: ReaderEvents | None) -> None:
+    assert type(build_events(own, ReaderSettings())) is ReaderEvents  # readers report no hits to it

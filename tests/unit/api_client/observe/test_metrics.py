@@ -33,7 +33,7 @@ def events(registry: CollectorRegistry) -> PrometheusEvents:
 
 
 def value(registry: CollectorRegistry, name: str, **labels: str) -> float | None:
-    """What a scrape finds."""
+    """Return what a scrape finds."""
     for metric in registry.collect():
         for sample in metric.samples:
             if sample.name == name and sample.labels == {"query": "q", **labels}:
@@ -46,7 +46,9 @@ def hit(events: ReaderEvents, *, age: float = 1.0, left: float = 9.0, triggered:
     events.hit("q", age_seconds=age, ttl_remaining_seconds=left, triggered=triggered)
 
 
-def test_a_hit_is_counted_with_its_age_and_what_is_left(registry: CollectorRegistry, events: PrometheusEvents) -> None:
+def test_a_hit_is_counted_with_its_age_and_its_remaining_ttl(
+    registry: CollectorRegistry, events: PrometheusEvents
+) -> None:
     hit(events, age=7.0, left=20.0)
     hit(events, age=0.5, left=15.0, triggered=True)
     hit(events, age=400.0, left=-100.0, triggered=True)
@@ -64,7 +66,7 @@ def test_a_hit_is_counted_with_its_age_and_what_is_left(registry: CollectorRegis
     assert value(registry, "cache_stale_seconds_bucket", le="150.0") == 2
 
 
-def test_nothing_is_lost_or_doubled_between_threads_that_see_a_query_first(
+def test_concurrent_first_hits_of_a_query_are_each_counted_once(
     registry: CollectorRegistry, events: PrometheusEvents
 ) -> None:
     count, go = 1_000, threading.Barrier(4)
@@ -83,7 +85,7 @@ def test_nothing_is_lost_or_doubled_between_threads_that_see_a_query_first(
     assert value(registry, "cache_age_at_access_seconds_count") == 4 * count
 
 
-def test_with_the_first_event_of_a_query_its_counters_are_there_at_0(
+def test_the_first_event_of_a_query_exports_all_its_counters_at_0(
     registry: CollectorRegistry, events: PrometheusEvents
 ) -> None:
     events.miss("q")
@@ -127,12 +129,14 @@ if child:
         reader.communicate(timeout=MAX_WAIT_SECONDS)
 
 
-def test_two_in_one_registry_are_refused(registry: CollectorRegistry, events: PrometheusEvents) -> None:
+def test_a_second_set_of_metrics_in_one_registry_is_refused(
+    registry: CollectorRegistry, events: PrometheusEvents
+) -> None:
     with pytest.raises(ValueError, match="cache_hit"):
         PrometheusEvents(registry)
 
 
-def test_with_the_setting_all_clients_of_a_process_count_in_one_registry() -> None:
+def test_with_cache_metrics_all_clients_of_a_process_count_in_one_registry() -> None:
     before = REGISTRY.get_sample_value("cache_miss_total", {"query": "two"}) or 0
     for _ in range(2):
         build_events(None, ReaderSettings(metrics=True)).miss("two")
@@ -148,7 +152,7 @@ def test_a_client_s_own_events_are_notified_as_well() -> None:
     assert REGISTRY.get_sample_value("cache_miss_total", {"query": "both"}) == before + 1
 
 
-def test_without_prometheus_client_the_setting_is_wrong_and_says_what_to_install(
+def test_without_prometheus_client_cache_metrics_is_refused_with_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "api_client.observe.prometheus", None)

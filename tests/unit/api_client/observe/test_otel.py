@@ -45,7 +45,7 @@ def events(reader: InMemoryMetricReader) -> OTelEvents:
 
 
 def in_registry(registry: CollectorRegistry) -> dict[tuple[str, ...], float]:
-    """What a scrape finds that has been counted, by name and labels; of a histogram, its count, sum and buckets."""
+    """Return the non-zero samples of a scrape, by name and labels; of a histogram, its count, sum and buckets."""
     return {
         (sample.name, *(f"{name}={value}" for name, value in sorted(sample.labels.items()))): sample.value
         for metric in registry.collect()
@@ -54,12 +54,12 @@ def in_registry(registry: CollectorRegistry) -> dict[tuple[str, ...], float]:
     }
 
 
-def test_each_event_is_emitted_here() -> None:
+def test_the_cases_cover_every_event_of_a_reader() -> None:
     assert {name for name, method in vars(ReaderEvents).items() if callable(method)} == set(EMITTING)
 
 
 @pytest.mark.parametrize("name", sorted(EMITTING))
-def test_each_event_counts_what_it_counts_for_prometheus(
+def test_each_reader_event_records_the_same_samples_as_for_prometheus(
     reader: InMemoryMetricReader, events: OTelEvents, name: str
 ) -> None:
     registry = CollectorRegistry()
@@ -69,7 +69,9 @@ def test_each_event_counts_what_it_counts_for_prometheus(
     assert recorded_metrics(reader) == in_registry(registry)
 
 
-def test_hits_of_all_kinds_are_those_of_prometheus(reader: InMemoryMetricReader, events: OTelEvents) -> None:
+def test_hits_of_all_kinds_record_the_same_samples_as_for_prometheus(
+    reader: InMemoryMetricReader, events: OTelEvents
+) -> None:
     registry = CollectorRegistry()
     for to in (events, PrometheusEvents(registry)):
         for age, left, triggered in ((7.0, 20.0, False), (0.5, 15.0, True), (400.0, -100.0, True), (300.0, 0.0, False)):
@@ -77,12 +79,12 @@ def test_hits_of_all_kinds_are_those_of_prometheus(reader: InMemoryMetricReader,
     assert recorded_metrics(reader) == in_registry(registry)
 
 
-def test_with_the_setting_all_clients_of_a_process_have_one_object_s_spans_beside_metrics_or_not() -> None:
+def test_with_cache_otel_all_clients_of_a_process_share_their_spans_with_or_without_metrics() -> None:
     for settings in (ReaderSettings(otel=True), ReaderSettings(otel=True, metrics=True)):
         assert build_events(None, settings).spans is default_events().spans
 
 
-def test_without_the_api_the_setting_is_wrong_and_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_opentelemetry_cache_otel_is_refused_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "api_client.observe.otel", None)
     with pytest.raises(ConfigurationError, match=r"CACHE_OTEL=true.*opentelemetry-api.*refresher\[otel\]"):
         build_events(None, ReaderSettings(otel=True))

@@ -27,19 +27,19 @@ def read(frame: bytes, max_bytes: int = 100 * KIB, **options: Any) -> Any:
     return read_payload(frame, is_compressed=True, query="friends_of", max_bytes=max_bytes, **options)
 
 
-def bomb(size: int, *, says_its_size: bool = True) -> bytes:
+def bomb(size: int, *, declares_size: bool = True) -> bytes:
     """A frame of some kilobytes that expands to ``size``."""
-    compressor = zstandard.ZstdCompressor().compressobj(size=size if says_its_size else -1)
+    compressor = zstandard.ZstdCompressor().compressobj(size=size if declares_size else -1)
     zeros = bytes(MIB)
     return b"".join(compressor.compress(zeros) for _ in range(size // MIB)) + compressor.flush()
 
 
 def lying(frame: bytes, size: int) -> bytes:
-    assert frame[4] & 0b1110_0000 == 0b1000_0000, "a byte that tells the window, then four that tell the size"
+    assert frame[4] & 0b1110_0000 == 0b1000_0000, "one byte for the window, then four for the size"
     return frame[:6] + size.to_bytes(4, "little") + frame[10:]
 
 
-def test_a_payload_is_compressed_from_the_least_size_on_and_comes_out_as_it_went_in() -> None:
+def test_a_payload_is_compressed_from_the_minimum_size_on_and_expands_to_the_same_value() -> None:
     packed = pack(PLAIN, len(PLAIN))
     assert packed.is_compressed
     assert len(packed.content) < len(PLAIN) / 3
@@ -48,12 +48,12 @@ def test_a_payload_is_compressed_from_the_least_size_on_and_comes_out_as_it_went
 
 
 @pytest.mark.parametrize("min_bytes", [0, len(PLAIN) + 1])
-def test_a_payload_below_the_least_size_stays_as_it_is_and_0_means_never(min_bytes: int) -> None:
+def test_a_payload_below_the_minimum_size_is_not_compressed_and_0_means_never(min_bytes: int) -> None:
     assert pack(PLAIN, min_bytes) == Packed(PLAIN, is_compressed=False)
 
 
 @pytest.mark.parametrize(("zeros", "is_compressed"), [(0, False), (100, False), (200, True)])
-def test_what_does_not_save_an_eighth_stays_as_it_is(zeros: int, *, is_compressed: bool) -> None:
+def test_a_payload_stays_uncompressed_unless_compression_saves_an_eighth(zeros: int, *, is_compressed: bool) -> None:
     noise = random.Random(1).randbytes(1_000)  # noqa: S311 - no secret
     packed = pack(noise + bytes(zeros), 1)
     assert packed.is_compressed is is_compressed
@@ -61,7 +61,7 @@ def test_what_does_not_save_an_eighth_stays_as_it_is(zeros: int, *, is_compresse
         assert packed.content == noise + bytes(zeros)
 
 
-def test_the_bound_is_on_what_is_stored_and_on_what_comes_out_of_it() -> None:
+def test_the_size_limit_applies_to_the_stored_and_to_the_expanded_payload() -> None:
     assert read(FRAME, max_bytes=len(PLAIN)) == ROWS
     with pytest.raises(DecodeError, match=f"'friends_of' has {len(PLAIN)} bytes; .* allows {len(PLAIN) - 1}") as caught:
         read(FRAME, max_bytes=len(PLAIN) - 1)
@@ -78,12 +78,12 @@ BROKEN = {
     "cut": FRAME[:-1],
     "more after it": FRAME + b"\x00",
     "another frame after it": FRAME + FRAME,
-    "a frame that is to be skipped": b"\x50\x2a\x4d\x18\x05\x00\x00\x00hello",
-    "no word of its size": bomb(MIB, says_its_size=False),
-    "more in it than it says": lying(BIG, 1_000),
-    "less in it than it says": lying(BIG, 5 * MIB),
+    "a skippable frame": b"\x50\x2a\x4d\x18\x05\x00\x00\x00hello",
+    "no declared size": bomb(MIB, declares_size=False),
+    "larger than declared": lying(BIG, 1_000),
+    "smaller than declared": lying(BIG, 5 * MIB),
     "a window of terabytes": BIG[:5] + b"\xff" + BIG[6:],
-    "a dictionary that nobody has": zstandard.ZstdCompressor(
+    "an unknown dictionary": zstandard.ZstdCompressor(
         dict_data=zstandard.ZstdCompressionDict(PLAIN[:2_000], dict_type=zstandard.DICT_TYPE_RAWCONTENT)
     ).compress(PLAIN),
     "changed in the middle": FRAME[:40] + bytes(byte ^ 0xFF for byte in FRAME[40:60]) + FRAME[60:],
@@ -116,17 +116,17 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 
-def test_no_bomb_takes_more_memory_than_is_allowed_whatever_it_says_of_its_size() -> None:
+def test_a_decompression_bomb_takes_no_more_memory_than_allowed_whatever_size_it_declares() -> None:
     real = bomb(256 * MIB)
     assert len(real) < 32 * KIB
     harmless = zstandard.ZstdCompressor().compress(payload.encode(7))
-    frames = [harmless, real, lying(real, 100_000), lying(real, MIB), bomb(256 * MIB, says_its_size=False)]
-    told = subprocess.run(
+    frames = [harmless, real, lying(real, 100_000), lying(real, MIB), bomb(256 * MIB, declares_size=False)]
+    done = subprocess.run(
         [sys.executable, "-c", READ_BOMBS],
         input="\n".join(frame.hex() for frame in frames),
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    grown = int(told.stdout) * (1 if sys.platform == "darwin" else KIB)
+    grown = int(done.stdout) * (1 if sys.platform == "darwin" else KIB)
     assert grown < 8 * MIB
 
 
@@ -153,6 +153,6 @@ print(before, "zstandard" in sys.modules)
 """
 
 
-def test_the_package_is_imported_at_the_first_compressed_payload() -> None:
-    told = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True)
-    assert told.stdout.split() == ["False", "True"]
+def test_zstandard_is_imported_at_the_first_compressed_payload() -> None:
+    done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True"]

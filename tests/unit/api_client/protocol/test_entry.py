@@ -1,4 +1,4 @@
-"""The entry's bytes, held against the table in the module's docstring, and everything that makes one unreadable."""
+"""The entry's bytes, compared with the table in the module's docstring, and everything that makes one unreadable."""
 
 from __future__ import annotations
 
@@ -103,26 +103,24 @@ def test_an_entry_is_its_header_and_its_payload() -> None:
         {"generation": 2**53 - 1, "token": 2**53 - 1},
     ],
 )
-def test_extensions_and_extremes_come_out_as_they_went_in(changes: dict[str, Any]) -> None:
+def test_extensions_and_extreme_values_survive_encoding_and_decoding(changes: dict[str, Any]) -> None:
     header = replace(HEADER, **changes)
     decoded = decode_header(encode(header, DIGEST, b"x" * 10), DIGEST)
     assert decoded == replace(header, length=decoded.length)
     assert decoded.is_handoff == ("flags" in changes)
 
 
-def test_a_degree_larger_than_its_field_is_the_largest() -> None:
+def test_a_degree_beyond_its_field_is_capped() -> None:
     assert decode_header(encode(replace(HEADER, degree=2**40), DIGEST, b""), DIGEST).degree == MAX_DEGREE
 
 
 @pytest.mark.parametrize(("fetch_us", "kept_us"), [(2**32 - 1, 2**32 - 1), (2**32, 2**32 - 1), (-1, 0)])
-def test_a_load_longer_than_its_field_took_the_longest_and_none_took_less_than_nothing(
-    fetch_us: int, kept_us: int
-) -> None:
+def test_a_load_s_duration_is_clamped_to_0_and_to_its_field_s_maximum(fetch_us: int, kept_us: int) -> None:
     header = replace(HEADER, fetched_at_us=HEADER.read_started_us + fetch_us)
     assert decode_header(encode(header, DIGEST, b""), DIGEST).fetched_at_us == HEADER.read_started_us + kept_us
 
 
-def test_a_deviation_is_kept_to_three_digits_and_one_beyond_its_field_is_the_largest() -> None:
+def test_a_deviation_is_stored_to_three_digits_and_capped_at_its_field_s_maximum() -> None:
     header = replace(HEADER, delta=Smoothed(1.25, 1e6), run=Smoothed(1e6, 0.0123456))
     decoded = decode_header(encode(header, DIGEST, b""), DIGEST)
     assert decoded.delta == Smoothed(1.25, MAX_DEVIATION_SECONDS)
@@ -173,7 +171,7 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("name", list(UNREADABLE))
-def test_what_can_t_be_read_says_why(name: str) -> None:
+def test_an_unreadable_entry_names_its_reason(name: str) -> None:
     raw, reason = UNREADABLE[name]
     with pytest.raises(UnreadableEntry) as caught:
         decode_header(raw, DIGEST)

@@ -45,7 +45,7 @@ class Plain(enum.Enum):
 
 
 class Labelled(str, enum.Enum):  # noqa: UP042 - what it is about
-    """Members that are equal, and mean different values."""
+    """Equal members with different values."""
 
     def __new__(cls, label: str, value: str) -> Self:
         member = str.__new__(cls, label)
@@ -109,7 +109,7 @@ def cycle() -> dict[str, Any]:
         ({"a": Decimal("0." + 40 * "1")}, f'{{"a":"0.{40 * "1"}"}}'),
     ],
 )
-def test_params_have_one_text(params: Any, text: str) -> None:
+def test_params_have_one_canonical_text(params: Any, text: str) -> None:
     assert canonical_params("q", params) == text
 
 
@@ -167,14 +167,14 @@ def test_params_have_one_text(params: Any, text: str) -> None:
         ("a=1", "text of 3 characters"),
     ],
 )
-def test_what_is_not_json_like_is_refused_by_its_path(params: Any, path: str) -> None:
+def test_params_that_are_not_json_like_are_refused_with_the_path_of_the_fault(params: Any, path: str) -> None:
     with pytest.raises(InvalidQuery) as caught:
         canonical_params("friends_of", params)
-    told = str(caught.value)
-    assert path in told
-    assert (caught.value.query, "'friends_of'" in told) == ("friends_of", True)
-    assert len(told) < 400
-    told.encode()
+    message = str(caught.value)
+    assert path in message
+    assert (caught.value.query, "'friends_of'" in message) == ("friends_of", True)
+    assert len(message) < 400
+    message.encode()
 
 
 @pytest.mark.parametrize(
@@ -185,13 +185,13 @@ def test_what_is_not_json_like_is_refused_by_its_path(params: Any, path: str) ->
         {"a": {"4711-canary\ud800": 1}}, {"a": {"4711-canary": "x" * 20_000}}, {"a": {4711: 1}},
     ],
 )  # fmt: skip
-def test_what_is_refused_does_not_show_what_it_holds(params: Any) -> None:
+def test_the_error_of_refused_params_does_not_show_their_values(params: Any) -> None:
     with pytest.raises(InvalidQuery) as caught:
         canonical_params("q", params)
     assert "4711" not in str(caught.value)
 
 
-def test_what_is_just_small_and_shallow_enough_is_taken() -> None:
+def test_params_at_the_size_and_depth_limits_are_accepted() -> None:
     room = MAX_PARAMS_BYTES - len('{"a":""}') - 2
     assert len(canonical_params("q", {"a": "x" * room})) <= MAX_PARAMS_BYTES
     assert canonical_params("q", {"a": nested(MAX_DEPTH - 1)}).count("[") == MAX_DEPTH - 1
@@ -210,7 +210,7 @@ def test_what_is_just_small_and_shallow_enough_is_taken() -> None:
     ],
     ids=["text", "bytes rather than characters", "list", "key", "shared lists", "dict", "escapes"],
 )
-def test_what_is_too_large_is_refused_before_it_is_walked(large: object) -> None:
+def test_too_large_params_are_refused_before_they_are_walked(large: object) -> None:
     began = time.process_time()
     with pytest.raises(InvalidQuery, match="larger than 16384 bytes") as caught:
         canonical_params("q", {"a": large})
@@ -219,14 +219,14 @@ def test_what_is_too_large_is_refused_before_it_is_walked(large: object) -> None
 
 
 def doubled(levels: int) -> object:
-    """A few lists in memory, 2**levels leaves when walked."""
+    """Return a few lists in memory, with 2**levels leaves when walked."""
     inner: object = 1
     for _ in range(levels):
         inner = [inner, inner]
     return inner
 
 
-def test_what_grows_when_it_is_walked_is_refused_in_bounded_time() -> None:
+def test_params_that_grow_exponentially_when_walked_are_refused_in_bounded_time() -> None:
     began = time.process_time()
     with pytest.raises(InvalidQuery):
         canonical_params("q", {"a": doubled(MAX_DEPTH - 1)})
@@ -241,18 +241,18 @@ def test_a_query_s_name_may_be_an_identifier_with_dots_and_dashes(name: str) -> 
 @pytest.mark.parametrize(
     "name", ["", "1a", "a b", "a:b", "{a}", "a\n", "ä", "x" * 101, "-a", ".a", None, 5, b"q", HUGE]
 )
-def test_what_is_no_name_of_a_query_is_refused(name: Any) -> None:
+def test_an_invalid_query_name_is_refused(name: Any) -> None:
     with pytest.raises(InvalidQuery, match="is not a query's name"):
         make_key("ns", name, None, 1)
 
 
 @pytest.mark.parametrize("version", [0, -1, 65_536, True, 1.0, "1", None, HUGE])
-def test_what_is_no_version_is_refused(version: Any) -> None:
+def test_an_invalid_version_is_refused(version: Any) -> None:
     with pytest.raises(InvalidQuery, match="allowed is a whole number, 1 to 65535"):
         make_key("ns", "q", None, version)
 
 
-def test_entry_record_and_channel_share_a_slot_and_nothing_of_the_params() -> None:
+def test_the_keys_of_entry_record_and_channel_share_a_slot_and_contain_no_params() -> None:
     key = make_key("ns", "q", {"name": "someone"}, 3)
     tag = f"{{q:3:{key.digest.hex()}}}"
     assert (key.entry, key.record, key.channel) == (f"ns:e1:{tag}", f"ns:l1:{tag}", f"ns:n1:{tag}")
@@ -266,28 +266,28 @@ def test_name_version_and_params_each_make_another_key() -> None:
     assert len({key.digest for key in keys}) == len(keys) == 12
 
 
-def test_text_that_is_equal_to_a_reader_makes_one_key() -> None:
-    ways = {make_key("ns", "q", {"a": form}, 1).entry for form in (E_COMPOSED, E_DECOMPOSED)}
-    assert len(ways) == 1
+def test_canonically_equivalent_unicode_texts_make_one_key() -> None:
+    entries = {make_key("ns", "q", {"a": form}, 1).entry for form in (E_COMPOSED, E_DECOMPOSED)}
+    assert len(entries) == 1
     assert unicodedata.is_normalized("NFC", make_key("ns", "q", {"a": E_DECOMPOSED}, 1).params["a"])
 
 
 @pytest.mark.parametrize("name", [Query.FRIENDS, Plain.FRIENDS, Plain.AGAIN, np.str_("friends_of")], ids=repr)
 @pytest.mark.parametrize("version", [2, Plain.TWO, np.int16(2), enum.IntEnum("Version", {"X": 2}).X], ids=repr)
-def test_a_name_and_a_version_are_their_values(name: Any, version: Any) -> None:
+def test_enum_and_numpy_names_and_versions_are_replaced_by_their_values(name: Any, version: Any) -> None:
     key = make_key("ns", name, {"n": 1}, version)
     assert key == make_key("ns", "friends_of", {"n": 1}, 2)
     assert (type(key.query), type(key.version)) == (str, int)
     assert "friends_of:2:" in key.entry
 
 
-def test_members_that_are_equal_are_told_apart_by_their_values() -> None:
+def test_equal_enum_members_are_distinguished_by_their_values() -> None:
     assert Labelled.ONE == Labelled.TWO
     one, two = (make_key("ns", member, {"p": member}, 1) for member in Labelled)
     assert (one.query, one.params, two.query, two.params) == ("one", {"p": "one"}, "two", {"p": "two"})
 
 
-def test_a_bool_is_no_number_of_a_version() -> None:
+def test_a_bool_is_not_a_version() -> None:
     for version in (True, Plain.YES, np.bool_(True)):
         with pytest.raises(InvalidQuery, match="version True of 'q'"):
             make_key("ns", "q", None, version)

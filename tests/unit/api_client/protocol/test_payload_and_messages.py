@@ -94,7 +94,7 @@ ANN = {"name": "Ann"}
         {"a": [None, {"b": 1}]},
     ],
 )
-def test_a_value_comes_out_as_it_went_in(value: object) -> None:
+def test_a_value_survives_encoding_and_decoding(value: object) -> None:
     decoded = read_payload(payload.encode(value), query="q", max_bytes=100)
     assert (type(decoded), decoded) == (type(value), value)
 
@@ -135,7 +135,7 @@ def test_a_value_comes_out_as_it_went_in(value: object) -> None:
         (ModelPage[Model], {"items": [ANN]}, ModelPage[Model](items=[Model(name="Ann")])),
     ],
 )
-def test_a_value_is_decoded_into_the_type_asked_for(type_: Any, value: object, expected: object) -> None:
+def test_a_value_is_decoded_into_the_requested_type(type_: Any, value: object, expected: object) -> None:
     decoded = read_payload(payload.encode(value), type_, query="q", max_bytes=100)
     assert (type(decoded), decoded) == (type(expected), expected)
 
@@ -169,7 +169,9 @@ def test_a_value_is_decoded_into_the_type_asked_for(type_: Any, value: object, e
         (Unknown[int], {}, "Expected"),
     ],
 )
-def test_what_does_not_fit_is_a_decode_error_that_names_query_and_field(type_: Any, value: object, named: str) -> None:
+def test_a_value_that_does_not_fit_its_type_is_a_decode_error_with_query_and_field(
+    type_: Any, value: object, named: str
+) -> None:
     with pytest.raises(DecodeError) as caught:
         read_payload(payload.encode(value), type_, query="friends_of", max_bytes=100)
     assert (caught.value.query, "'friends_of'" in str(caught.value), named in str(caught.value)) == (
@@ -185,7 +187,7 @@ def test_a_broken_payload_is_a_decode_error(broken: bytes) -> None:
         read_payload(broken, query="q", max_bytes=10_000)
 
 
-def test_a_payload_over_the_limit_is_not_even_looked_at() -> None:
+def test_a_payload_over_the_size_limit_is_refused() -> None:
     raw = payload.encode("x" * 97)
     assert len(raw) == 99
     assert read_payload(raw, query="q", max_bytes=99) == "x" * 97
@@ -194,12 +196,12 @@ def test_a_payload_over_the_limit_is_not_even_looked_at() -> None:
 
 
 @pytest.mark.parametrize("type_", [[int], 5, Person | Household, Struct | Person])
-def test_what_can_t_be_decoded_to_is_a_type_error(type_: Any) -> None:
+def test_an_undecodable_type_is_a_type_error(type_: Any) -> None:
     with pytest.raises(TypeError):
         read_payload(payload.encode(1), type_, query="q", max_bytes=100)
 
 
-def test_a_payload_may_lie_behind_other_bytes() -> None:
+def test_a_payload_may_start_at_an_offset() -> None:
     raw = b"\xc1" * 100 + payload.encode([ANN])
     assert read_payload(raw, offset=100, query="q", max_bytes=11) == [ANN]
     assert read_payload(raw, list[Person], offset=100, query="q", max_bytes=11) == [Person("Ann")]
@@ -207,7 +209,7 @@ def test_a_payload_may_lie_behind_other_bytes() -> None:
         read_payload(raw, offset=100, query="q", max_bytes=10)
 
 
-def test_each_decode_gives_a_value_of_its_own() -> None:
+def test_each_decode_returns_a_new_value() -> None:
     raw = payload.encode([ANN])
     read_payload(raw, query="q", max_bytes=100).append("the caller's own")
     assert read_payload(raw, query="q", max_bytes=100) == [ANN]
@@ -236,7 +238,7 @@ def test_a_message_has_the_shape_promised_from_the_first_release_on() -> None:
     }  # fmt: skip
 
 
-def test_unknown_keys_are_ignored_and_missing_ones_have_defaults() -> None:
+def test_unknown_keys_of_a_message_are_ignored_and_missing_ones_have_defaults() -> None:
     message = {"v": 1, "items": [{"query": "q", "of_a_later_release": 1}], "more": 2}
     assert messages.decode(message) == [RefreshItem(query="q")]
 
@@ -264,7 +266,7 @@ def test_unknown_keys_are_ignored_and_missing_ones_have_defaults() -> None:
         ({"v": 1, "items": [{"query": 5}, {}]}, r"\$\[0\]\.query"),
     ],
 )  # fmt: skip
-def test_a_malformed_message_is_told_from_ours_and_where(message: object, says: str) -> None:
+def test_a_malformed_message_is_refused_with_the_place_of_the_fault(message: object, says: str) -> None:
     with pytest.raises(MalformedMessage, match=says):
         messages.decode(message)
 
@@ -272,7 +274,7 @@ def test_a_malformed_message_is_told_from_ours_and_where(message: object, says: 
 @pytest.mark.parametrize(
     ("bad", "where"), [({"query": None, "params": "secret"}, "$[1].query"), ("secret", "$[1]"), ({}, "$[1]")]
 )
-def test_an_item_that_can_t_be_read_is_skipped_and_the_others_are_not(
+def test_a_malformed_item_is_skipped_and_logged_and_the_others_are_decoded(
     bad: object, where: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     message = {"v": 1, "items": [{"query": "a"}, bad, {"query": "b"}]}
@@ -281,17 +283,17 @@ def test_an_item_that_can_t_be_read_is_skipped_and_the_others_are_not(
     assert "secret" not in caplog.text
 
 
-def test_a_reason_of_a_later_release_is_no_reason_to_drop_a_refresh() -> None:
+def test_an_unknown_reason_of_a_later_release_is_decoded_as_manual() -> None:
     assert messages.decode({"v": 1, "items": [{"query": "q", "reason": "whim"}]}) == [
         RefreshItem(query="q", reason=RefreshReason.MANUAL)
     ]
 
 
-def test_what_monitors_show_of_an_item_without_a_key_says_so() -> None:
+def test_the_arguments_shown_to_monitors_mark_an_item_without_a_key() -> None:
     assert messages.shown_args([RefreshItem(query="q", params="secret")], "ns") == "q v1 ? manual"
 
 
-def test_what_monitors_show_has_no_params() -> None:
+def test_the_arguments_shown_to_monitors_contain_no_params() -> None:
     key = make_key("ns", "friends_of", {"name": "someone"}, 2)
     item = messages.item_for(key, 7, RefreshReason.EARLY)
     assert messages.shown_args([item], "ns") == f"friends_of v2 {key.short} early"
@@ -299,7 +301,7 @@ def test_what_monitors_show_has_no_params() -> None:
     assert (item.claim_number, item.key("ns")) == (7, key)
 
 
-def test_params_are_made_canonical_once_on_their_way_into_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_params_of_a_message_are_canonicalised_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
     key = make_key("ns", "friends_of", {"name": "someone"}, 2)
     item = messages.item_for(key, 7, RefreshReason.EARLY)
     received = messages.decode(messages.encode([item]))[0]
@@ -311,6 +313,6 @@ def test_params_are_made_canonical_once_on_their_way_into_a_message(monkeypatch:
     assert "ns" not in messages.encode([item])["items"][0]
 
 
-def test_an_item_that_can_have_no_key_says_so() -> None:
+def test_an_item_with_an_invalid_query_name_raises_when_its_key_is_built() -> None:
     with pytest.raises(InvalidQuery):
         RefreshItem(query="a b").key("ns")

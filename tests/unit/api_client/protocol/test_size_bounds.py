@@ -1,4 +1,4 @@
-"""What is larger than anything of ours is refused before it is decoded, or before it is kept."""
+"""Size limits: what exceeds them is refused before it is decoded or stored."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def received(body: bytes) -> Message:
 
 
 class Undecodable:
-    """What is asked of a message, but for its content."""
+    """A message without a method that decodes its content."""
 
     content_type, content_encoding = "application/json", "utf-8"
     headers: ClassVar[dict[str, str]] = {"task": messages.TASK_NAME, "id": "x"}
@@ -93,7 +93,7 @@ def test_params_are_nested_to_the_bound_and_no_deeper() -> None:
         make_key("cache", "q", {"a": [[nested]]}, 1)
 
 
-def test_text_that_is_no_unicode_is_a_fault_of_its_item_alone() -> None:
+def test_invalid_unicode_in_a_message_drops_only_its_own_item() -> None:
     message = json.loads('{"v": 1, "items": [{"query": "q", "version": "\\ud800"}, {"query": "q"}]}')
     assert messages.decode(message) == [RefreshItem(query="q")]
     with pytest.raises(MalformedMessage, match=r"not Unicode - at `\$\[0\]`"):
@@ -101,7 +101,7 @@ def test_text_that_is_no_unicode_is_a_fault_of_its_item_alone() -> None:
 
 
 @pytest.mark.parametrize("item", [RefreshItem(query="x" * 5_000), RefreshItem(query="q", version=10**4_000)])
-def test_what_can_t_be_a_key_is_not_shown(item: RefreshItem) -> None:
+def test_an_item_that_can_have_no_key_is_shown_to_monitors_as_a_question_mark(item: RefreshItem) -> None:
     assert messages.shown_args([item], "cache") == "? manual"
 
 
@@ -114,7 +114,7 @@ def test_the_extension_fields_of_an_entry_are_bounded() -> None:
 
 
 @pytest.mark.parametrize("is_compressed", [False, True])
-def test_a_payload_beyond_the_bound_is_refused_as_it_is_stored_and_as_it_would_be_expanded(is_compressed: bool) -> None:
+def test_a_payload_whose_stored_or_expanded_size_is_over_the_limit_is_refused(is_compressed: bool) -> None:
     content = payload.encode("x" * 100_000)
     packed = compression.pack(content, 1).content if is_compressed else content
     for max_bytes in (len(packed) - 1, len(content) - 1):

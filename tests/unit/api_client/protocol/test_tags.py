@@ -1,4 +1,4 @@
-"""What tags may be, and how an entry has them."""
+"""Valid tags, and how an entry stores them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Label(StrEnum):
         ([str(n) for n in range(MAX_TAGS)], tuple(str(n) for n in range(MAX_TAGS))),
     ],
 )
-def test_tags_are_plain_text_each_once(given: Any, tags: tuple[str, ...]) -> None:
+def test_tags_become_plain_text_without_duplicates(given: Any, tags: tuple[str, ...]) -> None:
     assert check_tags(given) == tags
     assert all(type(tag) is str for tag in check_tags(tags))
 
@@ -62,7 +62,7 @@ def test_tags_are_plain_text_each_once(given: Any, tags: tuple[str, ...]) -> Non
         (itertools.repeat("x"), "more than 64 tags"),
     ],
 )
-def test_what_are_no_tags_is_one_error_that_says_what_is_allowed(given: Any, says: str) -> None:
+def test_invalid_tags_raise_an_error_that_says_what_is_allowed(given: Any, says: str) -> None:
     with pytest.raises(ValueError, match=f"{says}.*: allowed are at most 64 texts of 1 to 200 bytes in UTF-8"):
         check_tags(given)
 
@@ -93,7 +93,7 @@ def test_index_and_state_of_a_tag_name_each_other_and_share_a_slot() -> None:
     assert tag_index_key("ns", "person:43") != index
 
 
-def test_a_walk_lets_other_clients_in_after_a_few_entries() -> None:
+def test_a_tag_invalidation_sends_a_bounded_number_of_entries_per_step() -> None:
     members = [(tag_member(make_key("cache", "query", {"n": n}, 1)), n) for n in range(2 * STEP_ENTRIES + 1)]
     invalidated: list[int] = []
 

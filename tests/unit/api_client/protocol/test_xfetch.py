@@ -1,4 +1,4 @@
-"""The decision, held against the formula: P(refresh at t before the soft expiry) = exp(−t / (βδ)), 0 beyond ttl/2."""
+"""The decision, compared with the formula: P(refresh at t before the soft expiry) = exp(−t / (βδ)), 0 beyond ttl/2."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_share_of_refreshes_is_the_formula_s_within_the_binomial_error(
 
 
 @pytest.mark.parametrize("digits", [1, 2, 6])
-def test_a_cut_draw_has_the_share_that_is_told(digits: int) -> None:
+def test_with_rounded_draws_the_share_of_refreshes_is_the_reported_probability(digits: int) -> None:
     probability = refresh_probability(3.0, draw_digits=digits, **HEADER)
     assert 0 <= math.exp(-1) - probability < 10**-digits
     error = math.sqrt(probability * (1 - probability) / DRAWS)
@@ -84,7 +84,7 @@ def test_digits_of_the_draw_bound_how_early_a_refresh_can_be(digits: int) -> Non
     ("u", "digits", "cut"),
     [(0.123456, 0, 0.123456), (0.123456, 2, 0.13), (0.5, 1, 0.5), (1e-300, 3, 0.001), (1.0, 1, 1.0), (0.91, 1, 1.0)],
 )
-def test_a_draw_is_cut_upwards_so_never_to_nothing(u: float, digits: int, cut: float) -> None:
+def test_a_draw_is_rounded_up_and_never_to_zero(u: float, digits: int, cut: float) -> None:
     assert cut_draw(u, digits) == pytest.approx(cut)
 
 
@@ -103,6 +103,6 @@ def test_the_lead_is_never_negative_and_grows_as_the_draw_shrinks() -> None:
 
 
 @pytest.mark.parametrize("broken", ["delta_seconds", "beta", "ttl_seconds"])
-def test_a_damaged_entry_is_not_refreshed_early_and_no_error(broken: str) -> None:
+def test_a_damaged_entry_is_not_refreshed_early_and_raises_no_error(broken: str) -> None:
     numbers = {"delta_seconds": 1.0, "beta": 1.0, "ttl_seconds": 60.0} | {broken: float("nan")}
     assert refresh_probability(5.0, **numbers, draw_digits=3) == 0.0

@@ -1,4 +1,4 @@
-"""Single flight on an event loop, with asyncio's debug mode on: whatever is not awaited or not seen is an error."""
+"""Single flight on an event loop, in asyncio's debug mode: an exception that is never retrieved is an error."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def flights(time: Time) -> AsyncSingleFlight:
 @pytest.fixture
 def run() -> Run:
     def on_new_loop(coroutine: Coroutine[Any, Any, None]) -> None:
-        told: list[Any] = []
+        reported: list[Any] = []
         with asyncio.Runner(debug=True) as runner:
-            runner.get_loop().set_exception_handler(lambda _, context: told.append(context))
+            runner.get_loop().set_exception_handler(lambda _, context: reported.append(context))
             runner.run(asyncio.wait_for(coroutine, 20))
             gc.collect()
-        assert told == [], "an exception was never retrieved"
+        assert reported == [], "an exception was never retrieved"
 
     return on_new_loop
 
@@ -78,7 +78,7 @@ async def ended(tasks: list[asyncio.Task[Any]]) -> list[Any]:
     return await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def test_all_share_the_bytes_of_one_wait(run: Run, flights: AsyncSingleFlight, lead: Lead) -> None:
+def test_concurrent_readers_share_the_bytes_of_one_wait(run: Run, flights: AsyncSingleFlight, lead: Lead) -> None:
     async def share() -> None:
         tasks = follow(flights, lead, 5)
         await rounds()
@@ -90,7 +90,7 @@ def test_all_share_the_bytes_of_one_wait(run: Run, flights: AsyncSingleFlight, l
 
 
 @pytest.mark.parametrize("cancelled", [[0], [2], [0, 1, 3]])
-def test_who_is_cancelled_leaves_the_wait_to_the_others(
+def test_a_cancelled_reader_leaves_the_wait_to_the_others(
     run: Run, flights: AsyncSingleFlight, lead: Lead, cancelled: list[int]
 ) -> None:
     async def share() -> None:
@@ -108,7 +108,7 @@ def test_who_is_cancelled_leaves_the_wait_to_the_others(
     run(share())
 
 
-def test_when_all_are_cancelled_the_wait_ends_and_the_next_one_begins_its_own(
+def test_when_all_readers_are_cancelled_the_wait_ends_and_the_next_reader_begins_its_own(
     run: Run, flights: AsyncSingleFlight, lead: Lead
 ) -> None:
     async def share() -> None:
@@ -166,7 +166,9 @@ def test_a_follower_takes_no_bytes_whose_read_had_begun_before_it_came(
     run(share())
 
 
-def test_an_error_is_told_to_all_each_by_its_own(run: Run, flights: AsyncSingleFlight, lead: Lead) -> None:
+def test_an_error_is_raised_in_all_waiters_each_with_its_own_copy(
+    run: Run, flights: AsyncSingleFlight, lead: Lead
+) -> None:
     error = RefreshFailed("q", "syntax", 1, 30.0)
 
     async def share() -> None:
@@ -183,7 +185,7 @@ def test_an_error_is_told_to_all_each_by_its_own(run: Run, flights: AsyncSingleF
 
 
 @pytest.mark.parametrize("before", range(4))
-def test_an_error_that_nobody_waits_for_any_more_makes_no_noise(
+def test_an_error_without_remaining_waiters_is_not_reported_as_unretrieved(
     run: Run, flights: AsyncSingleFlight, lead: Lead, before: int
 ) -> None:
     async def share() -> None:
@@ -201,7 +203,7 @@ def test_an_error_that_nobody_waits_for_any_more_makes_no_noise(
     run(share())
 
 
-def test_when_the_leader_s_time_runs_out_one_of_the_others_leads_on_for_what_is_left_of_its_own(
+def test_when_the_leader_times_out_a_follower_leads_for_the_rest_of_its_own_timeout(
     run: Run, flights: AsyncSingleFlight, lead: Lead, time: Time
 ) -> None:
     async def share() -> None:

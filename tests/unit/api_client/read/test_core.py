@@ -1,4 +1,4 @@
-"""What a read does with an entry's bytes: by which clock it decides, what it triggers, and in which order."""
+"""The core of a read, on an entry's bytes: the clock that decides, the triggers, and their order."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Publisher:
 
 
 class Reader:
-    """A core without a Redis, whose time is ``redis_us`` and goes on from there."""
+    """A core without Redis, whose clock starts at ``redis_us``."""
 
     def __init__(self, redis_us: int) -> None:
         self.redis_us, self.publisher = redis_us, Publisher()
@@ -60,7 +60,7 @@ class Reader:
         )
 
     def entry(self, *, left_us: int, token: int = 50) -> bytes:
-        """An entry of a text that is stale in ``left_us``, or since."""
+        """Return an entry of a text whose soft expiry is in ``left_us``; negative: past."""
         soft_expiry_us = self.redis_us + left_us
         at_us = soft_expiry_us - 10 * HOUR_US
         header = a_header(
@@ -97,13 +97,13 @@ def read_into_the_tier(reader: Reader, raw: bytes) -> None:
 
 
 @pytest.mark.parametrize("read", [read_first, read_again, read_into_the_tier])
-def test_a_stale_value_that_does_not_fit_the_caller_s_type_is_refreshed_all_the_same(reader: Reader, read: Any) -> None:
+def test_a_stale_value_that_does_not_fit_the_caller_s_type_still_triggers_a_refresh(reader: Reader, read: Any) -> None:
     with pytest.raises(DecodeError, match="does not fit int"):
         read(reader, reader.entry(left_us=-HOUR_US))
     assert reader.reasons() == [RefreshReason.STALE]
 
 
-def test_of_many_reads_of_a_stale_entry_one_triggers_and_one_more_when_it_is_another_entry(reader: Reader) -> None:
+def test_reads_of_a_stale_entry_trigger_one_refresh_and_one_more_when_the_entry_changes(reader: Reader) -> None:
     first, second = (reader.entry(left_us=-HOUR_US, token=token) for token in (50, 51))
     states = [reader.read(raw).refresh for raw in (first, first, first, second, second)]
     triggered, suppressed = RefreshState.TRIGGERED, RefreshState.SUPPRESSED
@@ -112,9 +112,9 @@ def test_of_many_reads_of_a_stale_entry_one_triggers_and_one_more_when_it_is_ano
 
 
 @pytest.mark.parametrize("ahead_us", [-YEAR_US, YEAR_US])
-def test_redis_clock_alone_says_what_is_stale_however_far_from_this_machine_s(ahead_us: int) -> None:
+def test_only_redis_clock_decides_staleness_however_far_this_machine_s_clock_is_off(ahead_us: int) -> None:
     reader = Reader(time.time_ns() // 1_000 + ahead_us)
     stale, fresh = (reader.entry(left_us=left_us) for left_us in (-HOUR_US, HOUR_US))
-    for _ in range(3):  # the second time and later, what the bytes decode to is known
+    for _ in range(3):  # from the second time on, the decoded value is cached
         assert [reader.read(raw).state for raw in (stale, fresh)] == [EntryState.STALE, EntryState.FRESH]
     assert reader.reasons() == [RefreshReason.STALE]

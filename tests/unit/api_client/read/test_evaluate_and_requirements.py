@@ -34,7 +34,7 @@ def evaluated(
     return verdict.satisfies, verdict.trigger
 
 
-# Stored a second after now: so far clocks may be apart; and a microsecond more: one of them has been set.
+# Stored 1 s after now: clocks may differ by that much; and 1 µs more: one of them has been set.
 AHEAD, FARTHER_AHEAD = (
     {"read_started_us": at_us, "soft_expiry_us": at_us + 300 * SECOND}
     for at_us in (NOW_US + SECOND, NOW_US + SECOND + 1)
@@ -84,7 +84,7 @@ MISS, EARLY, STALE, INVALIDATED = (
         (Freshness(min_bookmarks=frozenset({"b1", "b2"})), None, {"bookmarks": ("b1",)}, (False, MISS)),
     ],
 )
-def test_an_entry_satisfies_what_is_required_of_it(
+def test_an_entry_is_evaluated_against_the_freshness_requirement(
     freshness: Freshness, stamp: int | None, changes: dict[str, Any], verdict: tuple[bool, Any]
 ) -> None:
     assert evaluated(freshness, stamp=stamp, **changes) == verdict
@@ -113,11 +113,13 @@ def test_a_stale_entry_has_no_time_left(changes: dict[str, Any], stale: bool) ->
         ({"soft_expiry_us": NOW_US + 2 * SECOND, "ttl_seconds": 3.0}, 1e-9, None),
     ],
 )
-def test_the_decision_uses_all_that_the_header_says(changes: dict[str, Any], u: float, trigger: Any) -> None:
+def test_the_early_refresh_decision_uses_all_fields_of_the_header(
+    changes: dict[str, Any], u: float, trigger: Any
+) -> None:
     assert evaluated(u=u, **changes) == (True, trigger)
 
 
-def test_nothing_there_is_a_miss() -> None:
+def test_an_absent_entry_is_a_miss() -> None:
     verdict = evaluate(None, DIGEST, ANY, now_us=NOW_US, u=1.0)
     assert (verdict.header, verdict.satisfies, verdict.trigger, verdict.seen_token, verdict.unreadable) == (
         None, False, MISS, 0, None,
@@ -131,7 +133,7 @@ def test_an_unreadable_entry_is_a_miss_that_names_its_token_and_its_reason() -> 
 
 
 @pytest.mark.parametrize("plain", [True, False])
-def test_only_a_read_without_options_takes_any_entry(plain: bool) -> None:
+def test_only_a_read_without_options_accepts_any_entry(plain: bool) -> None:
     freshness = parse_freshness("q", {} if plain else {"max_age": 0})
     assert (freshness == ANY) is plain
 
@@ -148,7 +150,7 @@ def test_only_a_read_without_options_takes_any_entry(plain: bool) -> None:
         ({"min_bookmarks": ["b", "a", "b"]}, Freshness(min_bookmarks=frozenset("ab"))),
     ],
 )
-def test_options_become_a_floor(options: Any, freshness: Freshness) -> None:
+def test_options_become_a_freshness_requirement(options: Any, freshness: Freshness) -> None:
     assert parse_freshness("q", options) == freshness
 
 
@@ -171,13 +173,13 @@ def test_options_become_a_floor(options: Any, freshness: Freshness) -> None:
         ({"maxage": 5}, "'maxage'"),
     ],
 )
-def test_a_wrong_option_is_refused_by_its_name_before_anything_is_sent(options: Any, named: str) -> None:
+def test_a_wrong_option_is_refused_by_its_name(options: Any, named: str) -> None:
     with pytest.raises(InvalidQuery, match=named) as caught:
         parse_freshness("friends_of", options)
     assert caught.value.query == "friends_of"
 
 
-def test_a_wrong_option_names_those_that_the_call_takes() -> None:
+def test_the_error_of_an_unknown_option_lists_those_that_the_call_takes() -> None:
     options: Any = {"maxage": 5}
     with pytest.raises(InvalidQuery, match=r"^'q': .* version, max_age, .*, timeout, type, and of `get` default\."):
         parse_freshness("q", options)
@@ -186,6 +188,6 @@ def test_a_wrong_option_names_those_that_the_call_takes() -> None:
     assert caught.value.query is None
 
 
-def test_bookmarks_and_durations_of_a_call_are_taken_as_they_are() -> None:
+def test_valid_bookmarks_and_durations_of_a_call_are_accepted() -> None:
     assert parse_bookmarks("q", ["FB:kcwQ==", "x" * 1_024]) == ("FB:kcwQ==", "x" * 1_024)
     assert parse_duration("q", "timeout", "250ms") == 0.25

@@ -1,4 +1,4 @@
-"""A signal handler's exception at each bytecode of a shared wait: nobody else waits for longer because of it."""
+"""A signal handler's exception at each bytecode of a shared wait: no other reader waits for longer because of it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ERRORS = pytest.mark.parametrize("error", [Interrupted, InterruptedByTimer])
 
 
 def at_each_bytecode(run: Callable[[int], bool]) -> int:
-    """Run with an interruption at the first bytecode, the second …, until none is left to meet it."""
+    """Run with an interruption at the first bytecode, the second …, until no bytecode is left."""
     for number in itertools.count(1):
         assert number < MORE_THAN_ENOUGH
         if not run(number):
@@ -57,7 +57,7 @@ def test_an_interrupted_leader_leaves_the_lead_to_its_follower(error: type[BaseE
 
 
 @ERRORS
-def test_an_interrupted_follower_leaves_leader_and_others_as_they_were(error: type[BaseException]) -> None:
+def test_an_interrupted_follower_does_not_disturb_the_leader(error: type[BaseException]) -> None:
     with ThreadPoolExecutor(2) as pool:
 
         def run(number: int) -> bool:
@@ -85,7 +85,7 @@ def test_an_interrupted_follower_leaves_leader_and_others_as_they_were(error: ty
 @ERRORS
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")  # interrupted in between
 @pytest.mark.parametrize("followers", [0, 3])
-def test_tasks_that_are_interrupted_leave_none_waiting(error: type[BaseException], followers: int) -> None:
+def test_an_interrupted_task_leaves_no_other_task_waiting(error: type[BaseException], followers: int) -> None:
     async def share(number: int) -> bool:
         flights, bytecodes = AsyncSingleFlight(monotonic_seconds), OpcodeInterrupt(number, error, coalescing)
         asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # the interrupted one's

@@ -35,16 +35,18 @@ def raw(token: int, **changes: Any) -> bytes:
     return encode(a_header(token, read_started_us=NOW_US, **changes), KEY.digest, b"value")
 
 
-def told(status: ClaimStatus, state: RecordState, left: float = 60.0, number: int = 10, why: str = "") -> ClaimReply:
+def claim_reply(
+    status: ClaimStatus, state: RecordState, left: float = 60.0, number: int = 10, why: str = ""
+) -> ClaimReply:
     return ClaimReply(status, state, left, why, 3 if why else 0, number, 8, NOW_US)
 
 
-CLAIMED = told(ClaimStatus.CLAIMED, RecordState.QUEUED)
-ALREADY = told(ClaimStatus.ALREADY_REFRESHED, RecordState.IDLE, 0.0)
+CLAIMED = claim_reply(ClaimStatus.CLAIMED, RecordState.QUEUED)
+ALREADY = claim_reply(ClaimStatus.ALREADY_REFRESHED, RecordState.IDLE, 0.0)
 
 
 def refused(state: RecordState, left: float = 60.0, number: int = 10, why: str = "") -> ClaimReply:
-    return told(ClaimStatus.REFUSED, state, left, number, why)
+    return claim_reply(ClaimStatus.REFUSED, state, left, number, why)
 
 
 @dataclass
@@ -87,7 +89,7 @@ class Driver:
             self.answer(refused(RecordState.RUNNING, 30.0))
 
     def polls_until(self, kind: type[Step], found: bytes | None = None) -> float:
-        """Let time pass with nothing found until a step of this kind; how long that took."""
+        """Let time pass with nothing found until a step of this kind; return the seconds that took."""
         began = self.now
         while not isinstance(self.step, kind):
             _ = self.pause() if isinstance(self.step, Pause) else self.reads(found)
@@ -109,7 +111,7 @@ def test_an_entry_refreshed_meanwhile_is_read_at_once() -> None:
     assert wait.reads(raw(9)) == raw(9)
 
 
-def test_an_already_refreshed_entry_that_will_not_do_is_claimed_for_by_its_own_token() -> None:
+def test_an_already_refreshed_entry_that_does_not_satisfy_is_claimed_with_its_own_token() -> None:
     wait = Driver(Freshness(min_generation=20), seen_token=7)
     wait.answer(ALREADY)
     assert isinstance(wait.reads(raw(9)), Pause)
@@ -161,20 +163,20 @@ def test_a_failure_during_the_wait_is_raised_when_it_is_notified() -> None:
 
 
 @pytest.mark.parametrize(("number", "then"), [(8, Publish(8)), (0, Pause(0.01))])
-def test_a_queued_refresh_is_published_again_where_it_is_due(number: int, then: Step) -> None:
+def test_a_queued_refresh_is_republished_when_due(number: int, then: Step) -> None:
     wait = Driver()
     assert wait.answer(refused(RecordState.QUEUED)) == Republish()
     assert wait.answer(number) == then
 
 
 @pytest.mark.parametrize("state", [RecordState.RUNNING, RecordState.RETRYING])
-@pytest.mark.parametrize(("left", "asked_after"), [(0.3, 0.35), (0.0, 0.05), (30.0, 1.0)])
+@pytest.mark.parametrize(("left", "claimed_after"), [(0.3, 0.35), (0.0, 0.05), (30.0, 1.0)])
 def test_a_refused_claim_is_repeated_when_the_state_ends_and_at_most_a_second_later(
-    state: RecordState, left: float, asked_after: float
+    state: RecordState, left: float, claimed_after: float
 ) -> None:
     wait = Driver()
     wait.answer(refused(state, left))
-    assert wait.polls_until(Claim) == pytest.approx(asked_after, abs=0.02)
+    assert wait.polls_until(Claim) == pytest.approx(claimed_after, abs=0.02)
 
 
 def test_a_granted_claim_is_repeated_after_a_second_since_the_message_may_be_lost() -> None:
@@ -198,7 +200,7 @@ def test_polls_double_up_to_a_second_and_start_anew_when_notified() -> None:
     assert wait.answer(refused(RecordState.RUNNING, 30.0)) == Pause(0.01)
 
 
-def test_a_pause_is_drawn_and_never_nothing() -> None:
+def test_a_pause_is_scaled_by_the_jitter_and_never_zero() -> None:
     wait = Driver(jitter=0.5)
     wait.answer(CLAIMED)
     assert wait.answer(None) == Pause(0.005)
@@ -208,7 +210,7 @@ def test_a_pause_is_drawn_and_never_nothing() -> None:
 
 
 @pytest.mark.parametrize("timeout", [0.0, 0.5, 5.0])
-def test_nothing_in_time_is_a_timeout_that_names_query_and_state(timeout: float) -> None:
+def test_a_wait_that_times_out_names_query_and_state(timeout: float) -> None:
     wait = Driver(timeout=timeout)
     with pytest.raises(WaitTimeout, match=r"'query'.*running") as caught:
         wait.goes_on_while_it_runs()
@@ -225,7 +227,7 @@ def test_nothing_in_time_is_a_timeout_that_names_query_and_state(timeout: float)
         (RecordState.IDLE, "see `refresher status`"),
     ],
 )
-def test_a_timeout_says_where_to_look_by_the_state_of_the_lease(state: RecordState, hint: str) -> None:
+def test_the_hint_of_a_timeout_depends_on_the_state_of_the_lease(state: RecordState, hint: str) -> None:
     wait = Driver(timeout=0.5)
     wait.answer(refused(state))
     if wait.step == Republish():
@@ -237,7 +239,9 @@ def test_a_timeout_says_where_to_look_by_the_state_of_the_lease(state: RecordSta
 
 @pytest.mark.parametrize("first", [CLAIMED, refused(RecordState.QUEUED)], ids=["own", "another's"])
 @pytest.mark.parametrize("again", [CLAIMED, refused(RecordState.QUEUED)], ids=["own", "another's"])
-def test_only_what_was_found_queued_again_raises_doubts_about_the_workers(first: ClaimReply, again: ClaimReply) -> None:
+def test_a_timeout_suspects_missing_workers_only_if_the_last_claim_was_refused_as_queued(
+    first: ClaimReply, again: ClaimReply
+) -> None:
     wait = Driver(timeout=1.5)
     for reply in (first, again):
         wait.polls_until(Claim)
@@ -248,7 +252,7 @@ def test_only_what_was_found_queued_again_raises_doubts_about_the_workers(first:
     assert ("does a worker run?" in str(caught.value)) == (again is not CLAIMED)
 
 
-def test_a_fresh_read_claims_whatever_is_there_and_takes_only_what_was_acquired_after_its_stamp() -> None:
+def test_a_fresh_read_always_claims_and_accepts_only_an_entry_acquired_after_its_stamp() -> None:
     wait = Driver(FRESH, seen_token=9)
     assert wait.step == Claim(None)
     wait.answer(refused(RecordState.RUNNING, 30.0, number=10))
@@ -256,20 +260,20 @@ def test_a_fresh_read_claims_whatever_is_there_and_takes_only_what_was_acquired_
         wait.pause()
         assert wait.reads(raw(too_old)) != raw(too_old)
     wait.pause(notified=True)
-    assert wait.reads(raw(10)) == Claim(10), "what is committed after this look is to be read, not loaded again"
-    wait.answer(told(ClaimStatus.CLAIMED, RecordState.QUEUED, number=15))
+    assert wait.reads(raw(10)) == Claim(10), "what is committed after this read is to be read, not loaded again"
+    wait.answer(claim_reply(ClaimStatus.CLAIMED, RecordState.QUEUED, number=15))
     wait.answer(None)
     wait.pause()
     assert wait.reads(raw(11)) == raw(11), "the first stamp was drawn after the call began already"
 
 
-def test_a_commit_between_a_fresh_readers_look_and_its_next_claim_is_read_and_not_loaded_again() -> None:
+def test_a_commit_between_a_fresh_reader_s_read_and_next_claim_is_read_and_not_reloaded() -> None:
     wait = Driver(FRESH, seen_token=9)
-    wait.answer(told(ClaimStatus.CLAIMED, RecordState.QUEUED, number=10))
+    wait.answer(claim_reply(ClaimStatus.CLAIMED, RecordState.QUEUED, number=10))
     wait.answer(None)
     wait.pause(notified=True)
     assert wait.reads(raw(9)) == Claim(9)
-    assert wait.answer(told(ClaimStatus.ALREADY_REFRESHED, RecordState.IDLE, number=12)) == Read()
+    assert wait.answer(claim_reply(ClaimStatus.ALREADY_REFRESHED, RecordState.IDLE, number=12)) == Read()
     assert wait.reads(raw(11)) == raw(11)
 
 
@@ -303,7 +307,7 @@ def test_an_old_value_acquired_after_the_call_satisfies_any_age() -> None:
     assert wait.reads(acquired_after) == acquired_after
 
 
-def test_garbage_is_waited_over_and_claimed_for_by_the_token_in_it() -> None:
+def test_an_unreadable_entry_does_not_end_the_wait_and_is_claimed_with_the_token_in_it() -> None:
     wait = Driver(timeout=60.0)
     wait.answer(refused(RecordState.RUNNING, 0.3))
     wait.pause()

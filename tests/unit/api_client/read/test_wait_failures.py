@@ -1,4 +1,4 @@
-"""A wait during which Redis does not answer: one failure is repeated, a second in a row ends it."""
+"""Waits during which Redis does not answer: a failed step is repeated once, a second failure in a row ends the wait."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Link:
     """A link to a Redis that fails the steps of these numbers, for both kinds of readers."""
 
     def __init__(self, failing: set[int]) -> None:
-        self._failing, self._asked = failing, -1
+        self._failing, self._step_number = failing, -1
         self._found = [None, ENTRY]
         self.claims: list[Call[Any]] = []
 
@@ -62,8 +62,8 @@ class Link:
         return CLAIMED
 
     def _step(self) -> None:
-        self._asked += 1
-        if self._asked in self._failing:
+        self._step_number += 1
+        if self._step_number in self._failing:
             raise CacheUnavailable("it did not answer in time", query="another")
 
 
@@ -87,7 +87,7 @@ class Published(list[Trigger]):
 
 
 class Silent:
-    """Tells of nothing."""
+    """Never notifies."""
 
     def listen(self, _: Wakes) -> Silent:
         return self
@@ -115,7 +115,7 @@ def wait(request: pytest.FixtureRequest) -> Callable[..., tuple[Link, Published,
 
 
 @pytest.mark.parametrize("step", range(STEPS))
-def test_one_step_that_is_not_answered_is_done_once_more(wait: Any, step: int) -> None:
+def test_an_unanswered_step_is_repeated_once(wait: Any, step: int) -> None:
     _, published, raw = wait({step})
     assert raw == ENTRY
     assert len(published) == 1
@@ -125,8 +125,8 @@ def test_each_step_may_be_unanswered_once(wait: Any) -> None:
     assert wait({0, 2, 4})[2] == ENTRY
 
 
-def test_a_claim_that_is_made_once_more_is_the_same(wait: Any) -> None:
-    # It may have been made, and only its reply be lost: another one would be refused.
+def test_a_repeated_claim_has_the_same_id(wait: Any) -> None:
+    # The claim may have been made and only its reply lost: one with another id would be refused.
     link, published, _ = wait({0})
     first, second = link.claims
     assert first == second
@@ -134,11 +134,11 @@ def test_a_claim_that_is_made_once_more_is_the_same(wait: Any) -> None:
 
 
 @pytest.mark.parametrize("step", range(STEPS))
-def test_two_in_a_row_end_it(wait: Any, step: int) -> None:
+def test_two_unanswered_steps_in_a_row_end_the_wait(wait: Any, step: int) -> None:
     with pytest.raises(CacheUnavailable, match="did not answer in time"):
         wait({step, step + 1})
 
 
-def test_without_time_left_nothing_is_done_once_more(wait: Any) -> None:
+def test_without_time_left_no_step_is_repeated(wait: Any) -> None:
     with pytest.raises(CacheUnavailable):
         wait({0}, timeout_seconds=0.0)

@@ -1,4 +1,4 @@
-"""What a process keeps in its memory about Redis and the broker: breaker, clock, what was asked, who waits."""
+"""In-process state about Redis and the broker: breaker, clock, suppressed triggers, single flight."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def fail(breaker: Breaker, times: int) -> None:
         breaker.failed()
 
 
-def test_a_breaker_opens_at_so_many_failures_in_a_row(breaker: Breaker) -> None:
+def test_a_breaker_opens_at_threshold_failures_in_a_row(breaker: Breaker) -> None:
     fail(breaker, 2)
     assert (breaker.allows(), breaker.is_open) == (True, False)
     breaker.succeeded()
@@ -41,17 +41,17 @@ def test_a_breaker_opens_at_so_many_failures_in_a_row(breaker: Breaker) -> None:
     assert (breaker.allows(), breaker.is_open) == (False, True)
 
 
-def test_an_open_breaker_lets_one_probe_through_a_pause(breaker: Breaker, time: Time) -> None:
+def test_an_open_breaker_allows_one_probe_per_pause(breaker: Breaker, time: Time) -> None:
     fail(breaker, 3)
     time.now += 0.99
     assert not breaker.allows()
     time.now += 0.02
     assert [breaker.allows() for _ in range(3)] == [True, False, False]
     time.now += 1.01
-    assert breaker.allows(), "a probe that never reports does not block for ever"
+    assert breaker.allows(), "a probe that never reports does not block forever"
 
 
-def test_a_breaker_s_pause_doubles_up_to_its_longest_and_starts_anew_when_healed(breaker: Breaker, time: Time) -> None:
+def test_a_breaker_s_pause_doubles_up_to_its_maximum_and_is_reset_by_a_success(breaker: Breaker, time: Time) -> None:
     fail(breaker, 3)
     for pause in (1.0, 2.0, 4.0, 4.0):
         time.now += pause - 0.01
@@ -81,9 +81,9 @@ def test_redis_clock_is_an_offset_taken_at_the_middle_of_the_round_trip(time: Ti
     assert clock.now_us() == 5_010_100_000
 
 
-def test_redis_clock_is_due_again_every_ten_seconds_to_one_caller(time: Time) -> None:
+def test_a_sync_of_redis_clock_is_due_every_ten_seconds_for_one_caller(time: Time) -> None:
     clock = RedisClock(time)
-    assert [clock.is_due_once(), clock.is_due_once()] == [True, True]  # nobody can do without
+    assert [clock.is_due_once(), clock.is_due_once()] == [True, True]  # every caller needs the first sync
     clock.sync(1, asked_at=time.now)
     time.now += 9.9
     assert not clock.is_due_once()
@@ -97,7 +97,7 @@ def test_redis_clock_is_due_again_every_ten_seconds_to_one_caller(time: Time) ->
     assert clock.is_due_once()
 
 
-def test_redis_clock_that_is_doubted_is_due_once_a_second_at_most(time: Time) -> None:
+def test_a_sync_of_a_doubted_redis_clock_is_due_at_most_once_per_second(time: Time) -> None:
     clock = RedisClock(time)
     clock.sync(1, asked_at=time.now)
     ahead_us = 3_600_000_000
@@ -106,12 +106,12 @@ def test_redis_clock_that_is_doubted_is_due_once_a_second_at_most(time: Time) ->
     time.now += 1.1
     assert clock.is_due_once()
     clock.check_against(ahead_us)
-    assert not clock.is_due_once()  # it is being asked
+    assert not clock.is_due_once()  # a sync is under way
     clock.sync(1, asked_at=time.now)
     time.now += 5.0
     assert not clock.is_due_once()  # a doubt is over when the clock has been synced
     clock.check_against(clock.now_us() + 1_000_000)
-    assert not clock.is_due_once()  # so far clocks may be apart
+    assert not clock.is_due_once()  # clocks may differ by that much
     clock.check_against(clock.now_us() + 1_000_001)
     assert [clock.is_due_once(), clock.is_due_once()] == [True, False]
 
@@ -120,7 +120,7 @@ NOON = datetime(2026, 11, 21, 12)
 
 
 @pytest.mark.parametrize("skew_hours", [-1, 0, 1])
-def test_a_host_whose_wall_clock_is_off_decides_as_any_other(skew_hours: int) -> None:
+def test_a_wrong_wall_clock_of_the_host_does_not_change_refresh_decisions(skew_hours: int) -> None:
     redis_us = 1_795_262_400_000_000
     with freeze_time(NOON + timedelta(hours=skew_hours)) as frozen:
         clock = RedisClock()
@@ -136,7 +136,7 @@ def test_a_host_whose_wall_clock_is_off_decides_as_any_other(skew_hours: int) ->
     assert decisions == [False, False, True, True]
 
 
-def test_a_clock_that_stands_still_stands_still() -> None:
+def test_redis_clock_advances_only_with_the_monotonic_clock() -> None:
     with freeze_time(NOON) as frozen:
         clock = RedisClock()
         clock.sync(7_000_000, asked_at=monotonic_seconds())
@@ -145,7 +145,7 @@ def test_a_clock_that_stands_still_stands_still() -> None:
         assert clock.now_us() == 10_000_000
 
 
-def test_who_was_told_asks_no_more_for_as_long_as_it_holds_and_at_most_a_second(time: Time) -> None:
+def test_a_repeated_trigger_is_suppressed_for_the_given_time_and_at_most_one_second(time: Time) -> None:
     suppressor = TriggerSuppressor(monotonic=time)
     assert suppressor.try_mark("k", 7, 0.3)
     assert (suppressor.is_suppressed("k", 7), suppressor.try_mark("k", 7, 0.3)) == (True, False)
@@ -158,7 +158,7 @@ def test_who_was_told_asks_no_more_for_as_long_as_it_holds_and_at_most_a_second(
     assert suppressor.try_mark("k", 7, 60.0)
 
 
-def test_another_token_is_asked_for_at_once(time: Time) -> None:
+def test_a_trigger_for_another_token_or_key_is_not_suppressed(time: Time) -> None:
     suppressor = TriggerSuppressor(monotonic=time)
     suppressor.try_mark("k", 7, 1.0)
     assert not suppressor.is_suppressed("k", 8)
@@ -166,14 +166,14 @@ def test_another_token_is_asked_for_at_once(time: Time) -> None:
     assert suppressor.try_mark("k", 8, 1.0)
 
 
-def test_what_is_known_better_replaces_what_was_noted(time: Time) -> None:
+def test_an_update_replaces_a_suppression_mark(time: Time) -> None:
     suppressor = TriggerSuppressor(monotonic=time)
     suppressor.try_mark("k", 7, 1.0)
     suppressor.update("k", 7, 0.0)
     assert not suppressor.is_suppressed("k", 7)
 
 
-def test_what_was_asked_is_bounded_and_the_oldest_goes(time: Time) -> None:
+def test_suppression_marks_are_bounded_and_the_oldest_is_dropped(time: Time) -> None:
     suppressor = TriggerSuppressor(monotonic=time, max_keys=3)
     for key in "abcd":
         suppressor.try_mark(key, 1, 1.0)
@@ -204,7 +204,7 @@ class Lead:
 
 
 def all_wait(flights: SingleFlight, lead: Lead, timeouts: list[float], release: int) -> list[object]:
-    """Let so many share one flight, the first leading; the results or errors in their order."""
+    """Let one reader per timeout share a flight, the first leading; return their results or errors in order."""
     with ThreadPoolExecutor(len(timeouts)) as pool:
         first = pool.submit(flights.share, "k", timeouts[0], lead)
         eventually(lambda: lead.timeouts, "the leader")
@@ -241,7 +241,7 @@ def test_a_leader_whose_time_ran_out_passes_the_lead_on(flights: SingleFlight) -
     assert {result[0] for result in results[1:]} == {b"value"}
     assert 1 < len(lead.timeouts) <= 3
     assert lead.timeouts[0] <= 1.0
-    assert 5 < lead.timeouts[1] <= 10.0, "whoever leads on waits for what is left of its own time"
+    assert 5 < lead.timeouts[1] <= 10.0, "the next leader waits for the rest of its own timeout"
 
 
 def test_a_follower_waits_no_longer_than_its_own_timeout(flights: SingleFlight) -> None:

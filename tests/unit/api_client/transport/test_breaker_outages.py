@@ -26,7 +26,7 @@ def fail(breaker: Breaker, times: int) -> None:
 
 
 def pause_seconds(breaker: Breaker, time: Time) -> float:
-    """How long nothing is let through; the probe that ends it is taken."""
+    """Return how long no call is allowed; the probe that ends the pause is taken."""
     began = time.now
     while not breaker.allows():
         time.now += 0.01
@@ -38,7 +38,7 @@ def test_failures_of_one_outage_do_not_prolong_its_pause(breaker: Breaker, time:
     assert pause_seconds(breaker, time) == pytest.approx(0.25, abs=0.02)
 
 
-def test_a_call_that_began_before_it_opened_and_fails_late_does_not_put_the_probe_off(
+def test_a_late_failure_of_a_call_begun_before_the_breaker_opened_does_not_delay_the_probe(
     breaker: Breaker, time: Time
 ) -> None:
     fail(breaker, 5)
@@ -47,7 +47,7 @@ def test_a_call_that_began_before_it_opened_and_fails_late_does_not_put_the_prob
     assert pause_seconds(breaker, time) == pytest.approx(0.05, abs=0.02)
 
 
-def test_only_a_probe_that_fails_doubles_the_pause_and_once(breaker: Breaker, time: Time) -> None:
+def test_only_a_failed_probe_doubles_the_pause_and_only_once(breaker: Breaker, time: Time) -> None:
     fail(breaker, 5)
     for expected in (0.25, 0.5, 1.0, 2.0, 4.0, 5.0, 5.0):
         assert pause_seconds(breaker, time) == pytest.approx(expected, abs=0.02)
@@ -60,7 +60,7 @@ def test_a_probe_that_never_reports_is_followed_by_another_of_the_same_pause(bre
         assert pause_seconds(breaker, time) == pytest.approx(0.25, abs=0.02)
 
 
-def test_after_a_success_it_counts_from_nothing(breaker: Breaker, time: Time) -> None:
+def test_a_success_resets_the_breaker_s_count_and_pause(breaker: Breaker, time: Time) -> None:
     fail(breaker, 5)
     pause_seconds(breaker, time)
     breaker.failed()
@@ -82,19 +82,19 @@ def test_after_a_success_it_counts_from_nothing(breaker: Breaker, time: Time) ->
         (AllInUse("all 64 connections are in use, and none came free in time"), False),
     ],
 )
-def test_what_says_that_redis_is_gone_opens_it_and_nothing_else(error: Exception, opens: bool) -> None:
+def test_only_connection_errors_and_timeouts_open_the_breaker(error: Exception, opens: bool) -> None:
     health = NodeHealth()
-    told = [health.failure(error, "q") for _ in range(5)]
+    errors = [health.failure(error, "q") for _ in range(5)]
     assert health.breaker.is_open is opens
-    assert {(type(one), one.query, one.__cause__) for one in told} == {(CacheUnavailable, "q", error)}
+    assert {(type(one), one.query, one.__cause__) for one in errors} == {(CacheUnavailable, "q", error)}
 
 
-def test_the_time_out_of_a_full_pool_says_so() -> None:
-    told = str(NodeHealth().failure(AllInUse("all 64 connections are in use, and none came free in time"), "q"))
-    assert "all 64 connections are in use, and none came free in time" in told
+def test_the_timeout_of_an_exhausted_pool_is_reported_as_such() -> None:
+    message = str(NodeHealth().failure(AllInUse("all 64 connections are in use, and none came free in time"), "q"))
+    assert "all 64 connections are in use, and none came free in time" in message
 
 
-def test_a_key_that_is_no_string_is_an_answer_of_a_redis_that_is_well() -> None:
+def test_a_wrongtype_reply_counts_as_a_success_for_the_breaker() -> None:
     health = NodeHealth()
     for _ in range(4):
         health.failure(TimeoutError("silent"), "q")
@@ -109,7 +109,7 @@ def test_a_late_failure_of_another_thread_is_not_taken_for_the_probe_s(breaker: 
     late = threading.Thread(target=fail, args=(breaker, 64))
     late.start()
     late.join()
-    # Nobody has reported yet: another probe after the same pause.
+    # The probe has not reported yet: another one after the same pause.
     assert pause_seconds(breaker, time) == pytest.approx(0.25, abs=0.02)
     breaker.failed()
     assert pause_seconds(breaker, time) == pytest.approx(0.5, abs=0.02)

@@ -1,4 +1,4 @@
-"""Routing in a cluster, without one: what is sent where, by the replies."""
+"""Routing in a cluster, without servers: which commands go to which node, depending on the replies."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def unavailable(cause: Exception | None) -> CacheUnavailable:
 
 
 class Nodes:
-    """Nodes that reply as a test says, in turn; with a record of what was sent to them."""
+    """Nodes with scripted replies, and a record of what was sent to them."""
 
     def __init__(self, *replies: Any, slots_found: Address | None = None) -> None:
         self.state = Cluster(read_url("redis+cluster://a:1"), timeout_seconds=1.0)
@@ -69,7 +69,7 @@ def known(*replies: Any, slots_found: Address | None = None) -> Nodes:
     return nodes
 
 
-def test_commands_of_one_node_are_one_exchange_and_those_without_a_key_follow() -> None:
+def test_commands_for_one_node_are_sent_together_and_those_without_a_key_with_them() -> None:
     nodes = known(b"x")
     commands: list[Command] = [GET, ("EVAL", "return 1", 1, "other"), ("WAIT", 1, 10)]
     assert nodes.route(*commands) == [b"x"] * 3
@@ -83,46 +83,46 @@ def test_a_slot_that_has_moved_is_remembered() -> None:
     assert [node for node, _ in nodes.sent] == [A, B, B]
 
 
-def test_a_key_that_has_moved_before_its_slot_is_asked_for_once() -> None:
+def test_an_ask_redirection_is_followed_once_and_not_remembered() -> None:
     nodes = known(ASK, b"x", b"y")
     assert nodes.route(GET) == [b"x"]
     assert nodes.route(GET) == [b"y"]
     assert nodes.sent == [(A, [GET]), (B, [("ASKING",), GET]), (A, [GET])]
 
 
-def test_a_step_whose_keys_are_on_their_way_is_tried_again_after_a_pause() -> None:
+def test_a_step_whose_keys_are_being_migrated_is_retried_after_a_pause() -> None:
     nodes = known(TRY_AGAIN, TRY_AGAIN, b"x")
     assert nodes.route(GET) == [b"x"]
     assert ([node for node, _ in nodes.sent], nodes.pauses) == ([A] * 3, 2)
 
 
 @pytest.mark.parametrize("failure", [unavailable(ConnectionError("gone")), unavailable(None), ClusterDownError("down")])
-def test_a_node_that_fails_may_have_lost_its_slots(failure: Exception) -> None:
+def test_after_a_node_s_failure_the_command_goes_to_the_new_owner_of_its_slot(failure: Exception) -> None:
     nodes = known(failure, b"x", slots_found=B)
     assert nodes.route(GET) == [b"x"]
     assert ([node for node, _ in nodes.sent], nodes.searches) == ([A, B], 1)
 
 
-def test_a_node_that_fails_and_has_its_slots_still_fails_its_keys() -> None:
+def test_a_failed_node_that_still_owns_its_slots_fails_its_keys() -> None:
     nodes = known(unavailable(ConnectionError("gone")), slots_found=A)
     assert [type(reply) for reply in nodes.route(GET, ("GET", "other"))] == [CacheUnavailable] * 2
     assert (len(nodes.sent), nodes.searches) == (1, 1)
 
 
-def test_a_refusal_is_the_reply() -> None:
+def test_an_error_reply_is_returned_without_a_search_for_slots() -> None:
     refusal = ReadOnlyError("You can't write against a read only replica.")
     nodes = known(refusal, slots_found=B)
     assert nodes.route(GET) == [refusal]
     assert (len(nodes.sent), nodes.searches) == (1, 0)
 
 
-def test_nodes_that_lead_to_each_other_end() -> None:
+def test_a_loop_of_redirections_ends_after_the_maximum_of_rounds() -> None:
     nodes = known(MOVED)
     assert nodes.route(GET) == [MOVED]
     assert len(nodes.sent) == MAX_ROUNDS
 
 
-def test_without_slots_they_are_searched_for_once_for_all_keys() -> None:
+def test_unknown_slots_are_searched_for_once_for_all_keys() -> None:
     nodes = Nodes(b"x")
     replies = nodes.route(GET, ("GET", "other"), ("GET", "third"))
     assert [type(reply) for reply in replies] == [CacheUnavailable] * 3

@@ -1,4 +1,4 @@
-"""What is set on every connection to Redis, before there is one."""
+"""Socket options of every connection to Redis."""
 
 from __future__ import annotations
 

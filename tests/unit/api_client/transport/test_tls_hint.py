@@ -1,4 +1,4 @@
-"""The hint that an error gives where a URL's scheme may be what is wrong: TLS, or none."""
+"""The hint in an error whose cause may be the URL's scheme: TLS, or none."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOT_TRUSTED = ssl.SSLCertVerificationError(1, "certificate verify failed")
         (NO_TLS, "amqps://h//", "amqp://"),
     ],
 )
-def test_the_other_scheme_is_named(error: Exception, url: str, scheme: str) -> None:
+def test_an_error_that_tls_may_explain_names_the_other_scheme(error: Exception, url: str, scheme: str) -> None:
     assert reason(error, url).endswith(f", the URL begins with {scheme}")
 
 
@@ -35,5 +35,5 @@ def test_the_other_scheme_is_named(error: Exception, url: str, scheme: str) -> N
     ("error", "url"),
     [(CLOSED, ""), (CLOSED, "rediss://h"), (REFUSED, "redis://h"), (SILENT, "redis://h"), (NOT_TRUSTED, "rediss://h")],
 )
-def test_what_has_another_cause_gives_no_hint(error: Exception, url: str) -> None:
+def test_an_error_with_another_cause_gives_no_tls_hint(error: Exception, url: str) -> None:
     assert "the URL begins" not in reason(error, url)

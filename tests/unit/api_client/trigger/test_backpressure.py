@@ -1,4 +1,4 @@
-"""What follows from a queue's length: who is dropped or held back, how long a claim holds, how often it is asked."""
+"""Backpressure by queue length: dropped and delayed triggers, the duration of claims, the polls of the length."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def pressure_of(script: ScriptedBroker, clock: Clock, **settings: object) -> Bac
         (100, 200, 0, 0, 2),
         (100, 999, 0, 0, 9),
         (100, 1_000_000, 0, 0, MAX_CLAIM_TIMES),
-        (0, 0, 0, 1, 1),  # no early refresh at all; what is lost is published again all the same
+        (0, 0, 0, 1, 1),  # no early refresh at all; a lost message is republished nevertheless
         (0, 1, 0, 0, 1),
         (0, 5, 0, 0, 5),
     ],
 )
-def test_what_a_length_means(
+def test_room_and_claim_time_follow_from_the_queue_length(
     script: ScriptedBroker, clock: Clock, bound: int, waiting: int, early: int, repeats: int, times: int
 ) -> None:
     pressure = pressure_of(script, clock, queue_size=bound, queue_ttl_seconds=7.0)
@@ -62,17 +62,17 @@ def test_what_a_length_means(
     assert script.asked_for_length == 1
 
 
-def test_the_queue_of_misses_is_another_one(script: ScriptedBroker, clock: Clock) -> None:
+def test_the_queue_of_misses_has_a_length_and_room_of_its_own(script: ScriptedBroker, clock: Clock) -> None:
     pressure = pressure_of(script, clock, queue_size=10)
     script.length, script.misses = 3, 50
     assert pressure.room_for_repeats(has_waiter=True) == 0
     assert pressure.known_length is None
     assert pressure.room_for_repeats(has_waiter=False) == 7
-    assert pressure.claim_seconds() == 60  # by the queue that it is published to
+    assert pressure.claim_seconds() == 60  # by the length of the queue that it is published to
     assert pressure.known_length == 3
 
 
-def test_a_length_counts_for_a_quarter_of_a_second_and_with_what_was_published_since(
+def test_a_queue_length_is_cached_for_a_quarter_second_plus_what_was_published_since(
     script: ScriptedBroker, clock: Clock
 ) -> None:
     pressure = pressure_of(script, clock, queue_size=10)
@@ -89,7 +89,7 @@ def test_a_length_counts_for_a_quarter_of_a_second_and_with_what_was_published_s
     assert script.asked_for_length == 2
 
 
-def test_what_is_published_all_day_to_a_queue_that_nobody_asks_about_makes_no_claim_longer(
+def test_publications_without_a_recently_polled_queue_length_do_not_lengthen_claims(
     script: ScriptedBroker, clock: Clock
 ) -> None:
     pressure = pressure_of(script, clock, queue_size=10, queue_ttl_seconds=60)
@@ -101,10 +101,10 @@ def test_what_is_published_all_day_to_a_queue_that_nobody_asks_about_makes_no_cl
     for _ in range(1_000):
         clock.now += 0.01
         pressure.published(1, 1, has_waiter=False)
-    assert pressure.claim_seconds() == 60 * 2  # the first quarter of a second alone
+    assert pressure.claim_seconds() == 60 * 2  # only those of the first quarter second
 
 
-def test_an_outage_that_is_long_over_makes_no_claim_longer(script: ScriptedBroker, clock: Clock) -> None:
+def test_a_queue_length_older_than_a_minute_does_not_lengthen_claims(script: ScriptedBroker, clock: Clock) -> None:
     pressure = pressure_of(script, clock, queue_size=10, queue_ttl_seconds=60)
     script.length = 1_000
     pressure.refresh_queue_length()
@@ -114,7 +114,9 @@ def test_an_outage_that_is_long_over_makes_no_claim_longer(script: ScriptedBroke
     assert pressure.claim_seconds() == 60
 
 
-def test_a_broker_that_can_t_be_asked_is_an_error_and_then_left_alone(script: ScriptedBroker, clock: Clock) -> None:
+def test_an_unreachable_broker_raises_until_the_breaker_opens_and_is_then_not_polled(
+    script: ScriptedBroker, clock: Clock
+) -> None:
     pressure = pressure_of(script, clock)
     script.length = OSError("no")
     pressure.refresh_queue_length()
@@ -136,7 +138,7 @@ class Polls:
         self.pressure = pressure_of(script, clock, queue_size=20)
 
     def room_after(self, length: int, *, seconds: float) -> float:
-        """Return the room for stale refreshes after so long with a queue of ``length``."""
+        """Return the room for stale refreshes after ``seconds`` with a queue of ``length``."""
         self._script.length = length
         for _ in range(round(seconds / LENGTH_CACHED_SECONDS)):
             self._clock.now += LENGTH_CACHED_SECONDS
@@ -159,11 +161,11 @@ def test_a_burst_is_no_overload(polls: Polls, clock: Clock) -> None:
     assert polls.room_after(5_000, seconds=9) == math.inf
     assert polls.room_after(20, seconds=0.25) == math.inf
     assert polls.room_after(5_000, seconds=9) == math.inf
-    clock.now += 3_600  # nobody has asked meanwhile
+    clock.now += 3_600  # no poll meanwhile
     assert polls.room_after(5_000, seconds=10) == math.inf
 
 
-def test_room_for_stale_refreshes_grows_with_what_workers_take_and_shrinks_with_what_waits(polls: Polls) -> None:
+def test_room_for_stale_refreshes_grows_as_workers_take_them_and_shrinks_with_the_queue(polls: Polls) -> None:
     polls.room_after(1_000, seconds=11)
     assert polls.room_after(9, seconds=0.25) == 40 - 9
     assert polls.room_after(0, seconds=0.5) == 160
@@ -171,7 +173,7 @@ def test_room_for_stale_refreshes_grows_with_what_workers_take_and_shrinks_with_
     assert polls.room_after(100, seconds=5) == 0
 
 
-def test_a_heavy_load_has_precedence_as_seldom_as_it_takes_longer_than_usual(polls: Polls) -> None:
+def test_in_an_overload_a_load_has_precedence_more_rarely_the_longer_it_takes(polls: Polls) -> None:
     pressure = polls.pressure
     assert not polls.pressure.is_overloaded
     polls.room_after(1_000, seconds=11)
@@ -188,7 +190,7 @@ def test_a_heavy_load_has_precedence_as_seldom_as_it_takes_longer_than_usual(pol
     assert pressure.has_precedence(10.0, draw=0.99)  # usual by now
 
 
-def test_an_overload_is_over_when_workers_empty_the_queue_again_and_again(polls: Polls) -> None:
+def test_an_overload_ends_when_workers_empty_the_queue_repeatedly(polls: Polls) -> None:
     polls.room_after(1_000, seconds=11)
     assert polls.room_after(0, seconds=1.75) == 20 * 2**7
     assert polls.room_after(0, seconds=0.25) == math.inf

@@ -1,4 +1,4 @@
-"""What one message of many refreshes may hold."""
+"""The size of a message of many refreshes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from api_client.trigger.batches import HeldBatch
 
 
 @pytest.mark.parametrize("character", ["x", "\u6f22", "\U0001f600"], ids=["ASCII", "CJK", "emoji"])
-def test_a_full_batch_is_no_larger_than_what_a_worker_reads_whatever_its_params_are(character: str) -> None:
+def test_a_full_batch_stays_below_the_maximum_message_size_whatever_its_params_are(character: str) -> None:
     batch: HeldBatch[RefreshItem] = HeldBatch(since=0.0)
     while not batch.is_due(0.0):
         key = make_key("cache", "q", {"number": len(batch.held), "text": character * 1_300}, 1)

@@ -1,4 +1,4 @@
-"""Where a reader publishes to."""
+"""The broker that a reader publishes to."""
 
 from __future__ import annotations
 

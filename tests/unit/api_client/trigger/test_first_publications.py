@@ -1,4 +1,4 @@
-"""Two publishers that are the first to need kombu, at one time."""
+"""Two publishers that import kombu for the first time at once."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ print(len(made))
 """
 
 
-def test_both_publish() -> None:
+def test_two_threads_that_import_kombu_first_both_get_their_queue() -> None:
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=MAX_WAIT_SECONDS, check=False
     )

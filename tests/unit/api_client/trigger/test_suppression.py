@@ -1,4 +1,4 @@
-"""One trigger a key: what a process was told, and the backlog in front of its publisher."""
+"""One trigger per key: the suppressor, and the backlog of the publisher."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def suppressor(time: Time) -> TriggerSuppressor:
     return TriggerSuppressor(monotonic=time)
 
 
-def test_of_many_threads_one_triggers(suppressor: TriggerSuppressor) -> None:
+def test_only_one_of_many_threads_triggers(suppressor: TriggerSuppressor) -> None:
     start = threading.Barrier(16)
 
     def read(_: int) -> list[bool]:
@@ -30,8 +30,8 @@ def test_of_many_threads_one_triggers(suppressor: TriggerSuppressor) -> None:
         return [suppressor.try_mark("k", 7, 1.0) for _ in range(200)]
 
     with ThreadPoolExecutor(16) as pool:
-        said = list(itertools.chain.from_iterable(pool.map(read, range(16))))
-    assert said.count(True) == 1
+        marked = list(itertools.chain.from_iterable(pool.map(read, range(16))))
+    assert marked.count(True) == 1
 
 
 def test_a_suppressed_key_costs_no_lock(suppressor: TriggerSuppressor) -> None:
@@ -60,7 +60,7 @@ def test_a_reply_about_an_old_entry_leaves_the_mark_of_the_new_one(suppressor: T
     assert suppressor.is_suppressed("k", 8)
 
 
-def test_an_older_number_is_asked_for_again_once_the_note_is_over(suppressor: TriggerSuppressor, time: Time) -> None:
+def test_an_older_entry_is_triggered_once_the_mark_has_expired(suppressor: TriggerSuppressor, time: Time) -> None:
     # A failover may bring an older entry back.
     suppressor.try_mark("k", 8, 1.0)
     time.now += 1.01
@@ -94,22 +94,22 @@ def test_a_key_has_one_place_in_the_backlog_and_the_newest_trigger_has_it() -> N
     assert [each.seen_token for each in taken] == [3, 1]
 
 
-def test_a_full_backlog_takes_no_more_keys_but_for_those_who_wait() -> None:
+def test_a_full_backlog_accepts_only_triggers_with_a_waiter() -> None:
     backlog = Backlog(capacity=1)
     assert [backlog.put(trigger(n)) for n in (1, 2)] == [True, False]
     assert backlog.put(trigger(3, has_waiter=True, claim_id="c", claim_number=1))
-    assert numbers(backlog.take(10)) == [3], "those who wait first, and not in one batch with the others"
+    assert numbers(backlog.take(10)) == [3], "triggers with a waiter first, in a batch of their own"
     assert numbers(backlog.take(10)) == [1]
 
 
-def test_two_claims_of_one_key_are_two() -> None:
+def test_two_claims_of_one_key_have_two_places_in_the_backlog() -> None:
     backlog = Backlog(capacity=5)
     for claim_id in ("a", "b"):
         backlog.put(trigger(1, claim_id=claim_id, claim_number=1, has_waiter=True))
     assert [each.claim_id for each in backlog.take(5)] == ["a", "b"]
 
 
-def test_a_batch_is_bounded_and_the_oldest_are_in_it() -> None:
+def test_a_batch_from_the_backlog_is_bounded_and_takes_the_oldest_first() -> None:
     backlog = Backlog(capacity=100)
     for n in range(5):
         backlog.put(trigger(n))

@@ -45,13 +45,13 @@ def test_a_broken_promise_is_reported_once(
     [
         (SOFT, seen(101, 3, fresh=True, began=60)),
         (SOFT, seen(101, 4, fresh=True, began=60)),
-        (SOFT, seen(99, 2, fresh=False, began=60)),  # stale, and said so
+        (SOFT, seen(99, 2, fresh=False, began=60)),  # stale, and marked as such
         (SOFT, seen(99, 2, fresh=True, began=49.9)),  # began before the invalidation had returned
         (HARD, seen(99, 2, fresh=False, began=49.9)),
         (HARD, Observation("Grace", 99, 0, fresh=True, last_began=60)),
     ],
 )
-def test_what_is_allowed_is_not_reported(done: Invalidated, observation: Observation) -> None:
+def test_an_allowed_observation_is_not_reported(done: Invalidated, observation: Observation) -> None:
     checker = Checker("profile")
     checker.observe(observation)
     checker.invalidated(done)

@@ -1,4 +1,4 @@
-"""What a watched reader notes: each thing once, the last begin of each, and what it notices itself."""
+"""The log of a watched reader: each observation once, with its last begin, and tokens that go back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def entry(token: int, version: int | None, state: EntryState = EntryState.FRESH)
     )  # fmt: skip
 
 
-def test_equal_answers_are_one_observation_with_the_begin_of_the_last() -> None:
+def test_equal_results_are_one_observation_with_the_begin_of_the_last() -> None:
     log = ObservationLog("q")
     for began in (1.0, 2.0, 3.0):
         log.record("a", entry(7, 1), began)
@@ -33,7 +33,7 @@ def test_a_value_that_is_none_is_counted_and_has_no_version() -> None:
     assert (log.take(), log.states.total()) == ([], 1)
 
 
-def test_a_token_that_goes_back_is_told_for_its_name_alone() -> None:
+def test_a_token_that_goes_back_is_reported_only_for_its_own_name() -> None:
     log, checker = ObservationLog("q"), Checker("q")
     for name, token in (("a", 7), ("b", 6), ("a", 8), ("a", 7)):
         log.record(name, entry(token, 1), 1.0)
@@ -41,7 +41,7 @@ def test_a_token_that_goes_back_is_told_for_its_name_alone() -> None:
     assert checker.broken == ["for one reader q('a') went back from token 8 to 7"]
 
 
-def test_what_was_seen_is_judged() -> None:
+def test_logged_observations_are_checked_against_invalidations() -> None:
     log, checker = ObservationLog("q"), Checker("q")
     log.record("a", entry(7, 1), 2.0)
     log.report(checker)

@@ -20,7 +20,7 @@ from refresher.cli.commands import app
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 PAGE = Path(__file__).parents[4] / "docs" / "reference" / "commands.md"
-ASK_NOTHING = {"demo", "dev"}  # they make what they show
+WITHOUT_JSON = {"demo", "dev"}  # they create what they show
 
 
 def _commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -56,15 +56,15 @@ def test_a_shell_completes_commands_and_options() -> None:
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
-def test_each_option_says_what_it_is(path: tuple[str, ...]) -> None:
+def test_each_option_has_a_help_text(path: tuple[str, ...]) -> None:
     params = [param for param in COMMANDS[path].params if not getattr(param, "hidden", False)]
     assert [param.name for param in params if not (param.help or "").strip().endswith((".", "]"))] == []
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
-def test_each_command_that_asks_something_can_answer_in_json(path: tuple[str, ...]) -> None:
+def test_each_command_that_queries_something_has_a_json_option(path: tuple[str, ...]) -> None:
     options = {option for param in COMMANDS[path].params for option in param.opts}
-    assert ("--json" in options) is (path[0] not in ASK_NOTHING)
+    assert ("--json" in options) is (path[0] not in WITHOUT_JSON)
 
 
 @pytest.mark.parametrize("path", [(), ("dead",), ("dead", "list"), ("explain",)], ids=str)

@@ -1,4 +1,4 @@
-"""What ``refresher health`` says where no port is set."""
+"""``refresher health`` without a port."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 from refresher.cli.commands import app
 
 
-def test_a_port_that_is_not_set_is_named() -> None:
+def test_health_without_a_port_names_the_missing_setting() -> None:
     done = CliRunner().invoke(app, ["health"], env={"CACHE_HEALTH_PORT": None})
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr == "error: CACHE_HEALTH_PORT is not set: set it to the worker's\n"

@@ -1,4 +1,4 @@
-"""What each command refuses before it asks anybody: exit code 2, and what is wrong by its name."""
+"""Wrong usage of each command: refused before any request, with exit code 2 and the name of what is wrong."""
 
 from __future__ import annotations
 

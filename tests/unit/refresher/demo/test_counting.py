@@ -1,4 +1,4 @@
-"""What the demo counts: histograms, tallies, and what the workers' metrics report."""
+"""The demo's counts: histograms, tallies, and the workers' metrics."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def test_quantiles_are_within_a_few_percent() -> None:
     assert histogram.count == 5_000
 
 
-def test_a_quantile_is_never_beyond_the_longest_and_0_without_any() -> None:
+def test_a_quantile_is_at_most_the_maximum_and_0_without_durations() -> None:
     assert Histogram().quantile_seconds(0.99) == 0
     assert histogram_of(0.0).quantile_seconds(0.5) == 0
     assert histogram_of(1.0).quantile_seconds(0.99) == pytest.approx(1.0, rel=0.02)
     assert histogram_of(1.0).quantile_seconds(0.99) <= 1.0
 
 
-def test_tallies_add_up_and_keep_the_most() -> None:
+def test_tallies_add_up_and_keep_the_maximum() -> None:
     total = Tally(fresh=3, stale=1, overdue_seconds=2.0, at_once=histogram_of(0.001))
     total.merge(Tally(fresh=4, failed=1, overdue_seconds=0.5, at_once=histogram_of(0.002), suppressed=2))
     assert (total.fresh, total.stale, total.failed, total.reads, total.spared) == (7, 1, 1, 9, 2)

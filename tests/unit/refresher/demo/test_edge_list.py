@@ -1,4 +1,4 @@
-"""The edge lists that the demo reads, and what it says of others."""
+"""Edge lists: those that the demo reads, and its errors for others."""
 
 import gzip
 from pathlib import Path
@@ -91,7 +91,7 @@ def test_a_missing_file_and_a_directory_are_named(tmp_path: Path) -> None:
             list(read_edge_list(path))
 
 
-def test_more_lines_than_allowed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_lines_than_allowed_are_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(edge_list, "MAX_EDGES", 2)
     assert edges(path, "1,2\n2,3\n") == [("1", "2"), ("2", "3")]
     assert "more than 2 lines, which is the limit" in str(problem(path, "1,2\n2,3\n3,4\n"))

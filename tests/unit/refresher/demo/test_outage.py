@@ -1,4 +1,4 @@
-"""What the demo holds the recovery after its accident to: a bound, and what a refresh waits in a long queue on top."""
+"""The bound on the recovery after the demo's outage, and the wait of a refresh in a long queue on top."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BOUND_SECONDS = RECOVERY_SECONDS + QUEUE_WAIT_SECONDS
 
 
 class Scene:
-    """An accident whose new worker is ready at `READY_AT`, and leaves a key stale."""
+    """An outage that leaves a key stale, and whose new worker is ready at `READY_AT`."""
 
     def __init__(self) -> None:
         self.waiting, self.broken, self.left = 0, list[str](), {7}
@@ -49,7 +49,7 @@ def outage() -> Scene:
     return Scene()
 
 
-def test_a_key_that_stays_stale_though_few_wait_is_a_broken_promise(outage: Scene) -> None:
+def test_a_key_that_stays_stale_though_the_queue_is_short_is_a_broken_promise(outage: Scene) -> None:
     outage.waiting = LONG_QUEUE
     assert outage.after(BOUND_SECONDS - 0.1) is Stage.RECOVERING
     assert not outage.broken
@@ -57,7 +57,7 @@ def test_a_key_that_stays_stale_though_few_wait_is_a_broken_promise(outage: Scen
     assert len(outage.broken) == 1
 
 
-def test_the_time_begins_when_the_queue_is_short_again(outage: Scene) -> None:
+def test_the_recovery_time_begins_when_the_queue_is_short_again(outage: Scene) -> None:
     outage.waiting = LONG_QUEUE + 1
     assert outage.after(BOUND_SECONDS + 5) is Stage.RECOVERING
     outage.waiting = 0
@@ -67,7 +67,7 @@ def test_the_time_begins_when_the_queue_is_short_again(outage: Scene) -> None:
     assert len(outage.broken) == 1
 
 
-def test_a_machine_that_is_too_slow_is_no_broken_promise_and_is_said(outage: Scene) -> None:
+def test_a_machine_that_is_too_slow_is_reported_and_not_a_broken_promise(outage: Scene) -> None:
     outage.waiting = 4_321
     assert outage.after(MAX_RECOVERY_SECONDS - 0.1) is Stage.RECOVERING
     assert outage.after(MAX_RECOVERY_SECONDS) is Stage.OVER
@@ -75,7 +75,7 @@ def test_a_machine_that_is_too_slow_is_no_broken_promise_and_is_said(outage: Sce
     assert "4321 refreshes queued" in outage.history[-1][1]
 
 
-def test_it_is_over_when_all_is_fresh_again_however_many_wait(outage: Scene) -> None:
+def test_recovery_is_over_when_all_keys_are_fresh_however_long_the_queue_is(outage: Scene) -> None:
     outage.waiting, outage.left = 4_321, set()
     assert outage.after(30) is Stage.OVER
     assert not outage.broken

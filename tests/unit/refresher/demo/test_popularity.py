@@ -33,7 +33,7 @@ def test_weights_are_zipf_within_a_query_and_sum_to_the_shares(graph: SocialGrap
         assert of_query == pytest.approx(of_query[0] / np.arange(1, len(of_query) + 1) ** EXPONENT)
 
 
-def test_higher_degrees_are_asked_for_more(graph: SocialGraph) -> None:
+def test_keys_of_higher_degree_are_requested_more_often(graph: SocialGraph) -> None:
     degree = dict(zip(graph.names, graph.degrees.tolist(), strict=True))
     profiles = [params["name"] for query, params in hot_keys(graph, 1)[0] if query == "profile"]
     degrees = [degree[str(name)] for name in profiles]

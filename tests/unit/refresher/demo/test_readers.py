@@ -1,4 +1,4 @@
-"""What a reader of the demo counts, and what it must see: otherwise the demo's exit code means nothing."""
+"""Counts and checks of the demo's readers: if they missed a fault, the demo's exit code would mean nothing."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_reads_are_counted_by_how_they_ended() -> None:
     assert {(seen.token, seen.version) for seen in report.observations.values()} == {(1, 7)}
 
 
-def test_what_grew_stale_without_a_worker_is_followed_until_it_is_newer() -> None:
+def test_a_key_that_went_stale_without_a_worker_is_tracked_until_it_is_reloaded() -> None:
     stale = entry(5, EntryState.STALE)
     reading = Reading(stale, stale, stale, entry(6))
     state = RunState(Checker("profile"))

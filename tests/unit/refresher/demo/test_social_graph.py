@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from neo4j import Driver
 
 
-def test_a_generated_graph_has_unique_human_names_and_the_same_ones_again() -> None:
+def test_a_generated_graph_has_unique_human_names_that_depend_only_on_the_seed() -> None:
     graph = SocialGraph.generated(500, 3_000, seed=2)
     assert graph.persons >= 500
     assert graph.edges == 3_000
@@ -22,7 +22,7 @@ def test_a_generated_graph_has_unique_human_names_and_the_same_ones_again() -> N
     assert SocialGraph.generated(500, 3_000, seed=2).names == graph.names
 
 
-def test_names_beyond_five_digits() -> None:
+def test_the_number_in_a_person_s_name_may_exceed_five_digits() -> None:
     assert person_name(0).endswith(" 00000")
     assert person_name(123_456).endswith(" 123456")
 
@@ -97,7 +97,7 @@ def test_a_graph_half_written_is_an_error() -> None:
         load_into(FakeSession([0, 2, 0]))
 
 
-def test_a_driver_s_error_becomes_ours_with_its_cause() -> None:
+def test_a_driver_s_error_becomes_a_demo_error_with_its_cause() -> None:
     with pytest.raises(DemoError, match="loading stopped after 0 of 3: the server went away") as caught:
         load_into(FakeSession([0, -1]))
     assert isinstance(caught.value.__cause__, ServiceUnavailable)

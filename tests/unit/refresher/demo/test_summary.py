@@ -45,7 +45,7 @@ def words(result: Result) -> str:
     return " ".join(paragraphs(result))
 
 
-def test_a_fine_run_is_told_in_words() -> None:
+def test_a_fine_run_is_summarised_in_sentences() -> None:
     text = words(FINE)
     assert FINE.is_fine
     for sentence in (
@@ -64,7 +64,7 @@ def test_a_fine_run_is_told_in_words() -> None:
     assert "FAILED" not in text
 
 
-def test_what_is_still_stale_is_not_said_to_be_fresh() -> None:
+def test_keys_that_are_still_stale_are_not_reported_as_fresh() -> None:
     text = words(replace(FINE, outage=OutageReport(10.02, 2.9, 0.8, 37, 2.41, 3)))
     assert "37 keys had grown stale, and all but 3 were fresh again 2.4 s after it was ready." in text
 
@@ -75,7 +75,7 @@ def test_a_run_without_traffic_or_accident_has_a_summary_too() -> None:
     assert "SIGKILL" not in text
 
 
-def test_refused_writes_and_dropped_requests_are_told() -> None:
+def test_refused_writes_and_dropped_triggers_are_reported() -> None:
     text = words(replace(FINE, worker=WorkerCounts(90, Counter(superseded=2, lost=1)), tally=replace(TALLY, dropped=4)))
     assert "3 late writes were refused (1 lost, 2 superseded)" in text
     assert "4 triggers were dropped, because the queue was full" in text
@@ -92,7 +92,7 @@ def test_refused_writes_and_dropped_requests_are_told() -> None:
         (replace(FINE, tally=replace(TALLY, failed=3)), "3 FAILED"),
     ],
 )
-def test_what_is_wrong_is_said_and_not_fine(result: Result, sentence: str) -> None:
+def test_a_broken_guarantee_or_a_failed_read_is_reported_and_not_fine(result: Result, sentence: str) -> None:
     assert not result.is_fine
     assert sentence in words(result)
 

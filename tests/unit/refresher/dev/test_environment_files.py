@@ -16,7 +16,9 @@ ENVIRON = {"CACHE_REDIS_URL": "redis://:p@127.0.0.1:1/0", "NEO4J_PASSWORD": """i
 SHOW = "import json, os; print(json.dumps(dict(os.environ)))"
 
 
-def test_a_shell_reads_them_back_and_nobody_else_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shell_reads_the_environment_files_back_and_no_other_user_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     with reserved_folder() as folder:
         write_environment(folder, {"CACHE_REDIS_URL": "of the run before"})
@@ -36,7 +38,7 @@ def test_a_shell_reads_them_back_and_nobody_else_can(tmp_path: Path, monkeypatch
     assert list(tmp_path.iterdir()) == []
 
 
-def test_one_directory_has_one_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_one_refresher_dev_can_run_in_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / FOLDER).mkdir()  # left behind by a machine that lost its power
     with reserved_folder() as folder:

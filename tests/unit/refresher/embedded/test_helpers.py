@@ -34,7 +34,7 @@ def test_a_port_in_use_is_not_free() -> None:
     ("directive", "arguments"),
     [("port", "1"), ("BIND", "*"), ("requirepass", "x"), ("maxmemory", "1\nport 2"), ("a\nb", "")],
 )
-def test_what_the_embedded_redis_decides_itself_is_refused(directive: str, arguments: str) -> None:
+def test_directives_that_the_embedded_redis_sets_itself_are_refused(directive: str, arguments: str) -> None:
     with pytest.raises(ValueError, match="can't be set"):
         RedisServer.start(extra_config={directive: arguments})
 
@@ -43,7 +43,7 @@ def test_what_the_embedded_redis_decides_itself_is_refused(directive: str, argum
     ("argument", "quoted"),
     [("-cp", '"-cp"'), ("a b", '"a b"'), ('say "x"', r'"say \"x\""'), ("back\\slash", r'"back\\slash"')],
 )
-def test_java_reads_arguments_as_they_were(argument: str, quoted: str) -> None:
+def test_arguments_for_java_are_quoted_where_necessary(argument: str, quoted: str) -> None:
     assert _quoted(argument) == quoted
 
 

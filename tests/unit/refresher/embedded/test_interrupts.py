@@ -1,4 +1,4 @@
-"""Ctrl-C of the commands that run servers: found again where Python drops its exception."""
+"""Ctrl-C of the commands that run servers: raised again where Python drops its exception."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def handler() -> Iterator[None]:
     assert signal.signal(signal.SIGINT, before) is signal.default_int_handler, "it is restored"
 
 
-def test_it_interrupts_at_once() -> None:
+def test_ctrl_c_interrupts_at_once() -> None:
     with Interrupts.handled(signal.SIGINT) as interrupts:
         interrupts.check()
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
 
 
-def test_one_that_python_drops_is_raised_at_the_next_check() -> None:
+def test_an_interrupt_that_python_drops_is_raised_at_the_next_check() -> None:
     class Import:
         """As a lock of the import system, which is forgotten by a weak reference's callback."""
 
@@ -33,19 +33,19 @@ def test_one_that_python_drops_is_raised_at_the_next_check() -> None:
     reference = weakref.ref(lock, lambda _: signal.raise_signal(signal.SIGINT))
     with Interrupts.handled(signal.SIGINT) as interrupts:
         del lock
-        assert reference() is None, "and here nobody was interrupted"
+        assert reference() is None, "and nothing was interrupted here"
         with pytest.raises(KeyboardInterrupt):
             interrupts.check()
 
 
-def test_while_everything_is_being_stopped_it_is_ignored() -> None:
+def test_ctrl_c_is_ignored_while_servers_are_being_stopped() -> None:
     with Interrupts.handled(signal.SIGINT) as interrupts:
         interrupts.ignore()
         signal.raise_signal(signal.SIGINT)
         interrupts.check()
 
 
-def test_what_was_ignored_before_stays_so() -> None:
+def test_a_signal_that_was_ignored_before_stays_ignored() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with Interrupts.handled(signal.SIGINT):
         signal.raise_signal(signal.SIGINT)

@@ -31,7 +31,7 @@ def held(status: AcquireStatus, state: RecordState) -> AcquireReply:
 
 
 class BatchWorker(Worker):
-    """A refresher whose query takes eight calls at once. ``at_fault`` are the numbers that no load can have."""
+    """A refresher whose query takes eight calls at once. ``at_fault``: the numbers whose load fails, and with what."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -61,7 +61,7 @@ class BatchWorker(Worker):
         self.begun.append((query, keys))
 
     def answer(self, script: str, n: int, reply: object) -> None:
-        """Have Redis reply so to a step of one key."""
+        """Set Redis' reply to a step of one key."""
         self.of_key[script, item(n).key("cache").record] = reply
 
     def load(self, _query: Any, calls: Any, _previous: Any, bookmarks: Any, timeout_seconds: float) -> list[Loaded]:
@@ -86,7 +86,7 @@ def kinds(ended: dict[int, Ended]) -> dict[int, OutcomeKind | type]:
     return {n: one.kind if isinstance(one, Outcome) else type(one) for n, one in ended.items()}
 
 
-def test_one_load_and_one_round_trip_for_each_step(worker: BatchWorker) -> None:
+def test_a_batch_takes_one_load_and_one_round_trip_per_step(worker: BatchWorker) -> None:
     ended = worker.refresh(1, 2, 3)
     assert kinds(ended) == dict.fromkeys((1, 2, 3), COMMITTED)
     assert worker.loaded == [[1, 2, 3]]
@@ -99,12 +99,12 @@ def test_one_load_and_one_round_trip_for_each_step(worker: BatchWorker) -> None:
     assert len(set(tokens)) == 3
 
 
-def test_one_that_is_alone_takes_a_round_trip_for_acquire_and_one_for_commit(worker: BatchWorker) -> None:
+def test_a_batch_of_one_takes_one_round_trip_for_acquire_and_one_for_commit(worker: BatchWorker) -> None:
     assert kinds(worker.refresh(1)) == {1: COMMITTED}
     assert worker.rounds == [["acquire"], ["commit"]]
 
 
-def test_what_is_held_fresh_malformed_or_not_answered_ends_alone(worker: BatchWorker) -> None:
+def test_a_held_fresh_malformed_or_unanswered_refresh_does_not_affect_its_batch(worker: BatchWorker) -> None:
     worker.answer("acquire", 1, held(AcquireStatus.HELD, RecordState.RUNNING))
     worker.answer("acquire", 2, held(AcquireStatus.ALREADY_FRESH, RecordState.IDLE))
     worker.answer("acquire", 3, CacheUnavailable("gone"))
@@ -117,18 +117,18 @@ def test_what_is_held_fresh_malformed_or_not_answered_ends_alone(worker: BatchWo
 
 
 @pytest.mark.parametrize("status", [CommitStatus.SUPERSEDED, CommitStatus.LOST])
-def test_a_rejected_write_is_one_key_s(worker: BatchWorker, status: CommitStatus) -> None:
+def test_a_rejected_commit_affects_only_its_own_key(worker: BatchWorker, status: CommitStatus) -> None:
     worker.answer("commit", 2, status)
     assert kinds(worker.refresh(1, 2, 3)) == {1: COMMITTED, 2: OutcomeKind.REJECTED, 3: COMMITTED}
 
 
-def test_redis_lost_at_one_commit_is_one_key_s(worker: BatchWorker) -> None:
+def test_a_commit_without_redis_affects_only_its_own_key(worker: BatchWorker) -> None:
     worker.answer("commit", 2, CacheUnavailable("gone"))
     assert kinds(worker.refresh(1, 2, 3)) == {1: COMMITTED, 2: CacheUnavailable, 3: COMMITTED}
 
 
 @pytest.mark.parametrize("is_transient", [False, True])
-def test_a_load_that_fails_is_halved_until_what_is_at_fault_is_alone(worker: BatchWorker, is_transient: bool) -> None:
+def test_a_failed_batch_is_halved_until_the_faulty_key_is_alone(worker: BatchWorker, is_transient: bool) -> None:
     worker.at_fault[6] = failing("loader_error", transient=is_transient, most=1)
     ended = worker.refresh(*range(8))
     assert kinds(ended) == {n: FAILED if n == 6 else COMMITTED for n in range(8)}
@@ -137,7 +137,7 @@ def test_a_load_that_fails_is_halved_until_what_is_at_fault_is_alone(worker: Bat
 
 
 @pytest.mark.parametrize("kind", sorted(TIMEOUTS))
-def test_a_load_that_takes_too_long_is_sent_key_by_key_and_no_attempt_is_counted(
+def test_a_batch_that_times_out_is_resent_key_by_key_without_counting_an_attempt(
     worker: BatchWorker, kind: str
 ) -> None:
     worker.at_fault[1] = failing(kind, transient=kind != "bookmark_timeout")
@@ -152,7 +152,7 @@ def test_a_load_that_takes_too_long_is_sent_key_by_key_and_no_attempt_is_counted
 
 
 @pytest.mark.parametrize("kind", sorted(GRAPH_FAULTS))
-def test_a_fault_of_the_graph_is_each_key_s_own_attempt(worker: BatchWorker, kind: str) -> None:
+def test_a_fault_of_the_graph_counts_as_an_attempt_of_each_key(worker: BatchWorker, kind: str) -> None:
     worker.at_fault[1] = failing(kind)
     ended = worker.refresh(1, 2)
     assert worker.loaded == [[1, 2]], "halves would meet the same"
@@ -160,7 +160,7 @@ def test_a_fault_of_the_graph_is_each_key_s_own_attempt(worker: BatchWorker, kin
     assert [one.again.attempt for one in ended.values() if isinstance(one, Outcome) and one.again] == [2, 2]
 
 
-def test_what_may_have_ended_a_process_before_is_loaded_alone(worker: BatchWorker) -> None:
+def test_a_key_that_may_have_crashed_a_process_is_not_loaded_in_a_batch(worker: BatchWorker) -> None:
     worker.answer("acquire", 2, replace(ACQUIRED, attempts=1))
     worker.answer("acquire", 3, replace(ACQUIRED, attempts=worker.settings.max_attempts))
     ended = worker.refresh(1, 2, 3)
@@ -172,7 +172,7 @@ def test_what_may_have_ended_a_process_before_is_loaded_alone(worker: BatchWorke
     assert (second.why, second.again.attempt) == ("taken_over", 2)
 
 
-def test_a_value_that_can_t_be_stored_is_one_key_s(worker: BatchWorker) -> None:
+def test_a_value_that_can_t_be_stored_fails_only_its_own_key(worker: BatchWorker) -> None:
     def encode(value: object, **_: Any) -> bytes:
         if value == "value 2":
             raise failing("too_large", transient=False)
@@ -191,7 +191,7 @@ def test_large_values_are_committed_in_parts(worker: BatchWorker) -> None:
     assert kinds(worker.refresh(1, 2, 3, 4)) == dict.fromkeys((1, 2, 3, 4), COMMITTED)
 
 
-def test_the_bookmarks_of_all_are_read_after_and_each_entry_keeps_its_own(worker: BatchWorker) -> None:
+def test_a_batch_is_loaded_after_the_bookmarks_of_all_its_keys(worker: BatchWorker) -> None:
     worker.answer("acquire", 1, replace(ACQUIRED, bookmarks=("b1", "b2"), token=5))
     worker.answer("acquire", 2, replace(ACQUIRED, bookmarks=("b2", "b3"), token=6))
     given: list[tuple[str, ...]] = []
@@ -206,7 +206,7 @@ def test_the_bookmarks_of_all_are_read_after_and_each_entry_keeps_its_own(worker
     assert given == [("b1", "b2", "b3")]
 
 
-def test_a_worker_that_ends_hands_all_back(worker: BatchWorker) -> None:
+def test_a_worker_that_shuts_down_hands_back_all_refreshes_of_its_batch(worker: BatchWorker) -> None:
     def end(*_: Any) -> list[Loaded]:
         raise SystemExit
 

@@ -1,4 +1,4 @@
-"""How a worker takes, waits for and gives back its shares of the budgets; what Redis answers is played."""
+"""Shares of the budgets: how a worker takes, awaits and gives them back. Redis' replies are scripted."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class BudgetedWorker(Worker):
         return self.calls["release_share"].args[1:]
 
     def refused(self, item: RefreshItem = ITEM) -> Outcome:
-        """Refresh while there is no room for long."""
+        """Refresh while no share is granted."""
         self.grants = [REFUSED] * 1_000
         outcome = self.refresher.refresh(item)
         self.grants = []
@@ -91,7 +91,7 @@ def test_a_share_is_taken_before_the_lease_and_given_back_with_the_commit(worker
     assert worker.kept == []
 
 
-def test_it_is_renewed_while_it_is_held_and_is_a_new_one_each_time(worker: BudgetedWorker) -> None:
+def test_a_share_is_renewed_while_it_is_held_and_each_load_takes_a_new_one(worker: BudgetedWorker) -> None:
     names = []
     load = worker.load
 
@@ -108,13 +108,13 @@ def test_it_is_renewed_while_it_is_held_and_is_a_new_one_each_time(worker: Budge
     assert len(set(names)) == 2
 
 
-def test_without_a_budget_nothing_is_asked() -> None:
+def test_without_a_budget_no_share_is_requested() -> None:
     worker = BudgetedWorker(rate=None)
     worker.refresher.refresh(ITEM)
     assert worker.share_steps() == ["acquire", "load", "commit"]
 
 
-def test_a_query_s_own_budget_is_enough() -> None:
+def test_a_query_s_own_budget_works_without_one_of_the_namespace() -> None:
     worker = BudgetedWorker(rate=None)
     query("q", ttl=300, grace=60, concurrency=2, rate=10, into=(own := Registry()))(lambda tx, n: n)
     found = own.find("q", 1)
@@ -126,13 +126,13 @@ def test_a_query_s_own_budget_is_enough() -> None:
     share.give_back()
 
 
-def test_a_query_that_is_not_registered_here_takes_none(worker: BudgetedWorker) -> None:
+def test_an_unregistered_query_takes_no_share(worker: BudgetedWorker) -> None:
     worker.refresher.refresh(RefreshItem(query="unknown"))
     assert "take_share" not in worker.calls
 
 
 @pytest.mark.parametrize("skipped", ["held", "fresh"])
-def test_a_load_that_is_none_is_not_charged(skipped: str) -> None:
+def test_a_skipped_load_is_not_charged_to_the_budget(skipped: str) -> None:
     status = AcquireStatus.HELD if skipped == "held" else AcquireStatus.ALREADY_FRESH
     paced = BudgetedWorker()
     paced.replies["acquire"] = AcquireReply(status, RecordState.RUNNING, 5.0, 0, 0, 0, 0, (), b"")
@@ -148,7 +148,7 @@ def test_a_refused_share_is_waited_for(worker: BudgetedWorker) -> None:
     assert worker.waits == [0.45]
 
 
-def test_who_waits_in_vain_is_put_back_and_nothing_else(worker: BudgetedWorker) -> None:
+def test_a_refresh_that_gets_no_share_in_time_is_requeued_unchanged(worker: BudgetedWorker) -> None:
     outcome = worker.refused(msgspec.structs.replace(ITEM, attempt=2, ticket="t"))
     assert (outcome.kind, outcome.why, outcome.attempts) == (OutcomeKind.RETRY, NO_BUDGET, 2)
     assert outcome.again == msgspec.structs.replace(ITEM, attempt=2, ticket="t")
@@ -159,30 +159,30 @@ def test_who_waits_in_vain_is_put_back_and_nothing_else(worker: BudgetedWorker) 
     assert worker.kept == []
 
 
-def test_messages_are_put_back_no_faster_where_a_share_is_far_off(worker: BudgetedWorker) -> None:
+def test_a_refresh_waits_its_full_time_for_a_share_even_if_the_next_one_is_far_off(worker: BudgetedWorker) -> None:
     worker.grants = [1_000.0] * 100
     assert worker.refresher.refresh(ITEM).why == NO_BUDGET
     assert worker.slept() == WAIT_SECONDS
     assert worker.waits == [WAIT_SECONDS]
 
 
-def test_each_time_in_vain_the_pause_is_longer(worker: BudgetedWorker) -> None:
+def test_the_pause_of_requeued_refreshes_grows_until_a_load_gets_a_share(worker: BudgetedWorker) -> None:
     assert {worker.refused().pause_seconds for _ in range(60)} == set(range(1, MAX_PAUSE_SECONDS + 1))
     worker.refresher.refresh(ITEM)
     assert worker.refused().pause_seconds <= 2, "begins anew with a load"
 
 
-def test_where_a_reader_waits_the_pause_is_a_second(worker: BudgetedWorker) -> None:
+def test_a_requeued_refresh_with_a_waiting_reader_pauses_one_second(worker: BudgetedWorker) -> None:
     assert {worker.refused(MISS).pause_seconds for _ in range(6)} == {MISS_PAUSE_SECONDS}
 
 
-def test_an_early_refresh_that_was_put_back_is_a_stale_one_when_it_returns(worker: BudgetedWorker) -> None:
+def test_a_requeued_early_refresh_becomes_a_stale_one(worker: BudgetedWorker) -> None:
     again = worker.refused(EARLY).again
     assert again is not None
     assert again.reason is RefreshReason.STALE
 
 
-def test_what_is_loaded_together_is_as_urgent_as_the_most_urgent() -> None:
+def test_a_batch_is_as_urgent_as_its_most_urgent_refresh() -> None:
     assert urgency_of([EARLY, ITEM, MISS]).value == "miss"
     assert urgency_of([EARLY, ITEM]).value == "stale"
     assert urgency_of([EARLY, EARLY]).value == "early"
@@ -205,7 +205,7 @@ def test_a_share_that_cannot_be_given_back_changes_no_outcome(worker: BudgetedWo
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit()])
-def test_it_is_given_back_however_the_load_ends(worker: BudgetedWorker, error: BaseException) -> None:
+def test_a_share_is_given_back_however_the_load_ends(worker: BudgetedWorker, error: BaseException) -> None:
     worker.loads.append(error)
     with pytest.raises(type(error)):
         worker.refresher.refresh(ITEM)
@@ -222,7 +222,7 @@ def test_an_attempt_in_place_takes_a_share_of_its_own(worker: BudgetedWorker) ->
 
 
 @pytest.mark.parametrize("refusal", [[REFUSED] * 20, [CacheUnavailable("down")]], ids=["no room", "no redis"])
-def test_without_one_the_next_attempt_is_a_message_of_its_own(worker: BudgetedWorker, refusal: list[Any]) -> None:
+def test_without_a_share_the_next_attempt_is_a_message_of_its_own(worker: BudgetedWorker, refusal: list[Any]) -> None:
     worker.loads += [failing(), "value"]
     worker.u = 0.1
     load = worker.load
@@ -240,7 +240,7 @@ def test_without_one_the_next_attempt_is_a_message_of_its_own(worker: BudgetedWo
 
 
 class BatchWorker(BudgetedWorker):
-    """One whose loader takes several calls, and fails while ``bad`` is among them."""
+    """A worker whose loader takes several calls, and fails while ``bad`` is among them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -265,13 +265,13 @@ def ends_of(worker: BatchWorker) -> list[str]:
     return [str(end.end) if isinstance(end, Outcome) else "?" for end in worker.refresher.refresh_together(batch_of(4))]
 
 
-def test_a_batch_is_one_load() -> None:
+def test_a_batch_takes_one_share() -> None:
     worker = BatchWorker()
     assert ends_of(worker) == ["committed"] * 4
     assert (worker.steps().count("take_share"), worker.steps().count("release_share")) == (1, 1)
 
 
-def test_each_part_of_a_batch_that_failed_takes_a_share_of_its_own() -> None:
+def test_each_part_of_a_failed_batch_takes_a_share_of_its_own() -> None:
     worker = BatchWorker()
     worker.bad = 1
     assert ends_of(worker) == ["failed (loader)", "committed", "committed", "committed"]
@@ -279,7 +279,7 @@ def test_each_part_of_a_batch_that_failed_takes_a_share_of_its_own() -> None:
     assert worker.steps().count("take_share") == worker.steps().count("release_share") == 5
 
 
-def test_parts_without_a_share_are_sent_alone_and_no_attempt_is_counted() -> None:
+def test_parts_of_a_batch_without_a_share_are_resent_singly_without_counting_an_attempt() -> None:
     worker = BatchWorker()
     worker.bad, worker.full_after = 4, 1
     outcomes = worker.refresher.refresh_together(batch_of(4))
@@ -308,7 +308,7 @@ def test_a_batch_is_divided_no_further_when_half_of_the_time_is_over() -> None:
     ]  # fmt: skip
 
 
-def test_redis_is_waited_for_once_where_it_does_not_answer_at_the_end_of_a_batch() -> None:
+def test_an_unreachable_redis_is_tried_once_per_half_at_the_end_of_a_batch() -> None:
     worker = BatchWorker()
     worker.bad, worker.full_after = 4, 1
     worker.replies["retry"] = CacheUnavailable("away")

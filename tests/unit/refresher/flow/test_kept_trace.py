@@ -1,4 +1,4 @@
-"""Whatever a worker sends again is of the trace that the first message was of."""
+"""Messages that a worker sends again: they keep the trace of the first one."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ TRACED = msgspec.structs.replace(ITEM, trace=TRACE)
 
 
 class Publishing(Worker):
-    """One that keeps what it publishes, as another worker would read it."""
+    """A worker that keeps what it publishes, as another worker would read it."""
 
     def _publish(self, item: RefreshItem) -> None:
         (self.sent,) = messages.decode(messages.encode([item]))
 
 
-def test_the_refresh_after_an_invalidation() -> None:
+def test_the_refresh_after_an_invalidation_keeps_the_trace() -> None:
     worker = Publishing()
     worker.replies["commit"] = CommitStatus.ACCEPTED_AS_STALE
     worker.refresher.refresh(TRACED)
     assert worker.sent.trace == TRACE
 
 
-def test_a_run_that_is_handed_back() -> None:
+def test_a_run_that_is_handed_back_keeps_the_trace() -> None:
     worker = Publishing()
     worker.loads.append(SystemExit())
     with pytest.raises(SystemExit):
@@ -36,7 +36,7 @@ def test_a_run_that_is_handed_back() -> None:
     assert worker.sent.trace == TRACE
 
 
-def test_the_next_attempt() -> None:
+def test_the_next_attempt_keeps_the_trace() -> None:
     worker = Publishing()
     worker.load_seconds = 20.0  # no pause in place is left in the budget
     worker.loads.append(failing())
@@ -46,7 +46,7 @@ def test_the_next_attempt() -> None:
     assert (again.attempt, again.trace) == (2, TRACE)
 
 
-def test_what_had_no_trace_has_none() -> None:
+def test_a_refresh_without_a_trace_is_resent_without_one() -> None:
     worker = Publishing()
     worker.replies["commit"] = CommitStatus.INVALIDATED
     worker.refresher.refresh(ITEM)

@@ -1,4 +1,4 @@
-"""Pure policy, against tables worked out by hand."""
+"""Pure policy, against precomputed tables."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def test_a_hub_refreshes_earlier(degree: int, multiplier: float) -> None:
 
 
 @pytest.mark.parametrize("degree", [0, 1, 500])
-def test_plain_mode_knows_no_degree(degree: int) -> None:
+def test_plain_mode_ignores_the_degree(degree: int) -> None:
     assert policy.effective_beta(PLAIN, 1.5, degree, 2.0) == 3.0
 
 
-def test_a_query_s_own_function_is_given_all_there_is_and_replaces_the_mode_s() -> None:
+def test_a_query_s_own_beta_function_gets_all_inputs_and_replaces_the_mode_s() -> None:
     assert policy.effective_beta(TOPOLOGY, 1.5, 7, 2.0, lambda beta0, degree, sigma: beta0 + degree + sigma) == 10.5
     assert policy.effective_beta(PLAIN, 1.5, 0, 2.0, lambda *_: 0) == 0.0
     assert policy.effective_beta(PLAIN, 1.5, 0, 2.0, lambda *_: 1e9) == policy.MAX_BETA
@@ -45,7 +45,7 @@ def dividing(beta0: float, degree: int, _: float) -> float:
     ],
     ids=["negative", "nan", "inf", "none", "text", "complex", "huge", "raises", "other arguments"],
 )  # fmt: skip
-def test_a_function_that_gives_no_beta_is_a_value_error(function: policy.BetaFunction) -> None:
+def test_a_beta_function_that_returns_no_valid_beta_is_a_value_error(function: policy.BetaFunction) -> None:
     with pytest.raises(ValueError, match="β function"):
         policy.effective_beta(PLAIN, 1.0, 0, 1.0, function)
 
@@ -53,7 +53,7 @@ def test_a_function_that_gives_no_beta_is_a_value_error(function: policy.BetaFun
 @pytest.mark.parametrize(
     ("enabled", "ttl", "on"), [(True, 60.0, True), (True, 59.9, False), (True, 600.0, True), (False, 600.0, False)]
 )
-def test_early_refresh_is_off_by_switch_and_under_the_least_ttl(enabled: bool, ttl: float, on: bool) -> None:
+def test_early_refresh_is_off_if_disabled_or_below_the_minimum_ttl(enabled: bool, ttl: float, on: bool) -> None:
     assert policy.early_refresh_is_on(enabled=enabled, ttl_seconds=ttl, min_ttl_seconds=60.0) is on
 
 
@@ -101,7 +101,7 @@ def test_without_a_window_delta_is_smoothed_and_keeps_no_samples() -> None:
         (Smoothed(20.0, 5.0), 0.05, 30.0),
     ],
 )
-def test_the_lease_is_learned_from_the_runs_between_floor_and_budget(
+def test_the_lease_time_is_learned_from_runs_between_minimum_and_budget(
     run: Smoothed | None, jitter: float, expected: float
 ) -> None:
     assert policy.lease_seconds(5.0, run, jitter, 30.0) == pytest.approx(expected)
@@ -111,7 +111,9 @@ def test_the_lease_is_learned_from_the_runs_between_floor_and_budget(
     ("attempt", "multiplier", "most"),
     [(1, 2, 1), (2, 2, 2), (3, 2, 4), (4, 2, 8), (5, 2, 15), (99, 2, 15), (3, 1, 1), (2, 10, 10), (3, 10, 15)],
 )
-def test_a_pause_is_drawn_between_nothing_and_a_growing_bound(attempt: int, multiplier: float, most: float) -> None:
+def test_a_retry_pause_is_drawn_between_its_minimum_and_a_growing_bound(
+    attempt: int, multiplier: float, most: float
+) -> None:
     assert pause_seconds(attempt, multiplier, math.nextafter(1, 0)) == pytest.approx(most)
     assert pause_seconds(attempt, multiplier, 0.5) == pytest.approx(most / 2)
     assert pause_seconds(attempt, multiplier, 0.0) == 0.05
@@ -120,6 +122,6 @@ def test_a_pause_is_drawn_between_nothing_and_a_growing_bound(attempt: int, mult
 @pytest.mark.parametrize(
     ("pause", "whole"), [(0.0, 1), (0.05, 1), (1.0, 1), (1.01, 2), (14.2, 15), (15.0, 15), (99.0, 15)]
 )
-def test_celery_is_given_whole_seconds_from_1_to_15(pause: float, whole: int) -> None:
+def test_a_pause_for_celery_is_rounded_up_to_whole_seconds_from_1_to_15(pause: float, whole: int) -> None:
     assert whole_seconds(pause) == whole
     assert isinstance(whole_seconds(pause), int)

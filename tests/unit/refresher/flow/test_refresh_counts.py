@@ -1,4 +1,4 @@
-"""What the refresh flow counts: each run from its begin to its end, and a retry once it is certain."""
+"""Counts of the refresh flow: each run from its begin to its end, and a retry once it is certain."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.unit.refresher.flow.test_refresh_flow import ACQUIRED, ITEM, NOW_US, 
 
 
 class Counted(Worker):
-    """Its diary holds these events too."""
+    """A worker whose diary contains these events, too."""
 
     def acquired(self, query: str) -> None:
         self.diary.append(("acquired", query))
@@ -29,29 +29,29 @@ class Counted(Worker):
         (failing("syntax", transient=False), ["fail", "failed", "bury"]),
         (KeyboardInterrupt(), ["hand_back", "publish"]),
     ],
-    ids=["committed", "given up", "interrupted"],
+    ids=["committed", "abandoned", "interrupted"],
 )
-def test_a_run_counts_from_the_acquire_until_it_has_ended_however_it_does(load: object, steps: list[str]) -> None:
+def test_a_run_is_counted_from_acquire_to_end_however_it_ends(load: object, steps: list[str]) -> None:
     worker = Counted()
     worker.loads.append(load)
     try:
         worker.refresher.refresh(ITEM)
     except KeyboardInterrupt:
         assert isinstance(load, KeyboardInterrupt)
-    told = [step for step in worker.steps() if step not in {"hold", "let go"}]
-    assert told == ["acquire", "acquired", "load", *steps, "ended"]
+    recorded = [step for step in worker.steps() if step not in {"hold", "let go"}]
+    assert recorded == ["acquire", "acquired", "load", *steps, "ended"]
 
 
-def test_a_retry_counts_when_its_record_is_kept_and_in_place_when_its_pause_begins() -> None:
+def test_a_retry_is_counted_once_its_record_is_stored_and_in_place_when_its_pause_begins() -> None:
     worker = Counted(retry_backoff=10)
     worker.loads.extend([failing(), failing()])
     outcome = worker.refresher.refresh(ITEM)
     assert outcome.again is not None
-    told = [entry for entry in worker.diary if entry[0] in {"retried", "sleep", "retry"}]
-    assert told == [("retried", "deadlock", 1, 0.5), ("sleep", 0.5), ("retry",), ("retried", "deadlock", 2, 5)]
+    recorded = [entry for entry in worker.diary if entry[0] in {"retried", "sleep", "retry"}]
+    assert recorded == [("retried", "deadlock", 1, 0.5), ("sleep", 0.5), ("retry",), ("retried", "deadlock", 2, 5)]
 
 
-def test_a_retry_whose_lease_is_gone_does_not_count() -> None:
+def test_a_retry_whose_lease_is_lost_is_not_counted() -> None:
     worker = Counted(retry_backoff=10)
     worker.replies["retry"] = False
     worker.loads.extend([failing(), failing()])
@@ -60,7 +60,7 @@ def test_a_retry_whose_lease_is_gone_does_not_count() -> None:
 
 
 @pytest.mark.parametrize(("attempts", "counted"), [(2, 2), (0, 1)], ids=["third", "invalidated since"])
-def test_the_attempt_of_an_overtaken_run_is_counted_by_the_one_that_overtakes(attempts: int, counted: int) -> None:
+def test_the_attempt_of_a_run_that_was_taken_over_is_counted_by_its_successor(attempts: int, counted: int) -> None:
     worker = Counted()
     worker.replies["acquire"] = replace(ACQUIRED, attempts=attempts, has_overtaken=True)
     worker.refresher.refresh(ITEM)
@@ -68,12 +68,12 @@ def test_the_attempt_of_an_overtaken_run_is_counted_by_the_one_that_overtakes(at
     assert ("retried", "taken_over", counted, 0.0) in worker.diary
 
 
-def test_an_overtaken_run_after_which_nothing_is_loaded_is_counted_as_failed_alone() -> None:
+def test_a_taken_over_run_without_another_load_is_counted_only_as_failed() -> None:
     worker = Counted(retry_max=0)
     worker.replies["acquire"] = replace(ACQUIRED, attempts=1, has_overtaken=True)
     worker.refresher.refresh(ITEM)
-    told = [entry for entry in worker.diary if entry[0] in {"retried", "failed"}]
-    assert told == [("failed", "taken_over", 1)]
+    recorded = [entry for entry in worker.diary if entry[0] in {"retried", "failed"}]
+    assert recorded == [("failed", "taken_over", 1)]
 
 
 def test_a_claim_from_after_the_acquire_makes_no_negative_delta() -> None:

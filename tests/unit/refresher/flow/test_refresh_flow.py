@@ -1,4 +1,4 @@
-"""The flow of one refresh, with fakes for everything around it: only its own logic is looked at here."""
+"""The flow of one refresh, with fakes for all its dependencies: only its own logic is tested."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def failing(kind: str = "deadlock", *, transient: bool = True, most: int | None 
 
 
 class Worker(WorkerEvents, StepByStep):
-    """A refresher in made-up surroundings, and a diary of all that it did, in order."""
+    """A refresher with fake dependencies, and a diary of its steps in order."""
 
     def __init__(self, **settings: Any) -> None:
         self.settings = WorkerSettings(**settings)
@@ -169,7 +169,7 @@ def test_a_refresh_acquires_loads_and_commits_while_its_lease_is_held(worker: Wo
 
 
 def test_each_run_has_a_nonce_of_its_own(worker: Worker) -> None:
-    """The same one again would let a run that was taken over go on, and commit, as the one that took over."""
+    """A reused nonce would let a run that was taken over go on, and commit, as its successor."""
     nonces = set()
     for process in (worker, worker, Worker()):
         process.refresher.refresh(ITEM)
@@ -179,7 +179,7 @@ def test_each_run_has_a_nonce_of_its_own(worker: Worker) -> None:
     assert {len(nonce) for nonce in nonces} == {8}
 
 
-def test_the_header_says_what_the_run_was_and_when() -> None:
+def test_the_header_records_token_times_delta_degree_and_beta_of_the_run() -> None:
     worker = Worker(refresh_mode=RefreshMode.TOPOLOGY_SENSITIVE)
     worker.refresher.refresh(ITEM)
     header = worker.header()
@@ -201,7 +201,7 @@ def test_the_header_says_what_the_run_was_and_when() -> None:
         (61, ("b0",), ("b1",)),
     ],
 )
-def test_a_load_reads_after_what_the_entry_was_loaded_with_too(
+def test_a_load_also_reads_after_the_recent_bookmarks_of_the_existing_entry(
     worker: Worker, age_seconds: int, kept: tuple[str, ...], expected: tuple[str, ...]
 ) -> None:
     at_us = NOW_US - age_seconds * 1_000_000
@@ -214,7 +214,7 @@ def test_a_load_reads_after_what_the_entry_was_loaded_with_too(
 
 
 @pytest.mark.parametrize(("length", "is_compressed"), [(16_381, True), (16_380, False)])
-def test_a_payload_of_the_least_size_or_more_is_stored_compressed_and_the_header_says_so(
+def test_a_payload_of_the_minimum_size_or_more_is_stored_compressed_and_marked_in_the_header(
     worker: Worker, length: int, *, is_compressed: bool
 ) -> None:
     loaded = "x" * length  # MessagePack puts three bytes before it
@@ -234,13 +234,13 @@ def test_a_load_is_given_the_newest_bookmarks_that_a_header_has_room_for(worker:
 
 
 @pytest.mark.parametrize("fault", BookmarkFault)
-def test_a_failure_says_whether_bookmarks_are_at_fault(worker: Worker, fault: BookmarkFault) -> None:
+def test_a_failure_records_whether_bookmarks_are_at_fault(worker: Worker, fault: BookmarkFault) -> None:
     worker.loads.append(LoadFailed("bookmark", "no", is_transient=False, bookmarks=fault))
     assert worker.refresher.refresh(ITEM).kind is OutcomeKind.FAILED
     assert worker.calls["fail"].args[-1] == int(fault)
 
 
-def test_what_was_learned_goes_on_from_the_entry_that_was_there(worker: Worker) -> None:
+def test_lease_time_delta_and_run_time_are_smoothed_from_those_of_the_previous_entry(worker: Worker) -> None:
     before = a_header(5, delta=Smoothed(1.0, 0.5), run=Smoothed(2.0, 1.0))
     header = encode(before, KEY.digest, b"")
     worker.replies["acquire"] = AcquireReply(
@@ -253,7 +253,7 @@ def test_what_was_learned_goes_on_from_the_entry_that_was_there(worker: Worker) 
 
 
 @pytest.mark.parametrize("reason", RefreshReason)
-def test_delta_counts_the_wait_in_the_queue_of_early_and_stale_refreshes_alone(
+def test_delta_includes_the_wait_in_the_queue_only_for_early_and_stale_refreshes(
     worker: Worker, reason: RefreshReason
 ) -> None:
     worker.refresher.refresh(msgspec.structs.replace(ITEM, reason=reason))
@@ -261,7 +261,7 @@ def test_delta_counts_the_wait_in_the_queue_of_early_and_stale_refreshes_alone(
     assert worker.header().delta.mean == (2.25 if waits_as_early else 0.25)
 
 
-def test_a_ttl_of_nothing_hands_the_value_over(worker: Worker) -> None:
+def test_a_ttl_of_0_commits_a_handoff(worker: Worker) -> None:
     query("handed", ttl=0, into=worker.registry)(lambda tx: 1)
     worker.refresher.refresh(RefreshItem(query="handed"))
     raw = worker.calls["commit"].args[2]
@@ -301,7 +301,7 @@ def test_without_the_lease_nothing_is_loaded(
     ],
     ids=lambda item: item.params[:20],
 )
-def test_an_item_that_can_have_no_key_is_skipped_and_not_shown(
+def test_an_item_that_can_have_no_key_is_skipped_and_its_content_is_not_logged(
     worker: Worker, item: RefreshItem, caplog: pytest.LogCaptureFixture
 ) -> None:
     outcome = worker.refresher.refresh(item)
@@ -311,7 +311,7 @@ def test_an_item_that_can_have_no_key_is_skipped_and_not_shown(
     assert "secret" not in caplog.text
 
 
-def test_params_that_look_like_something_to_revive_reach_the_loader_as_they_are(worker: Worker) -> None:
+def test_params_that_look_like_kombu_s_encoded_types_reach_the_loader_unchanged(worker: Worker) -> None:
     odd = {"n": {"__type__": "uuid", "__value__": {"hex": "zz"}}}
     item = item_for(make_key("cache", "q", odd, 1), 7, RefreshReason.STALE)
     sent = kombu.utils.json.loads(kombu.utils.json.dumps(messages.encode([item])))
@@ -332,7 +332,7 @@ def test_a_short_pause_is_waited_in_place_under_the_lease(worker: Worker) -> Non
     [(0.25, 0.51, 2, 2), (0.25, 0.9, 3, 4), (14.9, 0.2, 1, 1), (0.25, 0.99, 4, 8)],
     ids=["longer than a second", "later attempt", "half of the budget is used", "doubling"],
 )
-def test_a_longer_one_goes_through_the_queue_in_whole_seconds(
+def test_a_longer_pause_goes_through_the_queue_in_whole_seconds(
     load_seconds: float, u: float, attempt: int, pause: int
 ) -> None:
     worker = Worker(retry_max=9)
@@ -371,7 +371,7 @@ def _attempt(number: int, worker: Worker, *loads: Any) -> RefreshItem:
         ({"retry_max": 0}, failing("timeout", most=2), 1),
     ],
 )
-def test_it_is_given_up_after_as_many_attempts_as_are_worth_it(
+def test_a_refresh_is_abandoned_after_the_maximum_attempts_for_its_failure(
     settings: dict[str, Any], failure: LoadFailed, attempts: int
 ) -> None:
     worker = Worker(**settings)
@@ -383,30 +383,30 @@ def test_it_is_given_up_after_as_many_attempts_as_are_worth_it(
     assert worker.letters[0].attempts == worker.calls["fail"].args[4] == attempts
 
 
-def test_giving_up_first_cools_the_key_then_counts_then_buries(worker: Worker) -> None:
+def test_an_abandoned_refresh_first_backs_off_then_is_counted_then_dead_lettered(worker: Worker) -> None:
     worker.loads.append(failing("syntax", transient=False))
     worker.refresher.refresh(ITEM)
     assert worker.steps() == ["acquire", "hold", "load", "fail", "failed", "bury", "let go"]
     (letter,) = worker.letters
     assert (letter.query, letter.params, letter.kind, letter.token) == ("q", {"n": 1}, "syntax", TOKEN)
     assert (letter.at_us, letter.digest, letter.message) == (NOW_US + 250_000, KEY.digest.hex(), "as the graph said")
-    assert (letter.failures, ("bury", 77) in worker.diary) == (2, True)  # in the place of the key's letter before
+    assert (letter.failures, ("bury", 77) in worker.diary) == (2, True)  # replaces the key's previous dead letter
 
 
 @pytest.mark.parametrize(
     ("kind", "longest_us"),
     [("syntax", 3_150_000_000), ("timeout", 3_150_000_000), ("graph_unavailable", 0), ("unknown_query", 0)],
 )
-def test_a_fault_of_the_key_cools_longer_each_time_and_one_that_meets_all_keys_does_not(
+def test_backoff_grows_for_a_fault_of_the_key_and_not_for_one_that_affects_all_keys(
     worker: Worker, kind: str, longest_us: int
 ) -> None:
     worker.loads.append(failing(kind, transient=False))
     worker.refresher.refresh(ITEM)
-    # ⅞ of both, since the draw is one half: keys that failed together are not asked for together again.
+    # ⅞ of both, since the draw is one half: keys that failed together are not triggered together again.
     assert (worker.calls["fail"].args[2], worker.calls["fail"].args[7]) == (26_250_000, longest_us)
 
 
-def test_a_letter_that_can_t_be_kept_is_logged_and_the_failure_stands(
+def test_a_dead_letter_that_can_t_be_written_is_logged_and_the_failure_stands(
     worker: Worker, caplog: pytest.LogCaptureFixture
 ) -> None:
     worker.loads.append(failing("syntax", transient=False))
@@ -415,7 +415,7 @@ def test_a_letter_that_can_t_be_kept_is_logged_and_the_failure_stands(
     assert "could not write the dead letter of q " in caplog.text
 
 
-def test_logs_show_what_failed_but_no_text_of_it_which_may_hold_a_param(
+def test_logs_show_the_kind_of_a_failure_but_not_its_text_which_may_contain_params(
     worker: Worker, caplog: pytest.LogCaptureFixture
 ) -> None:
     failures = [failing("loader_error"), failing("loader_error", transient=False)]
@@ -430,7 +430,7 @@ def test_logs_show_what_failed_but_no_text_of_it_which_may_hold_a_param(
 
 
 @pytest.mark.parametrize("is_sensitive", [False, True])
-def test_log_and_letter_show_where_in_its_own_code_a_loader_failed(
+def test_log_and_dead_letter_show_where_in_its_own_code_a_loader_failed(
     worker: Worker, caplog: pytest.LogCaptureFixture, *, is_sensitive: bool
 ) -> None:
     query("misread", ttl=300, grace=60, sensitive=is_sensitive, into=worker.registry)(_misreads)
@@ -445,7 +445,7 @@ def _misreads(_tx: object = None, n: int = 0) -> Any:
     return json.loads("secret")  # raises in a frame of the standard library
 
 
-def test_a_failure_whose_lease_is_gone_buries_nothing(worker: Worker) -> None:
+def test_a_failure_whose_lease_is_lost_writes_no_dead_letter(worker: Worker) -> None:
     worker.replies["fail"] = None
     worker.loads.append(failing("syntax", transient=False))
     assert worker.refresher.refresh(ITEM).kind is OutcomeKind.REJECTED
@@ -456,7 +456,7 @@ def test_a_failure_whose_lease_is_gone_buries_nothing(worker: Worker) -> None:
     ("item", "kind"),
     [(RefreshItem(query="q", version=2), "unknown_query"), (RefreshItem(query="q", params='{"m":1}'), "wrong_params")],
 )
-def test_what_the_registry_does_not_know_is_given_up_without_a_load(
+def test_an_unknown_query_and_wrong_params_are_abandoned_without_a_load(
     worker: Worker, item: RefreshItem, kind: str
 ) -> None:
     assert worker.refresher.refresh(item).why == kind
@@ -464,9 +464,7 @@ def test_what_the_registry_does_not_know_is_given_up_without_a_load(
 
 
 @pytest.mark.parametrize("item", [RefreshItem(query="private", params='{"n":41}'), RefreshItem(query="nobody_knows")])
-def test_the_letter_of_a_sensitive_query_and_of_one_nobody_knows_keeps_no_params(
-    worker: Worker, item: RefreshItem
-) -> None:
+def test_the_dead_letter_of_a_sensitive_or_unknown_query_contains_no_params(worker: Worker, item: RefreshItem) -> None:
     query("private", ttl=300, grace=60, sensitive=True, into=worker.registry)(lambda tx, n: n)
     worker.loads.append(failing("syntax", transient=False))
     assert worker.refresher.refresh(item).kind is OutcomeKind.FAILED
@@ -475,7 +473,7 @@ def test_the_letter_of_a_sensitive_query_and_of_one_nobody_knows_keeps_no_params
     assert letter.digest
 
 
-def test_a_value_or_a_beta_that_can_t_be_made_is_given_up(worker: Worker) -> None:
+def test_a_too_large_value_or_a_failing_beta_function_abandons_the_refresh(worker: Worker) -> None:
     assert worker.refresher.refresh(_attempt(1, worker, failing("too_large", transient=False))).why == "too_large"
     query("odd", ttl=300, grace=60, beta_function=lambda beta0, degree, _: beta0 / (degree - 10), into=worker.registry)(
         lambda tx: 1
@@ -491,7 +489,7 @@ def test_a_value_or_a_beta_that_can_t_be_made_is_given_up(worker: Worker) -> Non
         (CommitStatus.INVALIDATED, OutcomeKind.REJECTED, 0),
     ],
 )
-def test_a_run_that_an_invalidation_met_claims_and_publishes_one_more(
+def test_a_run_invalidated_while_it_loads_claims_and_publishes_a_follow_up(
     worker: Worker, status: CommitStatus, kind: OutcomeKind, seen: Any
 ) -> None:
     worker.replies["commit"] = status
@@ -502,7 +500,7 @@ def test_a_run_that_an_invalidation_met_claims_and_publishes_one_more(
 
 
 @pytest.mark.parametrize("status", [CommitStatus.ACCEPTED, CommitStatus.SUPERSEDED, CommitStatus.LOST])
-def test_any_other_end_is_followed_by_nothing(worker: Worker, status: CommitStatus) -> None:
+def test_a_commit_without_an_invalidation_has_no_follow_up(worker: Worker, status: CommitStatus) -> None:
     worker.replies["commit"] = status
     worker.refresher.refresh(ITEM)
     assert not {"claim", "publish"} & set(worker.steps())
@@ -523,7 +521,7 @@ def test_a_follow_up_that_can_t_be_published_is_unclaimed_and_the_commit_stands(
 
 
 @pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt])
-def test_a_worker_that_is_told_to_end_hands_its_run_back_and_ends(worker: Worker, end: type[BaseException]) -> None:
+def test_a_worker_that_shuts_down_hands_its_run_back_and_ends(worker: Worker, end: type[BaseException]) -> None:
     worker.loads.append(end())
     with pytest.raises(end):
         worker.refresher.refresh(_with_ticket(worker))
@@ -531,7 +529,7 @@ def test_a_worker_that_is_told_to_end_hands_its_run_back_and_ends(worker: Worker
     assert worker.diary[-1] == ("publish", 7, RefreshReason.MANUAL, "")
 
 
-def test_a_run_whose_process_the_hard_limit_ends_is_not_handed_back_to_hang_once_more(worker: Worker) -> None:
+def test_a_run_ended_by_the_hard_limit_is_not_handed_back(worker: Worker) -> None:
     worker.load_seconds = worker.settings.soft_limit_seconds
     worker.loads.append(SystemExit())
     with pytest.raises(SystemExit):
@@ -556,7 +554,7 @@ def test_a_run_handed_back_that_can_t_be_published_is_unclaimed_and_the_worker_e
 
 
 @pytest.mark.parametrize("step", ["hand_back", "unclaim"])
-def test_a_worker_that_is_told_to_end_ends_also_without_redis(worker: Worker, step: str) -> None:
+def test_a_worker_that_shuts_down_ends_even_without_redis(worker: Worker, step: str) -> None:
     worker.loads.append(SystemExit())
     worker.publish_error = ConnectionError("no broker")
     worker.replies[step] = CacheUnavailable("gone")
@@ -564,7 +562,7 @@ def test_a_worker_that_is_told_to_end_ends_also_without_redis(worker: Worker, st
         worker.refresher.refresh(ITEM)
 
 
-def test_a_run_that_is_no_longer_its_own_is_not_published_again(worker: Worker) -> None:
+def test_a_run_whose_lease_is_lost_is_not_republished_at_shutdown(worker: Worker) -> None:
     worker.replies["hand_back"] = 0
     worker.loads.append(SystemExit())
     with pytest.raises(SystemExit):
@@ -572,7 +570,7 @@ def test_a_run_that_is_no_longer_its_own_is_not_published_again(worker: Worker) 
     assert "publish" not in worker.steps()
 
 
-def test_a_lost_redis_passes_through_and_the_lease_is_let_run_out(worker: Worker) -> None:
+def test_without_redis_at_the_commit_the_error_is_raised_and_no_dead_letter_written(worker: Worker) -> None:
     def lost(call: Call[Any]) -> Any:
         if call.script == "commit":
             raise CacheUnavailable("gone")
@@ -585,7 +583,7 @@ def test_a_lost_redis_passes_through_and_the_lease_is_let_run_out(worker: Worker
     assert worker.letters == []
 
 
-def test_each_attempt_has_what_is_left_of_the_budget_for_its_query(worker: Worker) -> None:
+def test_each_attempt_gets_the_rest_of_the_time_budget(worker: Worker) -> None:
     worker.load_seconds = 4.0
     worker.loads.extend([failing(), failing()])
     worker.refresher.refresh(ITEM)
@@ -593,7 +591,7 @@ def test_each_attempt_has_what_is_left_of_the_budget_for_its_query(worker: Worke
 
 
 @pytest.mark.parametrize(("attempts", "settings"), [(4, {}), (1, {"retry_max": 0}), (1, {"retry_enabled": False})])
-def test_a_key_whose_runs_were_taken_over_is_given_up_instead_of_loaded(
+def test_a_key_whose_runs_were_taken_over_is_abandoned_instead_of_loaded(
     attempts: int, settings: dict[str, Any]
 ) -> None:
     worker = Worker(**settings)
@@ -614,7 +612,7 @@ def test_runs_that_were_taken_over_count_with_the_attempts_of_the_next_one(worke
     assert (outcome.again.attempt, worker.calls["retry"].args[5]) == (4, 3)
 
 
-def test_a_process_that_ends_hands_back_what_is_under_way_and_nothing_else(worker: Worker) -> None:
+def test_a_process_that_ends_hands_back_only_the_runs_under_way(worker: Worker) -> None:
     worker.refresher.refresh(ITEM)
     worker.refresher.hand_back_all()
     assert "hand_back" not in worker.steps()
@@ -631,9 +629,9 @@ def test_a_process_that_ends_hands_back_what_is_under_way_and_nothing_else(worke
     assert worker.steps()[-5:] == ["hand_back", "publish", "commit", "committed", "let go"]
 
 
-def test_the_value_of_a_load_that_failed_is_gone_with_it(worker: Worker) -> None:
+def test_the_value_of_a_failed_refresh_is_not_kept_in_memory(worker: Worker) -> None:
     class Large:
-        """Stands for a value of megabytes."""
+        """A value of megabytes."""
 
     value = Large()
     gone = weakref.ref(value)

@@ -1,4 +1,4 @@
-"""Until when a lease is renewed: it is lost, or let go, or the process ends. What Redis answers is played."""
+"""Renewals of a lease: until it is lost or released, or the process ends. Redis' replies are scripted."""
 
 from __future__ import annotations
 
@@ -18,31 +18,32 @@ KEY = make_key("cache", "q", {"n": 1}, 1)
 
 
 class ScriptedStore:
-    """Answers renewals.
+    """Replies to renewals.
 
-    ``asked``: the nonces of each call; ``lost``: those whose lease another has; ``away``: those whose node is.
+    ``renewed``: the nonces of each call; ``lost``: those whose lease another run holds; ``unreachable``: those whose
+    node is.
     """
 
     def __init__(self) -> None:
-        self.asked: list[set[bytes]] = []
+        self.renewed: list[set[bytes]] = []
         self.lost: set[bytes] = set()
-        self.away: set[bytes] = set()
+        self.unreachable: set[bytes] = set()
 
     def run_each(self, calls: Sequence[Call[float]]) -> list[float | CacheUnavailable]:
         nonces = [cast("bytes", call.args[1]) for call in calls]
-        self.asked.append(set(nonces))
+        self.renewed.append(set(nonces))
         return [self._reply(nonce) for nonce in nonces]
 
     def _reply(self, nonce: bytes) -> float | CacheUnavailable:
-        if nonce in self.away:
+        if nonce in self.unreachable:
             return CacheUnavailable("no answer")
         return 0.0 if nonce in self.lost else 30.0
 
     def goes_on(self) -> list[set[bytes]]:
         """Wait for three more calls, and return them."""
-        before = len(self.asked)
-        eventually(lambda: len(self.asked) >= before + 3, "renewals")
-        return self.asked[before : before + 3]
+        before = len(self.renewed)
+        eventually(lambda: len(self.renewed) >= before + 3, "renewals")
+        return self.renewed[before : before + 3]
 
 
 @pytest.fixture
@@ -72,16 +73,18 @@ def test_a_lease_is_renewed_again_and_again(store: ScriptedStore, renewals: Rene
         assert not held.lost
 
 
-def test_a_lease_that_another_has_is_lost_and_asked_for_no_more(store: ScriptedStore, renewals: Renewals) -> None:
+def test_a_lease_that_another_run_took_over_is_lost_and_no_longer_renewed(
+    store: ScriptedStore, renewals: Renewals
+) -> None:
     store.lost.add(b"lost")
     with renewals.holding([lost := due(b"lost")]), renewals.holding([mine := due(b"mine")]):
-        eventually(lambda: lost.lost, "it is told")
+        eventually(lambda: lost.lost, "the loss is noticed")
         store.goes_on()  # one may have been under way
         assert store.goes_on() == [{b"mine"}] * 3
         assert not mine.lost
 
 
-def test_a_lease_that_was_let_go_is_not_renewed(store: ScriptedStore, renewals: Renewals) -> None:
+def test_a_released_lease_is_not_renewed(store: ScriptedStore, renewals: Renewals) -> None:
     with renewals.holding([due(b"mine")]):
         with renewals.holding([due(b"gone")]):
             store.goes_on()
@@ -100,22 +103,22 @@ def test_one_thread_renews_all_and_closing_ends_it_at_once(store: ScriptedStore)
         (thread,) = set(threading.enumerate()) - before
         renewals.close()
         assert not thread.is_alive()
-    assert store.asked == []
+    assert store.renewed == []
 
 
-def test_what_has_held_nothing_has_nothing_to_close(store: ScriptedStore) -> None:
+def test_renewals_that_never_held_a_lease_can_be_closed(store: ScriptedStore) -> None:
     Renewals(store.run_each).close()
-    assert store.asked == []
+    assert store.renewed == []
 
 
-def test_a_node_that_is_away_costs_only_its_own_lease_and_is_asked_again_soon(
+def test_an_unreachable_node_affects_only_its_own_leases_and_is_retried_soon(
     store: ScriptedStore, renewals: Renewals, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store.away.add(b"away")
+    store.unreachable.add(b"away")
     store.lost.add(b"lost")
     away = HeldLease(KEY, 1, b"away", granted_seconds=0.0, lease_seconds=600.0)
     with renewals.holding([away, lost := due(b"lost")]):
         eventually(lambda: lost.lost, "the other one's reply is used")
-        eventually(lambda: [b"away" in asked for asked in store.asked].count(True) >= 3, "it is asked again")
+        eventually(lambda: [b"away" in nonces for nonces in store.renewed].count(True) >= 3, "it is tried again")
         assert not away.lost
     assert caplog.text.count("could not renew") == 1, "once for all failures in a row"

@@ -1,4 +1,4 @@
-"""Refreshes that may find the value unchanged: what the load is given, and what is committed then."""
+"""Refreshes that may find the value unchanged: the inputs of the load, and what is committed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ BEFORE: dict[str, Any] = {
 
 
 class RevalidatingWorker(Worker):
-    """A refresher of a conditional query whose entry is there; what its loads are given, and say."""
+    """A refresher of a conditional query with an existing entry; records what its loads are given."""
 
     def __init__(self, header: dict[str, Any] | None = None, **options: Any) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class RevalidatingWorker(Worker):
         self.unchanged += 1
 
     def committed_header(self) -> tuple[Header, bytes, bytes]:
-        """The header that was committed, what follows it, and whose payload stays."""
+        """Return the committed header, the payload after it, and the nonce of the entry whose payload stays."""
         call = self.calls["commit"]
         content, prolongs = call.args[2], call.args[6]
         assert isinstance(content, bytes)
@@ -87,13 +87,15 @@ def worker() -> RevalidatingWorker:
     return RevalidatingWorker({"is_compressed": False})
 
 
-def test_a_conditional_load_is_given_what_the_entry_holds(worker: RevalidatingWorker) -> None:
+def test_a_conditional_load_gets_the_previous_value_with_its_time_and_version(worker: RevalidatingWorker) -> None:
     refreshed(worker, "new")
     assert worker.given == [Previous("old", datetime.fromtimestamp(LOADED_AT_US / 1e6, UTC), 7)]
     assert worker.calls["read_payload"].args == (OLD,)
 
 
-def test_an_unchanged_value_is_a_header_alone_which_keeps_what_only_a_load_tells(worker: RevalidatingWorker) -> None:
+def test_an_unchanged_value_commits_only_a_header_that_keeps_what_only_a_load_measures(
+    worker: RevalidatingWorker,
+) -> None:
     header, payload, prolongs = refreshed(worker)
     assert (payload, prolongs) == (b"", OLD)
     assert (header.token, header.read_started_us, header.fetched_at_us) == (TOKEN, NOW_US, NOW_US + 250_000)
@@ -106,7 +108,7 @@ def test_an_unchanged_value_is_a_header_alone_which_keeps_what_only_a_load_tells
 @pytest.mark.parametrize(
     ("reason", "wait_seconds"), [(RefreshReason.STALE, 2.0), (RefreshReason.MISS, 0.0)], ids=["stale", "a miss"]
 )
-def test_delta_is_what_a_load_would_take(
+def test_delta_of_an_unchanged_value_is_that_of_a_full_load(
     worker: RevalidatingWorker, reason: RefreshReason, wait_seconds: float
 ) -> None:
     worker.loads.append(UNCHANGED)
@@ -115,7 +117,7 @@ def test_delta_is_what_a_load_would_take(
     assert worker.committed_header()[0].delta.mean == pytest.approx(8.0 + (sample - 8.0) / 8)
 
 
-def test_a_new_value_is_committed_whole_and_counts_as_any_other(worker: RevalidatingWorker) -> None:
+def test_a_new_value_of_a_conditional_load_is_committed_like_any_other(worker: RevalidatingWorker) -> None:
     worker.load_seconds = 12.0
     header, payload, prolongs = refreshed(worker, Result("new", version=8))
     assert (payload, prolongs) == (b"\xa3new", b"")
@@ -123,12 +125,12 @@ def test_a_new_value_is_committed_whole_and_counts_as_any_other(worker: Revalida
     assert (header.revalidation, worker.unchanged) == (Revalidation(8), 0)
 
 
-def test_compressed_stays_compressed() -> None:
+def test_an_unchanged_compressed_entry_stays_compressed() -> None:
     worker = RevalidatingWorker(version_cypher="RETURN 1", conditional=False)
     assert refreshed(worker)[0].is_compressed
 
 
-def test_without_conditional_nothing_is_read_and_the_version_of_before_is_known() -> None:
+def test_without_conditional_no_payload_is_read_and_the_load_gets_the_previous_version() -> None:
     worker = RevalidatingWorker(version_cypher="RETURN 1", conditional=False)
     worker.version = 7
     header, _, prolongs = refreshed(worker)
@@ -137,7 +139,7 @@ def test_without_conditional_nothing_is_read_and_the_version_of_before_is_known(
     assert (header.revalidation, prolongs) == (Revalidation(7), OLD)
 
 
-def test_a_query_that_revalidates_nothing_is_given_nothing() -> None:
+def test_a_query_without_revalidation_gets_no_previous_value() -> None:
     worker = RevalidatingWorker(conditional=False)
     assert refreshed(worker, "new")[0].revalidation == Revalidation()
     assert worker.given == [None]
@@ -157,23 +159,25 @@ def test_a_query_that_revalidates_nothing_is_given_nothing() -> None:
     ],
     ids=["handoff", "no version", "no tags", "no time", "gone", "no payload", "no frame", "no redis"],
 )
-def test_where_the_entry_can_t_be_used_there_is_no_previous_value(header: dict[str, Any], content: Any) -> None:
+def test_an_entry_that_can_t_be_used_gives_no_previous_value(header: dict[str, Any], content: Any) -> None:
     worker = RevalidatingWorker({"is_compressed": False} | header)
     worker.replies["read_payload"] = content
     assert refreshed(worker, "new")[2] == b""
     assert worker.given == [None]
 
 
-def test_without_an_entry_there_is_none(worker: RevalidatingWorker) -> None:
+def test_without_an_entry_there_is_no_previous_value(worker: RevalidatingWorker) -> None:
     worker.replies["acquire"] = ACQUIRED
     assert refreshed(worker, "new")[2] == b""
     assert worker.given == [None]
 
 
 @pytest.mark.parametrize(
-    ("options", "entry"), [({}, True), ({"conditional": False}, True), ({}, False)], ids=["", "unasked", "no entry"]
+    ("options", "entry"),
+    [({}, True), ({"conditional": False}, True), ({}, False)],
+    ids=["allowed", "not conditional", "no entry"],
 )
-def test_unchanged_is_an_error_where_nothing_was_given(options: dict[str, Any], entry: bool) -> None:
+def test_returning_unchanged_without_a_previous_value_is_an_error(options: dict[str, Any], entry: bool) -> None:
     worker = RevalidatingWorker({"is_compressed": False}, **options)
     worker.replies["acquire"] = worker.acquired_entry() if entry else ACQUIRED
     worker.loads.append(UNCHANGED)
@@ -233,7 +237,7 @@ def test_an_unchanged_value_keeps_its_tags_and_registers_them_again(
     [(1.5, {}), (True, {}), ("v" * 201, {}), (2**63, {}), ([1], {}), (1, {"version_cypher": "RETURN 1"}),
      (1, {"conditional": False})],
 )  # fmt: skip
-def test_a_wrong_version_is_one_error(version: Any, options: dict[str, Any]) -> None:
+def test_a_wrong_version_of_a_result_is_a_permanent_error(version: Any, options: dict[str, Any]) -> None:
     worker = RevalidatingWorker({"is_compressed": False}, **options)
     worker.loads.append(Result("new", version=version))
     outcome = worker.refresher.refresh(ITEM)
@@ -241,7 +245,7 @@ def test_a_wrong_version_is_one_error(version: Any, options: dict[str, Any]) -> 
     assert "version=" in (worker.letters[0].message or "")
 
 
-def test_an_entry_that_is_gone_is_loaded_by_a_message_of_its_own_and_no_attempt_counts(
+def test_an_unchanged_value_whose_entry_is_gone_is_retried_without_counting_an_attempt(
     worker: RevalidatingWorker,
 ) -> None:
     worker.replies["commit"] = CommitStatus.PREVIOUS_GONE
@@ -254,7 +258,9 @@ def test_an_entry_that_is_gone_is_loaded_by_a_message_of_its_own_and_no_attempt_
     assert worker.unchanged == 0
 
 
-def test_stored_as_stale_it_counts_as_unchanged_and_is_asked_for_again(worker: RevalidatingWorker) -> None:
+def test_an_unchanged_value_stored_as_stale_counts_as_unchanged_and_is_claimed_again(
+    worker: RevalidatingWorker,
+) -> None:
     worker.replies["commit"] = CommitStatus.ACCEPTED_AS_STALE
     worker.loads.append(UNCHANGED)
     assert worker.refresher.refresh(ITEM).kind is OutcomeKind.COMMITTED_AS_STALE

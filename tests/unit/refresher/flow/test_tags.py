@@ -1,4 +1,4 @@
-"""Tags in the refresh flow: read the clock, register, and what an invalidation means that the load may have missed."""
+"""Tags in the refresh flow: the clock, registrations, and invalidations that the load may have missed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MANY = tuple(f"{n:05}".ljust(60, "m") for n in range(2_000))
 
 
 def tag_query(registry: Registry, name: str, **options: Any) -> None:
-    """Register a query that is there once more, with tags."""
+    """Register an existing query again, with tags."""
     other, there = Registry(), registry.find(name, 1)
     assert there is not None
     query(name, into=other, **options)(there.loader)
@@ -29,7 +29,7 @@ def tag_query(registry: Registry, name: str, **options: Any) -> None:
 
 
 class TaggedWorker(Worker):
-    """A refresher of a query with tags; what its steps are given, round trip by round trip."""
+    """A refresher of a query with tags; records its steps, round trip by round trip."""
 
     def __init__(self, tags: Any = lambda value, n: [f"n:{n}", f"value:{value}"], **options: Any) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ def test_a_tagged_refresh_takes_one_round_trip_more() -> None:
     assert worker.header().tags == ("n:1", "value:value")
 
 
-def test_a_query_without_tags_takes_no_step_more() -> None:
+def test_a_query_without_tags_takes_no_additional_step() -> None:
     worker = TaggedWorker(None)
     worker.refresher.refresh(ITEM)
     assert worker.rounds == [["acquire"], ["commit"]]
@@ -90,7 +90,7 @@ def test_a_value_without_tags_is_not_registered(tags: Any, options: dict[str, An
     assert worker.rounds == [["acquire", "tag_clock"], ["commit"]]
 
 
-def test_a_fixed_list_is_every_value_s() -> None:
+def test_a_fixed_list_of_tags_applies_to_every_value() -> None:
     worker = TaggedWorker(["people"])
     worker.refresher.refresh(ITEM)
     assert worker.header().tags == ("people",)
@@ -119,16 +119,16 @@ def test_a_run_whose_load_may_have_missed_an_invalidation_invalidates_its_key(se
 
 
 @pytest.mark.parametrize("last", [0, 1, CLOCK])
-def test_an_invalidation_before_the_load_is_none_of_its_concern(last: int) -> None:
+def test_a_tag_invalidation_before_the_load_does_not_invalidate_the_key(last: int) -> None:
     worker = TaggedWorker()
     worker.states["1"] = reply(last=last, hard=last)
     assert worker.refresher.refresh(ITEM).kind is OutcomeKind.COMMITTED
     assert "invalidate" not in worker.steps()
 
 
-def test_without_the_clock_every_invalidation_that_is_remembered_counts() -> None:
+def test_without_the_tag_clock_every_recorded_invalidation_counts() -> None:
     worker = TaggedWorker()
-    worker.replies["tag_clock"] = CacheUnavailable("its node is away")
+    worker.replies["tag_clock"] = CacheUnavailable("its node is unreachable")
     assert worker.refresher.refresh(ITEM).kind is OutcomeKind.COMMITTED
     worker.states["3"] = reply(last=1)
     worker.refresher.refresh(ITEM)
@@ -145,7 +145,7 @@ def test_a_bookmark_that_the_load_was_not_given_counts_as_an_invalidation() -> N
     assert worker.calls["invalidate"].args[:2] == (0, "b1\nb2\nb3")
 
 
-def test_more_bookmarks_than_a_record_keeps_do_not_come_round_for_ever() -> None:
+def test_more_tag_bookmarks_than_a_record_keeps_do_not_invalidate_the_key_again() -> None:
     worker = TaggedWorker()
     worker.states |= {str(n): reply(last=1, bookmarks=MANY) for n in range(1, 5)}
     worker.refresher.refresh(ITEM)
@@ -159,7 +159,7 @@ def test_more_bookmarks_than_a_record_keeps_do_not_come_round_for_ever() -> None
 
 
 @pytest.mark.parametrize("script", ["tag_register", "invalidate"])
-def test_what_redis_did_not_answer_is_not_committed(script: str) -> None:
+def test_a_run_with_an_unanswered_tag_step_is_not_committed(script: str) -> None:
     worker = TaggedWorker()
     worker.states["1"] = reply(last=CLOCK + 1)
     if script == "tag_register":
@@ -170,7 +170,7 @@ def test_what_redis_did_not_answer_is_not_committed(script: str) -> None:
     assert "commit" not in worker.steps()
 
 
-def test_a_clock_that_can_t_be_raised_is_no_reason_not_to_commit() -> None:
+def test_a_run_is_committed_even_if_the_tag_clock_can_t_be_raised() -> None:
     worker = TaggedWorker()
     worker.states["1"] = reply(last=CLOCK + 1)
     worker.replies |= {"tag_tick": CacheUnavailable("away"), "commit": CommitStatus.ACCEPTED_AS_STALE}
@@ -211,17 +211,17 @@ def test_bad_tags_are_one_permanent_error_and_the_stale_value_stays(tags: Any, s
 
 
 class TaggedBatchWorker(BatchWorker):
-    """The same of a query that loads batches; Redis does not answer a registration of the keys in ``away``."""
+    """The same of a query that loads batches; Redis does not answer a registration of the keys in ``unanswered``."""
 
-    def __init__(self, away: set[bytes]) -> None:
+    def __init__(self, unanswered: set[bytes]) -> None:
         super().__init__()
-        self.away = away
+        self.unanswered = unanswered
         self.replies |= {"tag_clock": CLOCK}
         tag_query(self.registry, "many", ttl=300, grace=60, batch=8, tags=_of_batch)
 
     def run(self, call: Call[Any]) -> Any:
         if call.script == "tag_register":
-            self.replies[call.script] = CacheUnavailable("away") if call.args[0] in self.away else reply()
+            self.replies[call.script] = CacheUnavailable("away") if call.args[0] in self.unanswered else reply()
         return super().run(call)
 
 

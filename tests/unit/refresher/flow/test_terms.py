@@ -1,4 +1,4 @@
-"""Terms that a loader's result sets, and what happens to a refresh whose result has set wrong ones."""
+"""Terms that a loader's result sets, and refreshes whose result has set wrong ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.refresher.flow.test_tags import TaggedWorker
 
 
 class Rows(list[str]):
-    """A list of a driver's own, whose length can't be told any more."""
+    """A driver's list, whose length can't be determined any more."""
 
     def __len__(self) -> int:
         raise RuntimeError("closed")
@@ -31,7 +31,7 @@ def worker_of(returned: Any, tags: Any = None, **options: Any) -> TaggedWorker:
 
 
 def lives_of(worker: Worker) -> tuple[float, float]:
-    """The TTL in the header, and for how long Redis keeps the entry, in seconds."""
+    """Return the TTL in the header, and how long Redis keeps the entry, in seconds."""
     return worker.header().ttl_seconds, worker.calls["commit"].args[3] / 1_000  # type: ignore[operator]
 
 
@@ -55,7 +55,9 @@ def lives_of(worker: Worker) -> tuple[float, float]:
         (Result("none there", negative=True), {"negative_ttl": 10}, (10, 70)),
     ],
 )
-def test_a_value_lives_as_its_result_says(returned: Any, options: dict[str, Any], lives: tuple[float, float]) -> None:
+def test_ttl_and_grace_of_a_value_follow_its_result_and_the_negative_ttl(
+    returned: Any, options: dict[str, Any], lives: tuple[float, float]
+) -> None:
     worker = worker_of(returned, **options)
     assert worker.refresher.refresh(ITEM).kind is OutcomeKind.COMMITTED
     assert lives_of(worker) == lives
@@ -63,7 +65,7 @@ def test_a_value_lives_as_its_result_says(returned: Any, options: dict[str, Any]
 
 
 @pytest.mark.parametrize("returned", [Result("value", ttl=0), Result([], negative=True)])
-def test_a_ttl_of_0_is_not_cached(returned: Result) -> None:
+def test_a_result_with_a_ttl_of_0_is_not_cached(returned: Result) -> None:
     worker = worker_of(returned, tags=["x"], negative_ttl=0)
     worker.refresher.refresh(ITEM)
     assert lives_of(worker) == (0, HANDOFF_SECONDS)
@@ -72,14 +74,14 @@ def test_a_ttl_of_0_is_not_cached(returned: Result) -> None:
 
 
 @pytest.mark.parametrize("tags", [["of the query"], lambda value, n: ["of the query", "its own"]])
-def test_a_result_s_tags_come_beside_the_query_s(tags: Any) -> None:
+def test_a_result_s_tags_are_added_to_the_query_s(tags: Any) -> None:
     worker = worker_of(Result("value", tags=["its own", "its own"]), tags=tags)
     worker.refresher.refresh(ITEM)
     assert worker.header().tags == ("of the query", "its own")
 
 
-def test_a_version_lives_as_long_as_its_longest_entry() -> None:
-    """Else an invalidation of the key would not find the version any more."""
+def test_a_version_registration_lasts_as_long_as_its_longest_entry() -> None:
+    """Otherwise an invalidation of the key would no longer find the version."""
     worker = worker_of(Result("value", ttl="10h"))
     worker.refresher.refresh(ITEM)
     assert worker.rounds == [["acquire"], ["register"], ["commit"]]
@@ -88,7 +90,7 @@ def test_a_version_lives_as_long_as_its_longest_entry() -> None:
     assert lives_ms > 36_060_000  # type: ignore[operator]
 
 
-def test_a_version_that_could_not_be_registered_is_not_committed() -> None:
+def test_a_value_whose_version_could_not_be_registered_is_not_committed() -> None:
     worker = worker_of(Result("value", ttl="10h"))
     worker.replies["register"] = CacheUnavailable("away")
     with pytest.raises(CacheUnavailable):

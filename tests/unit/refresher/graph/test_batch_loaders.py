@@ -1,4 +1,4 @@
-"""The call of a loader: of one that takes a call's params by name, and of one that takes a batch."""
+"""Calls of loaders: of those that take one call's params by name, and of those that take a batch."""
 
 from __future__ import annotations
 
@@ -42,26 +42,26 @@ def test_a_batch_returns_one_value_for_each_call(loader: Callable[..., Any]) -> 
     assert call_loader(registered(loader), None, CALLS, NOTHING, 1_000) == [1, 2, 3]
 
 
-def test_rows_that_a_result_yields_are_a_list_and_its_terms_stay() -> None:
+def test_rows_yielded_by_a_result_become_a_list_and_its_terms_stay() -> None:
     found = call_loader(registered(lambda tx, n: Result(iter([n]), ttl=5), batch=None), None, CALLS, NOTHING, 1_000)
     assert found == [Result([1], ttl=5), Result([2], ttl=5), Result([3], ttl=5)]
 
 
-def test_rows_that_one_value_yields_are_a_list() -> None:
+def test_rows_yielded_by_one_value_of_a_batch_become_a_list() -> None:
     found = call_loader(
         registered(lambda tx, calls: [iter([call["n"]]) for call in calls]), None, CALLS, NOTHING, 1_000
     )
     assert found == [[1], [2], [3]]
 
 
-def test_a_loader_may_change_what_it_is_given() -> None:
+def test_a_loader_may_mutate_its_calls_without_changing_the_caller_s() -> None:
     calls = [dict(call) for call in CALLS]
     call_loader(registered(lambda tx, calls: [call.pop("n") for call in calls]), None, calls, NOTHING, 1_000)
     assert calls == CALLS
 
 
 @pytest.mark.parametrize(
-    ("returned", "told"),
+    ("returned", "message"),
     [
         ([1, 2], "returned 2 values for a list of 3"),
         ([], "returned 0 values for a list of 3"),
@@ -73,8 +73,12 @@ def test_a_loader_may_change_what_it_is_given() -> None:
         (5, "returned int for a list of 3"),
     ],
 )
-def test_anything_else_is_one_error_that_says_what_is_wanted(returned: Iterable[int], told: str) -> None:
-    with pytest.raises(LoadFailed, match=f"the batch loader of 'q' {told}: return one value each, in their order") as e:
+def test_a_wrong_result_of_a_batch_loader_is_an_error_that_says_what_to_return(
+    returned: Iterable[int], message: str
+) -> None:
+    with pytest.raises(
+        LoadFailed, match=f"the batch loader of 'q' {message}: return one value each, in their order"
+    ) as e:
         call_loader(registered(lambda tx, calls: returned), None, CALLS, NOTHING, 1_000)
     assert (e.value.kind, e.value.is_transient) == ("wrong_batch", False)
 

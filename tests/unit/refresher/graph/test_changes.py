@@ -1,4 +1,4 @@
-"""What a query loads in its transaction: versions first, then the values and degrees of what has changed."""
+"""Loads in a query's transaction: versions first, then the values and degrees of what has changed."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ class Rows(list[Record]):
 
 
 class Transaction:
-    """Answers each query with its rows, in order; what it was asked."""
+    """Replies to each query with its rows, in order; records the queries."""
 
     def __init__(self, **rows: list[list[tuple[Any, ...]]]) -> None:
         self.rows = rows
-        self.asked: list[tuple[str, Any]] = []
+        self.queries: list[tuple[str, Any]] = []
 
     def run(self, cypher: str, parameters: Any = None, **_: Any) -> Rows:
         name = {VERSION: "version", DEGREE: "degree"}[cypher]
-        self.asked.append((name, parameters))
+        self.queries.append((name, parameters))
         return Rows(map(Record, self.rows[name].pop(0)))
 
 
@@ -67,12 +67,12 @@ def load(made: Query, tx: Transaction, *previous: Previous | None) -> list[Loade
     return load_changed(made, tx, [{"n": n} for n in range(len(previous))], previous, 1_000)
 
 
-def test_neither_the_loader_nor_the_degree_is_asked_for_what_is_unchanged() -> None:
+def test_an_unchanged_version_runs_neither_the_loader_nor_the_degree_query() -> None:
     tx = Transaction(version=[[(7, "a")]])
     assert load(registered(never, version_cypher=VERSION, degree=DEGREE), tx, before([7, "a"])) == [
         Loaded(UNCHANGED, 0, [7, "a"])
     ]
-    assert tx.asked == [("version", {"n": 0})]
+    assert tx.queries == [("version", {"n": 0})]
 
 
 @pytest.mark.parametrize(
@@ -80,16 +80,16 @@ def test_neither_the_loader_nor_the_degree_is_asked_for_what_is_unchanged() -> N
     [((8,), before([7])), ((7, None), before([7])), ((7,), None), ((7,), before(7)), ((None,), before(None))],
     ids=["another", "a column more", "no entry", "a loader's own", "null"],
 )
-def test_what_may_have_changed_is_loaded_with_the_version_from_before_its_load(
+def test_a_possibly_changed_value_is_loaded_with_the_version_from_before_its_load(
     row: tuple[Any, ...], previous: Previous | None
 ) -> None:
     tx = Transaction(version=[[row]], degree=[[(3,)]])
     made = registered(lambda tx, n: "value", version_cypher=VERSION, degree=DEGREE)
     assert load(made, tx, previous) == [Loaded("value", 3, None if row == (None,) else list(row))]
-    assert [name for name, _ in tx.asked] == ["version", "degree"]
+    assert [name for name, _ in tx.queries] == ["version", "degree"]
 
 
-def test_without_a_row_it_is_loaded_and_has_no_version() -> None:
+def test_without_a_row_of_the_version_query_the_value_is_loaded_without_a_version() -> None:
     made = registered(lambda tx, n: None, version_cypher=VERSION)
     assert load(made, Transaction(version=[[]]), before([7])) == [Loaded(None)]
 
@@ -103,14 +103,14 @@ def test_a_version_is_kept_as_plain_values() -> None:
 
 
 @pytest.mark.parametrize("column", ["v" * 2_000, object()], ids=["too long", "of no kind"])
-def test_a_version_that_can_t_be_kept_is_one_error(column: object) -> None:
+def test_a_version_that_can_t_be_stored_is_a_permanent_error(column: object) -> None:
     made = registered(never, version_cypher=VERSION)
     with pytest.raises(LoadFailed, match=r"the version of 'q' can't be kept .*: return at most 1024 bytes") as caught:
         load(made, Transaction(version=[[(column,)]]), None)
     assert (caught.value.kind, caught.value.is_transient) == ("version", False)
 
 
-def test_of_a_batch_only_what_has_changed_is_loaded() -> None:
+def test_only_the_changed_calls_of_a_batch_are_loaded() -> None:
     seen: list[Any] = []
 
     def loader(tx: Any, calls: list[dict[str, int]]) -> list[int]:
@@ -122,13 +122,13 @@ def test_of_a_batch_only_what_has_changed_is_loaded() -> None:
     found = load(made, tx, before([1]), before([1]), None)
     assert found == [Loaded(0, 5, [0]), Loaded(UNCHANGED, 0, [1]), Loaded(20, 6, [2])]
     assert seen == [{"n": 0}, {"n": 2}]
-    assert tx.asked == [
+    assert tx.queries == [
         ("version", {"calls": [{"n": 0}, {"n": 1}, {"n": 2}]}), ("degree", {"calls": [{"n": 0}, {"n": 2}]}),
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize("what", ["version", "degree"])
-def test_a_batch_has_a_row_for_each_call(what: str) -> None:
+def test_a_missing_row_for_a_call_of_a_batch_is_an_error(what: str) -> None:
     rows = {"version": [[(1,), (2,)]], "degree": [[(1,), (2,)]]} | {what: [[(1,)]]}
     made = registered(lambda tx, calls: [1, 2], version_cypher=VERSION, degree=DEGREE, batch=10)
     with pytest.raises(LoadFailed, match=f"the {what} of 'q' has 1 rows for 2 calls: return one each, in order") as got:
@@ -147,7 +147,7 @@ def test_a_conditional_loader_is_given_the_previous_value() -> None:
     assert given == [(0, before(7))]
 
 
-def test_so_is_one_of_batches_for_what_has_changed() -> None:
+def test_a_conditional_batch_loader_is_given_the_previous_values_of_the_changed_calls() -> None:
     given: list[Any] = []
 
     def loader(tx: Any, calls: list[dict[str, int]], previous: list[Previous | None]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""What a value that is far too large costs the worker: no more than a small multiple of what is allowed."""
+"""The memory of values that are far too large: at most a small multiple of what is allowed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Sparse(msgspec.Struct, omit_defaults=True):
 
 
 def doubled(two: Callable[[object, object], object]) -> object:
-    """2^40 leaves in forty objects."""
+    """Return 2^40 leaves in forty objects."""
     value: object = "leaf"
     for _ in range(40):
         value = two(value, value)
@@ -89,7 +89,7 @@ SMALL: dict[str, object] = {
     "dates": [Date(2026, 7, 21), Duration(days=1)], "a duration as key": {Duration(days=1): 1}, "path": friends_path(),
     "record": neo4j.Record({"node": friends_path().start_node}), "dataclass": Pair(1, Pair("a", [])),
     "struct": PairStruct(1, PairStruct("a", [])), "unset": [Unset()] * 30,
-    "what is left out": [Sparse()] * 30, "what is not": Sparse("n", ["t"]),
+    "omitted fields": [Sparse()] * 30, "no omitted field": Sparse("n", ["t"]),
 }  # fmt: skip
 
 
@@ -101,7 +101,7 @@ def test_a_value_may_have_exactly_as_many_bytes_as_are_allowed(kind: str) -> Non
         values.encode(SMALL[kind], query="q", max_bytes=len(encoded) - 1)
 
 
-def test_rows_are_taken_only_while_they_may_fit_and_the_rest_is_never_asked_for() -> None:
+def test_rows_are_fetched_only_while_they_may_fit_and_the_rest_is_never_requested() -> None:
     taken, closed = [0], []
 
     def rows() -> Iterator[dict[str, str]]:

@@ -11,7 +11,7 @@ from refresher.graph import transaction as transactions
 from refresher.graph.transaction import ReadTransaction
 
 
-class PlayedTransaction:
+class FakeTransaction:
     def __init__(self, log: list[str], commit_fails: Exception | None) -> None:
         self._log, self._commit_fails = log, commit_fails
 
@@ -25,7 +25,7 @@ class PlayedTransaction:
             raise self._commit_fails
 
 
-class PlayedSession:
+class FakeSession:
     def __init__(
         self,
         refuses: Exception | None = None,
@@ -42,16 +42,16 @@ class PlayedSession:
     def __exit__(self, *_: object) -> None:
         self.log.append("close")
 
-    def begin_transaction(self, timeout: float) -> PlayedTransaction:
+    def begin_transaction(self, timeout: float) -> FakeTransaction:
         self.log.append(f"begin, at most {timeout:g} s")
         if self._pipelined_begin:
             self.log.append("begin in the next round trip")
         if self._refuses is not None:
             raise self._refuses
-        return PlayedTransaction(self.log, self._commit_fails)
+        return FakeTransaction(self.log, self._commit_fails)
 
 
-def transaction(session: PlayedSession) -> ReadTransaction:
+def transaction(session: FakeSession) -> ReadTransaction:
     def opened() -> neo4j.Session:
         session.log.append("open")
         return cast("neo4j.Session", session)
@@ -59,23 +59,23 @@ def transaction(session: PlayedSession) -> ReadTransaction:
     return ReadTransaction(opened, 2.5)
 
 
-def test_who_asks_nothing_opens_and_begins_nothing() -> None:
-    session = PlayedSession()
+def test_a_loader_without_queries_opens_no_session_and_begins_no_transaction() -> None:
+    session = FakeSession()
     with transaction(session) as tx:
         tx.cut()
     assert session.log == []
 
 
-def test_all_queries_are_of_one_transaction_that_is_committed() -> None:
-    session = PlayedSession()
+def test_all_queries_run_in_one_transaction_that_is_committed() -> None:
+    session = FakeSession()
     with transaction(session) as tx:
         assert tx.run("A", {"x": 1}, y=2) == "a result"
         tx.run("B")
     assert session.log == ["open", "begin, at most 2.5 s", "run A {'x': 1, 'y': 2}", "run B {}", "commit", "close"]
 
 
-def test_it_is_rolled_back_where_the_loader_fails() -> None:
-    session = PlayedSession()
+def test_the_transaction_is_rolled_back_if_the_loader_fails() -> None:
+    session = FakeSession()
 
     def load() -> None:
         with transaction(session) as tx:
@@ -87,8 +87,8 @@ def test_it_is_rolled_back_where_the_loader_fails() -> None:
     assert session.log[-2:] == ["roll back", "close"]
 
 
-def test_a_graph_that_can_not_be_reached_is_told_also_where_the_loader_goes_on() -> None:
-    session = PlayedSession(refuses=ConnectionError("it is down"))
+def test_an_unreachable_graph_is_raised_even_if_the_loader_swallows_the_error() -> None:
+    session = FakeSession(refuses=ConnectionError("it is down"))
 
     def load() -> str:
         with transaction(session) as tx:
@@ -102,7 +102,7 @@ def test_a_graph_that_can_not_be_reached_is_told_also_where_the_loader_goes_on()
     assert session.log == ["open", "begin, at most 2.5 s", "close"]
 
 
-def test_a_driver_that_is_closed_is_told_like_a_graph_that_can_not_be_reached() -> None:
+def test_a_closed_driver_is_raised_like_an_unreachable_graph() -> None:
     def closed() -> neo4j.Session:
         raise neo4j.exceptions.DriverError("Driver closed")
 
@@ -114,8 +114,8 @@ def test_a_driver_that_is_closed_is_told_like_a_graph_that_can_not_be_reached() 
         load()
 
 
-def test_the_session_is_closed_also_where_the_commit_fails() -> None:
-    session = PlayedSession(commit_fails=ConnectionError("it has gone"))
+def test_the_session_is_closed_even_if_the_commit_fails() -> None:
+    session = FakeSession(commit_fails=ConnectionError("it has gone"))
 
     def load() -> None:
         with transaction(session) as tx:
@@ -126,9 +126,9 @@ def test_the_session_is_closed_also_where_the_commit_fails() -> None:
     assert session.log[-2:] == ["commit", "close"]
 
 
-def test_another_error_of_the_loader_goes_before_it() -> None:
+def test_a_later_error_of_the_loader_takes_precedence_over_the_unreachable_graph() -> None:
     def load() -> None:
-        with transaction(PlayedSession(refuses=ConnectionError())) as tx:
+        with transaction(FakeSession(refuses=ConnectionError())) as tx:
             with pytest.raises(ConnectionError):
                 tx.run("A")
             raise LookupError
@@ -138,10 +138,10 @@ def test_another_error_of_the_loader_goes_before_it() -> None:
 
 
 @pytest.mark.parametrize("has_bookmarks", [False, True])
-def test_it_begins_in_the_round_trip_of_the_first_query_but_where_it_waits_for_bookmarks(has_bookmarks: bool) -> None:
-    # By a context of the driver's own, and private: where a release has dropped it, BEGIN is a round trip again.
+def test_begin_shares_the_round_trip_of_the_first_query_unless_it_waits_for_bookmarks(has_bookmarks: bool) -> None:
+    # By a private context of the driver: in a release without it, BEGIN takes a round trip of its own again.
     with neo4j.GraphDatabase.driver("bolt://127.0.0.1:1") as driver, driver.session() as real:
-        session = PlayedSession(pipelined_begin=real._pipelined_begin)
+        session = FakeSession(pipelined_begin=real._pipelined_begin)
         with ReadTransaction(lambda: cast("neo4j.Session", session), 2.5, has_bookmarks=has_bookmarks) as tx:
             tx.run("A")
     assert ("begin in the next round trip" in session.log) is not has_bookmarks
@@ -152,10 +152,10 @@ def test_it_begins_in_the_round_trip_of_the_first_query_but_where_it_waits_for_b
     [(1.2, True, False), (1.3, True, True), (1.3, False, False)],
     ids=["quick", "half of the limit", "no bookmarks"],
 )
-def test_a_begin_that_uses_up_half_of_the_limit_waits_for_its_bookmarks(
+def test_a_begin_that_takes_half_of_the_limit_counts_as_waiting_for_bookmarks(
     monkeypatch: pytest.MonkeyPatch, begin_seconds: float, has_bookmarks: bool, waits: bool
 ) -> None:
-    session, now = PlayedSession(), iter([10.0, 10.0 + begin_seconds])
+    session, now = FakeSession(), iter([10.0, 10.0 + begin_seconds])
     monkeypatch.setattr(transactions, "monotonic_seconds", lambda: next(now))
     tx = ReadTransaction(lambda: cast("neo4j.Session", session), 2.5, has_bookmarks=has_bookmarks)
     assert not tx.waits_for_bookmarks  # nothing has been sent
@@ -164,8 +164,8 @@ def test_a_begin_that_uses_up_half_of_the_limit_waits_for_its_bookmarks(
         assert tx.waits_for_bookmarks is waits
 
 
-def test_a_begin_that_is_refused_still_waits_for_its_bookmarks() -> None:
-    session = PlayedSession(refuses=ConnectionError("no"))
+def test_a_refused_begin_counts_as_waiting_for_bookmarks() -> None:
+    session = FakeSession(refuses=ConnectionError("no"))
     tx = ReadTransaction(lambda: cast("neo4j.Session", session), 2.5, has_bookmarks=True)
     with pytest.raises(ConnectionError):
         tx.run("A")

@@ -1,4 +1,4 @@
-"""A deadline for loads in a pool of threads, and what becomes of those that never return."""
+"""Deadlines of loads in a pool of threads, and loads that never return."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ word = contextvars.ContextVar("word", default="none")
 
 @pytest.fixture
 def never() -> Iterator[threading.Event]:
-    """What a load hangs on, until the test is over."""
+    """Return an event on which a load hangs until the test is over."""
     event = threading.Event()
     yield event
     event.set()
 
 
-def test_a_call_that_returns_in_time_is_as_if_it_were_called_here() -> None:
+def test_a_call_that_returns_in_time_passes_on_context_result_and_errors() -> None:
     word.set("told")
     assert ThreadLimits().run(word.get, 30, 60, pytest.fail) == "told"
     with pytest.raises(KeyError, match="x"):
@@ -46,7 +46,7 @@ def test_a_call_beyond_its_hard_limit_was_interrupted_at_the_soft_one_and_is_aba
     assert limits.hangs
 
 
-def test_a_load_that_comes_back_when_it_is_interrupted_has_timed_out_and_hangs_no_more() -> None:
+def test_a_load_that_returns_when_interrupted_has_timed_out_and_does_not_hang() -> None:
     back = threading.Event()
     limits = ThreadLimits()
     with pytest.raises(LoadFailed) as caught:
@@ -55,7 +55,7 @@ def test_a_load_that_comes_back_when_it_is_interrupted_has_timed_out_and_hangs_n
     assert not limits.hangs
 
 
-def test_short_loads_share_a_thread_which_ends_with_the_graph() -> None:
+def test_short_loads_share_a_thread_that_ends_when_the_limits_are_closed() -> None:
     limits = ThreadLimits()
     first, second = (limits.run(threading.current_thread, 30, 60, pytest.fail) for _ in range(2))
     assert first is second is not threading.current_thread()
@@ -64,7 +64,7 @@ def test_short_loads_share_a_thread_which_ends_with_the_graph() -> None:
     assert not first.is_alive()
 
 
-def test_a_load_gets_no_thread_that_another_is_in(never: threading.Event) -> None:
+def test_a_load_never_runs_in_a_thread_that_another_load_occupies(never: threading.Event) -> None:
     limits = ThreadLimits()
     busy: list[threading.Thread] = []
 
@@ -79,7 +79,7 @@ def test_a_load_gets_no_thread_that_another_is_in(never: threading.Event) -> Non
     limits.close()
 
 
-def test_what_a_load_returns_after_it_was_given_up_nobody_gets(never: threading.Event) -> None:
+def test_the_late_result_of_an_abandoned_load_is_discarded(never: threading.Event) -> None:
     limits = ThreadLimits()
     ended = threading.Event()
 
@@ -118,9 +118,9 @@ def test_a_thousand_loads_of_four_threads_take_four_threads() -> None:
     assert not any(thread.is_alive() for thread in used)
 
 
-def test_what_a_load_raised_is_gone_with_whoever_caught_it() -> None:
+def test_a_load_s_exception_is_not_kept_in_memory_after_it_was_handled() -> None:
     class Large(Exception):
-        """Stands for an error that holds much, and for the values in the frames of its traceback."""
+        """An error that keeps much in memory, like the values in the frames of its traceback."""
 
     kept: list[weakref.ref[Large]] = []
 
@@ -137,14 +137,14 @@ def test_what_a_load_raised_is_gone_with_whoever_caught_it() -> None:
         limits = ThreadLimits()
         with suppress(Large):
             limits.run(load, 30, 60, pytest.fail)
-        limits.run(lambda: None, 30, 60, pytest.fail)  # its thread has forgotten the load before
+        limits.run(lambda: None, 30, 60, pytest.fail)  # the thread has dropped the previous load
         assert kept[0]() is None
     finally:
         gc.enable()
     limits.close()
 
 
-def test_a_system_without_a_thread_left_is_a_failure_that_may_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_out_of_threads_is_a_transient_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     def none_left(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 

@@ -43,7 +43,7 @@ class PersonDict(TypedDict):
 
 
 def types_of_the_page() -> dict[str, Any]:
-    """What the page's own Python block declares."""
+    """Return what the page's own Python block declares."""
     (code,) = (block for block in re.findall(r"```python\n(.*?)```", DOC, re.DOTALL) if "class Point" in block)
     declared: dict[str, Any] = {"__name__": __name__}
     exec(compile(code, "docs/reference/values.md", "exec", dont_inherit=True), declared)  # noqa: S102 - the page's example
@@ -65,7 +65,7 @@ ROUNDED_US = 123457
 A_PATH = friends_path()
 ANN, BOB = Node("4:x:1", ["Admin", "Person"], Person("Ann")), Node("4:x:2", [], Person("Bob"))
 KNOWS = Relationship("5:x:7", "KNOWS", "4:x:1", "4:x:2", Knows(date(2020, 1, 2)))
-# row of the page: (what the loader returns, what the types but str come to, in the page's order)
+# row of the page: (what the loader returns, the values read as its types except str, in the page's order)
 ROWS: dict[str, tuple[list[object], list[object]]] = {
     "Date": ([Date(2026, 7, 21)], [date(2026, 7, 21)]),
     "LocalTime": ([Time(9, 27, 1, 5)], [time(9, 27, 1)]),
@@ -118,7 +118,7 @@ ROWS: dict[str, tuple[list[object], list[object]]] = {
 
 
 def rows() -> dict[str, tuple[object, list[Any]]]:
-    """The page's two tables of values: what stands for stored, and the types."""
+    """Return the page's two tables of values: the stored form and the types of each row."""
     found = {}
     for heading in ("From the graph", "From Python"):
         section = DOC.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
@@ -145,16 +145,16 @@ def test_the_page_has_the_rows_that_are_tested() -> None:
 
 
 @pytest.mark.parametrize(("title", "value"), [(title, value) for title, (given, _) in ROWS.items() for value in given])
-def test_what_is_stored_is_what_the_page_says(title: str, value: object) -> None:
+def test_a_stored_value_has_the_form_that_the_page_documents(title: str, value: object) -> None:
     shown, _ = PAGE[title]
     decoded = read(stored(value))
     assert (type(decoded), decoded) == (type(shown), shown)
-    # As deep in a result as it is found there.
+    # Also deep in a result.
     assert read(stored([neo4j.Record({"at": [{"deep": value}]})])) == [{"at": [{"deep": shown}]}]
 
 
 @pytest.mark.parametrize(("title", "value"), [(title, value) for title, (given, _) in ROWS.items() for value in given])
-def test_it_can_be_read_as_each_type_that_the_page_names(title: str, value: object) -> None:
+def test_a_value_can_be_read_as_each_type_that_the_page_names(title: str, value: object) -> None:
     shown, types = PAGE[title]
     expected = [*ROWS[title][1], *([shown] if str in types else [])]
     for type_, wanted in zip(types, expected, strict=True):
@@ -165,16 +165,16 @@ def test_it_can_be_read_as_each_type_that_the_page_names(title: str, value: obje
 
 
 @pytest.mark.parametrize(
-    ("value", "type_", "told"),
+    ("value", "type_", "message"),
     [
         (Duration(months=1), timedelta, r"[Dd]uration"),
         (Duration(days=1, seconds=-5), timedelta, r"[Dd]uration"),
         (DateTime(9999, 12, 31, 23, 59, 59, 999_999_999), datetime, "datetime"),
     ],
 )
-def test_what_the_page_says_can_t_be_read_is_a_decode_error(value: object, type_: Any, told: str) -> None:
+def test_a_value_that_the_page_says_can_t_be_read_is_a_decode_error(value: object, type_: Any, message: str) -> None:
     row = msgspec.defstruct("Row", [("took", type_)])
-    with pytest.raises(DecodeError, match=rf"the value of 'q' does not fit .*{told}.* at `\$\[0\]\.took`"):
+    with pytest.raises(DecodeError, match=rf"the value of 'q' does not fit .*{message}.* at `\$\[0\]\.took`"):
         read(stored([{"took": value}]), list[row])  # type: ignore[valid-type]
     assert read(stored(value), str)
 
@@ -202,14 +202,16 @@ class HomeStruct(msgspec.Struct, tag="home", rename="upper", frozen=True):
         ((HomeStruct(neo4j.Record({"srid": 7203, "coordinates": (1.0, 2.0)}), Duration(days=1)),), {"type": "home"}),
     ],
 )
-def test_what_is_in_a_dataclass_or_a_struct_has_its_shape_there_too(value: object, shape: Mapping[str, str]) -> None:
+def test_a_driver_s_value_in_a_dataclass_or_struct_has_its_documented_shape(
+    value: object, shape: Mapping[str, str]
+) -> None:
     decoded = read(stored(value))
     (decoded,) = decoded if isinstance(decoded, list) else [decoded]
     lower = {name.lower(): item for name, item in decoded.items()}
     assert lower == {"at": {"srid": 7203, "coordinates": [1.0, 2.0]}, "since": "P1D", **shape}
 
 
-def test_a_struct_with_the_driver_s_types_is_left_as_it_was() -> None:
+def test_encoding_does_not_change_a_struct_with_the_driver_s_types() -> None:
     value = HomeStruct(CartesianPoint((1.0, 2.0)), Duration(days=1))
     stored(value)
     assert value == HomeStruct(CartesianPoint((1.0, 2.0)), Duration(days=1))
@@ -231,7 +233,7 @@ def test_a_vector_is_refused_and_its_numbers_are_not() -> None:
         (Duration(months=-1, days=2), "P-1M2D"),
     ],
 )
-def test_a_sign_stands_before_a_duration_that_goes_back_in_all_its_parts(value: Duration, text: str) -> None:
+def test_a_duration_with_only_negative_parts_begins_with_a_minus_sign(value: Duration, text: str) -> None:
     assert read(stored(value)) == text
 
 

@@ -1,4 +1,4 @@
-"""The edge to the graph's driver: its types as payloads, and its errors by the table of what they mean."""
+"""The adapter to the graph's driver: its types as payloads, and the classification of its errors."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ KNOWS = {"id": "5:x:7", "type": "KNOWS", "start": "4:x:1", "end": "4:x:2", "prop
         ({"a": WGS84Point((1.0, 2.0))}, {"a": {"srid": 4326, "coordinates": [1.0, 2.0]}}),
     ],
 )
-def test_what_the_graph_returns_has_a_plain_documented_shape(value: object, payload: object) -> None:
+def test_a_value_of_the_graph_is_encoded_in_its_documented_plain_shape(value: object, payload: object) -> None:
     decoded = shown(value)
     assert (decoded.isoformat().replace("+00:00", "Z") if isinstance(decoded, datetime) else decoded) == payload
 
@@ -81,7 +81,7 @@ def deep() -> object:
 
 
 @pytest.mark.parametrize("value", [object(), {"a": object()}, 2**64, 1j, lambda: 1, deep()], ids=type)
-def test_what_has_no_shape_is_a_permanent_failure(value: object) -> None:
+def test_a_value_that_can_t_be_encoded_is_a_permanent_failure(value: object) -> None:
     with pytest.raises(LoadFailed) as caught:
         values.encode(value, query="friends_of", max_bytes=MIB)
     assert (caught.value.kind, caught.value.is_transient) == ("not_encodable", False)
@@ -183,7 +183,7 @@ def test_a_classified_error_can_be_pickled_and_holds_nothing_of_the_driver(
     ],
     ids=repr,
 )
-def test_what_a_begin_that_waits_for_bookmarks_ends_with_is_their_fault_where_it_can_be(
+def test_an_error_while_a_begin_waits_for_bookmarks_is_attributed_to_them_where_possible(
     error: Exception, kind: str, fault: BookmarkFault
 ) -> None:
     failed = classify_error(error, waits_for_bookmarks=True)
@@ -198,7 +198,9 @@ def refuse(uri: str, **_: object) -> None:
     raise driver_errors.ConfigurationError(f"no: {uri!r}")
 
 
-def test_what_the_driver_refuses_is_a_wrong_setting_without_what_it_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_uri_that_the_driver_refuses_is_a_wrong_setting_shown_without_the_driver_s_text(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(neo4j.GraphDatabase, "driver", refuse)
     with pytest.raises(ConfigurationError, match=r"NEO4J_URI='neo4j://h\?password=\*\*\*' is not valid") as caught:
         Origin(WorkerSettings(neo4j_uri="neo4j://h?password=c4nary"))

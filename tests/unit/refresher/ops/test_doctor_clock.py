@@ -1,4 +1,4 @@
-"""What doctor says of a clock that is not Redis'."""
+"""Doctor's finding on a clock that differs from Redis'."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ class Redis:
 
 
 @pytest.mark.parametrize(("off_seconds", "level"), [(0, Level.OK), (60, Level.WARNING), (-60, Level.WARNING)])
-def test_a_clock_that_is_off_is_a_warning(monkeypatch: pytest.MonkeyPatch, off_seconds: float, level: Level) -> None:
+def test_doctor_warns_of_a_clock_that_differs_from_redis(
+    monkeypatch: pytest.MonkeyPatch, off_seconds: float, level: Level
+) -> None:
     monkeypatch.setattr(cache, "time", SimpleNamespace(time=lambda: NOW))
     finding = cache.clock(SimpleNamespace(node=Redis(off_seconds)))  # type: ignore[arg-type]
     assert finding.level is level

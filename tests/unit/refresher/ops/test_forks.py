@@ -19,7 +19,7 @@ from tests.support.waiting import MAX_WAIT_SECONDS
 
 
 class Work:
-    """A thread's, with a lock in its hands; it is told when somebody is about to fork, and goes on for a moment."""
+    """The work of a thread that holds a lock; notified of a fork that is about to begin, it goes on for a moment."""
 
     def __init__(self, gate: ForkGate) -> None:
         self.lock, self._gate = threading.Lock(), gate
@@ -77,7 +77,7 @@ def test_a_fork_waits_no_longer_than_its_limit_and_the_child_can_work_and_fork(t
     assert not gate.is_at_work
 
 
-def test_work_that_fails_is_over() -> None:
+def test_failed_work_no_longer_counts_as_at_work() -> None:
     gate = ForkGate()
 
     def fails(text: str) -> None:
@@ -88,18 +88,18 @@ def test_work_that_fails_is_over() -> None:
     assert not gate.is_at_work
 
 
-def test_threads_of_a_worker_s_main_process_are_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_of_a_worker_s_main_process_are_at_work_while_they_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: SimpleQueue[bool] = SimpleQueue()
 
-    def look(*_: object) -> None:
+    def probe_once(*_: object) -> None:
         seen.put(fork_gate.is_at_work)
 
-    periodic = Periodic("test", "redis://127.0.0.1:1/0", MAX_WAIT_SECONDS, look)
+    periodic = Periodic("test", "redis://127.0.0.1:1/0", MAX_WAIT_SECONDS, probe_once)
     periodic.start()
     assert seen.get(timeout=MAX_WAIT_SECONDS)
     periodic.stop()
     for probe in ("cache_problem", "_broker_problem", "graph_problem"):
-        monkeypatch.setattr(health, probe, look)
+        monkeypatch.setattr(health, probe, probe_once)
     checked = health.Health(WorkerSettings(), Heartbeat())
     checked.ready()
     assert [seen.get(timeout=MAX_WAIT_SECONDS) for _ in range(3)] == [True] * 3

@@ -1,4 +1,4 @@
-"""What a worker's main loop tells of itself, and what is made of it."""
+"""The heartbeat of a worker's main loop, and the verdict on its liveness."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def is_live(heartbeat: Heartbeat) -> bool:
     return Health(WorkerSettings(), heartbeat).live().is_good
 
 
-def test_a_loop_is_stuck_once_it_was_silent_for_as_long_as_a_message_may_take() -> None:
+def test_a_loop_is_stuck_after_a_silence_longer_than_a_message_may_take() -> None:
     clock = Time()
     heartbeat = Heartbeat(clock)
     HeartbeatStep(consumer(heartbeat, beats_while_connecting=True)).start(consumer(heartbeat, hub=object()))
@@ -38,13 +38,11 @@ def test_a_loop_is_stuck_once_it_was_silent_for_as_long_as_a_message_may_take() 
     assert is_live(heartbeat)
 
 
-@pytest.mark.parametrize(("tells_of_attempts", "live"), [(True, False), (False, True)])
-def test_one_that_connects_and_is_not_heard_of_is_stuck_if_it_would_be_heard(
-    tells_of_attempts: bool, live: bool
-) -> None:
+@pytest.mark.parametrize(("beats", "live"), [(True, False), (False, True)])
+def test_a_silent_loop_that_connects_is_stuck_only_if_it_beats_while_connecting(beats: bool, live: bool) -> None:
     clock = Time()
     heartbeat = Heartbeat(clock)
-    HeartbeatStep(consumer(heartbeat, **({"beats_while_connecting": True} if tells_of_attempts else {})))
+    HeartbeatStep(consumer(heartbeat, **({"beats_while_connecting": True} if beats else {})))
     clock.now += 10_000
     assert is_live(heartbeat) is live
     assert heartbeat.phase is Phase.CONNECTING
@@ -53,13 +51,13 @@ def test_one_that_connects_and_is_not_heard_of_is_stuck_if_it_would_be_heard(
 def test_each_attempt_to_connect_is_a_beat(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Time()
     heartbeat = Heartbeat(clock)
-    told: list[float] = []
+    silences: list[float] = []
 
     def connect_at_the_third_attempt(errback: Callable[..., object], *_: object, **options: object) -> str:
         for _ in range(2):
             clock.now += 20
             errback(OSError(), 1.0)
-            told.append(heartbeat.silent_seconds)
+            silences.append(heartbeat.silent_seconds)
         return "connected"
 
     def ensure_connected(self: object, conn: Any) -> Any:
@@ -69,10 +67,10 @@ def test_each_attempt_to_connect_is_a_beat(monkeypatch: pytest.MonkeyPatch) -> N
     waiting = RefreshConsumer.__new__(RefreshConsumer)
     waiting.app = SimpleNamespace(refresher_loop_heartbeat=heartbeat)
     assert waiting.ensure_connected(SimpleNamespace(ensure_connection=connect_at_the_third_attempt)) == "connected"
-    assert told == [0.0, 0.0]
+    assert silences == [0.0, 0.0]
 
 
-def test_one_without_a_loop_of_its_own_is_never_stuck() -> None:
+def test_a_worker_without_an_event_loop_is_never_stuck() -> None:
     clock = Time()
     heartbeat = Heartbeat(clock)
     HeartbeatStep(consumer(heartbeat)).start(consumer(heartbeat, hub=None))
@@ -80,7 +78,7 @@ def test_one_without_a_loop_of_its_own_is_never_stuck() -> None:
     assert is_live(heartbeat)
 
 
-def test_one_that_stops_is_live_for_as_long_as_that_takes_and_begins_nothing_anew() -> None:
+def test_a_stopping_worker_stays_live_and_stopping_however_long_it_takes() -> None:
     clock = Time()
     heartbeat = Heartbeat(clock)
     step = HeartbeatStep(consumer(heartbeat))

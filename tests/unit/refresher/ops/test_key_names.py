@@ -1,4 +1,4 @@
-"""What a name in Redis is, told from the name alone."""
+"""The parsing of names in Redis."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ KEY = make_key("cache", "friends_of", {"person_id": 42}, 3)
 NAMES = KeyNames("cache")
 
 
-def test_a_key_is_told_by_each_of_its_names() -> None:
+def test_each_name_of_a_key_is_parsed() -> None:
     for name in (KEY.entry, KEY.record, KEY.channel):
-        told = NAMES.key(name)
-        assert told
-        assert (told.query, told.version, told.digest, told.entry) == ("friends_of", 3, KEY.digest, KEY.entry)
+        key = NAMES.key(name)
+        assert key
+        assert (key.query, key.version, key.digest, key.entry) == ("friends_of", 3, KEY.digest, KEY.entry)
     assert NAMES.query_of_entry(KEY.entry) == "friends_of"
     assert NAMES.query_of_entry(KEY.record) is None
     assert [NAMES.is_record(name) for name in (KEY.entry, KEY.record, KEY.channel)] == [False, True, False]
@@ -31,5 +31,5 @@ def test_a_key_is_told_by_each_of_its_names() -> None:
     ],
     ids=range(14),
 )  # fmt: skip
-def test_a_name_that_is_no_keys_is_none(name: str) -> None:
+def test_a_name_that_is_not_a_key_s_is_parsed_as_none(name: str) -> None:
     assert NAMES.key(name) is None

@@ -1,4 +1,4 @@
-"""What Redis refused, from its text."""
+"""The part that Redis refused, parsed from its error."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ PARTS = {
 
 @pytest.mark.parametrize("who", ["this user", "User monkey", "User channels", "User keeper of keys"])
 @pytest.mark.parametrize("what", PARTS)
-def test_it_is_told_whatever_the_user_s_name_is(who: str, what: str) -> None:
+def test_the_refused_part_is_recognised_whatever_the_user_s_name_is(who: str, what: str) -> None:
     assert refused_part(f"{who} has no permissions to {what}") == PARTS[what]

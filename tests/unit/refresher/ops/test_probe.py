@@ -12,29 +12,29 @@ from tests.support.waiting import MAX_WAIT_SECONDS
 
 
 class Gate:
-    """Something that answers when it is opened."""
+    """A probe that returns once it is opened."""
 
     def __init__(self) -> None:
-        self.opened, self.asked = threading.Event(), 0
+        self.opened, self.runs = threading.Event(), 0
 
     def probe(self) -> int:
-        self.asked += 1
+        self.runs += 1
         assert self.opened.wait(MAX_WAIT_SECONDS)
-        return self.asked
+        return self.runs
 
 
-def test_one_that_hangs_is_asked_once_and_answers_late_all_the_same() -> None:
+def test_a_hanging_probe_is_run_once_and_its_late_result_is_returned() -> None:
     gate = Gate()
     probe = CachedProbe(gate.probe)
     for _ in range(3):
         with pytest.raises(ProbeTimeout):
             probe.result(0.01)
-    assert gate.asked == 1
+    assert gate.runs == 1
     gate.opened.set()
     assert probe.result(MAX_WAIT_SECONDS) == 1
 
 
-def test_an_answer_stands_for_as_long_as_it_is_kept() -> None:
+def test_a_probe_s_result_is_reused_until_its_ttl_ends() -> None:
     clock, gate = Time(), Gate()
     gate.opened.set()
     probe = CachedProbe(gate.probe, ttl_seconds=5, monotonic=clock)
@@ -43,7 +43,7 @@ def test_an_answer_stands_for_as_long_as_it_is_kept() -> None:
     assert probe.result(MAX_WAIT_SECONDS) == 2
 
 
-def test_an_error_is_raised_and_kept_like_an_answer() -> None:
+def test_a_probe_s_error_is_raised_and_cached_like_a_result() -> None:
     tries: list[int] = []
 
     def fail() -> None:

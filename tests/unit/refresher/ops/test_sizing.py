@@ -1,4 +1,4 @@
-"""`refresher size`: what a number of keys takes."""
+"""`refresher size`: the resources for a number of keys."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from refresher.ops.sizing import MESSAGES_PER_SECOND, PROCESS_BYTES, WORKER_BYTE
 TUNE = Path(__file__).parents[4] / "docs/how-to/tune.md"
 
 
-def test_each_key_is_loaded_once_in_a_ttl_and_loads_overlap_as_long_as_they_take() -> None:
+def test_each_key_is_loaded_once_per_ttl_and_longer_loads_overlap_more() -> None:
     found = size(keys=60_000, ttl_seconds=600, load_seconds=0.2)
     assert (found.refreshes_per_second, found.messages_per_second) == (100.0, 100.0)
     assert (found.loads_at_once, found.workers, found.processes_each) == (28, 1, 28)
     assert found.workers_bytes == WORKER_BYTES + 28 * PROCESS_BYTES
 
 
-def test_a_main_process_passes_on_so_many_messages_and_no_more() -> None:
+def test_a_main_process_passes_on_a_bounded_number_of_messages_per_second() -> None:
     many = size(keys=MESSAGES_PER_SECOND * 3, ttl_seconds=1, load_seconds=0.01)
     assert many.workers == 4  # three, and a third for peaks
     assert many.workers * many.processes_each >= many.loads_at_once
@@ -37,7 +37,7 @@ def test_a_batch_is_one_message_and_one_load() -> None:
     assert one_by_one.cache_bytes == batched.cache_bytes
 
 
-def test_few_keys_take_one_process_all_the_same() -> None:
+def test_few_keys_still_take_one_process() -> None:
     found = size(keys=1, ttl_seconds=86_400, load_seconds=0.001)
     assert (found.loads_at_once, found.workers, found.processes_each) == (1, 1, 1)
 
@@ -49,9 +49,9 @@ def test_the_guide_shows_what_the_command_prints() -> None:
     assert [line.rstrip() for line in printed.splitlines()] == shown.splitlines()
 
 
-def test_as_json_it_has_the_same_figures() -> None:
-    told = CliRunner().invoke(app, ["size", "--keys", "6e4", "--ttl", "10m", "--load", "200ms", "--json"]).stdout
-    assert json.loads(told)["loads_at_once"] == 28
+def test_size_as_json_has_the_same_figures() -> None:
+    printed = CliRunner().invoke(app, ["size", "--keys", "6e4", "--ttl", "10m", "--load", "200ms", "--json"]).stdout
+    assert json.loads(printed)["loads_at_once"] == 28
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Gauges that a worker looks up at each scrape: part by part, and nothing of a part that is not ready."""
+"""Gauges that a worker queries at each scrape, and only of components that are ready."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ WELL = {"consumer": None, "cache": None, "broker": None, "graph": None}
 
 
 class Worker:
-    """A worker that is scraped; ``looked_up`` has what was."""
+    """A worker that is scraped; ``queried`` names the gauges that were."""
 
     def __init__(self, **problems: str) -> None:
-        self.checks, self.looked_up = {**WELL, **problems}, list[str]()
+        self.checks, self.queried = {**WELL, **problems}, list[str]()
         gauges = WorkerGauges(
-            self._noting("queue", 7), self._noting("letters", []), self._noting("shares", {}), self._noting("tags", 0),
+            self._source("queue", 7), self._source("letters", []), self._source("shares", {}), self._source("tags", 0),
             Registry(),
         )  # fmt: skip
         self.registry = CollectorRegistry()
         self.registry.register(GaugeCollector(lambda: Verdict(self.checks), gauges))
 
-    def _noting(self, name: str, answer: object) -> Callable[[], Any]:
-        def look() -> Any:
-            self.looked_up.append(name)
+    def _source(self, name: str, answer: object) -> Callable[[], Any]:
+        def query_once() -> Any:
+            self.queried.append(name)
             return answer
 
-        return look
+        return query_once
 
     def ready(self) -> dict[str, float]:
         return {
@@ -44,7 +44,7 @@ class Worker:
         }
 
 
-def test_each_part_is_1_where_all_is_well_else_0() -> None:
+def test_the_ready_gauge_of_a_component_is_1_if_it_is_ready_and_else_0() -> None:
     assert Worker().ready() == dict.fromkeys(WELL, 1)
     assert Worker(graph="no answer").ready() == {**dict.fromkeys(WELL, 1), "graph": 0}
 
@@ -57,10 +57,10 @@ def test_each_part_is_1_where_all_is_well_else_0() -> None:
         ("graph", ["queue", "letters", "tags", "shares"]),
     ],
 )
-def test_what_is_not_ready_is_not_looked_up(part: str, left: list[str]) -> None:
+def test_gauges_of_a_component_that_is_not_ready_are_not_queried(part: str, left: list[str]) -> None:
     worker = Worker(**{part: "no answer"})
     worker.ready()
-    assert worker.looked_up == left
+    assert worker.queried == left
 
 
 def names(collector: GaugeCollector) -> list[str]:
@@ -70,7 +70,7 @@ def names(collector: GaugeCollector) -> list[str]:
 TIMES = ["xfetch_query_ttl_seconds", "xfetch_query_grace_seconds"]
 
 
-def test_what_fails_all_the_same_is_left_out_and_the_others_are_there(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_gauge_that_fails_is_left_out_and_the_others_are_exported(caplog: pytest.LogCaptureFixture) -> None:
     def fails() -> Any:
         raise OSError("away")
 

@@ -1,4 +1,4 @@
-"""A worker's events as OpenTelemetry metrics, and its spans around made-up parts."""
+"""A worker's events as OpenTelemetry metrics, and its spans around fake components."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def some_query(loader: Callable[..., Any] = lambda tx, n: n, degree: str | None 
 
 
 class Parts:
-    """Records, an origin and a transaction whose ends a test makes up."""
+    """Lease steps, an origin and a transaction whose outcomes a test scripts."""
 
     def __init__(self, *ends: Any) -> None:
         self.ends = list(ends)
@@ -87,14 +87,14 @@ class Parts:
         return cast("list[Loaded]", self.run())
 
 
-def test_every_event_of_a_worker_is_emitted_here() -> None:
+def test_the_cases_cover_every_event_of_a_worker() -> None:
     names = {name for name, method in vars(WorkerEvents).items() if callable(method)}
     assert names == set(EMITTING)
     assert names <= set(vars(MeteredWorkerEvents))
 
 
 @pytest.mark.parametrize("name", sorted(EMITTING))
-def test_each_event_counts_what_it_counts_for_prometheus(name: str) -> None:
+def test_each_worker_event_records_the_same_samples_as_for_prometheus(name: str) -> None:
     reader, registry = InMemoryMetricReader(), CollectorRegistry()
     for to in (OTelWorkerEvents(meter_provider=MeterProvider([reader])), PrometheusWorkerEvents(registry)):
         EMITTING[name](to)
@@ -102,7 +102,7 @@ def test_each_event_counts_what_it_counts_for_prometheus(name: str) -> None:
     assert recorded_metrics(reader) == in_registry(registry)
 
 
-def test_an_item_goes_on_with_the_trace_of_its_message(memory: SpanRecorder, events: OTelWorkerEvents) -> None:
+def test_an_item_s_span_continues_the_trace_of_its_message(memory: SpanRecorder, events: OTelWorkerEvents) -> None:
     with events.spans.processing([ITEM], REQUEST, SETTINGS) as record_outcomes:
         record_outcomes([COMMITTED])
     (span,) = memory.spans
@@ -113,7 +113,7 @@ def test_an_item_goes_on_with_the_trace_of_its_message(memory: SpanRecorder, eve
     assert "c4nary" not in str(span)
 
 
-def test_one_without_a_trace_begins_its_own_and_one_that_can_be_no_key_shows_nothing_of_itself(
+def test_an_invalid_item_without_a_trace_begins_its_own_and_its_span_shows_no_content(
     memory: SpanRecorder, events: OTelWorkerEvents
 ) -> None:
     with events.spans.processing([RefreshItem(query="c4nary !", params="c4nary")], REQUEST, SETTINGS):
@@ -124,7 +124,7 @@ def test_one_without_a_trace_begins_its_own_and_one_that_can_be_no_key_shows_not
 
 
 @pytest.mark.parametrize("kind", list(OutcomeKind))
-def test_given_up_and_to_be_retried_are_failures(
+def test_spans_of_abandoned_and_retried_refreshes_are_failed(
     memory: SpanRecorder, events: OTelWorkerEvents, kind: OutcomeKind
 ) -> None:
     with events.spans.processing([ITEM], REQUEST, SETTINGS) as record_outcomes:
@@ -137,7 +137,9 @@ def test_given_up_and_to_be_retried_are_failures(
     assert span["refresher.why"] == (None if is_stored else "deadlock")
 
 
-def test_steps_and_attempts_are_within_and_numbered_on(memory: SpanRecorder, events: OTelWorkerEvents) -> None:
+def test_steps_and_attempts_are_child_spans_and_attempts_are_numbered_on(
+    memory: SpanRecorder, events: OTelWorkerEvents
+) -> None:
     records = events.spans.lease_steps(Parts())
     failure = LoadFailed("deadlock", "c4nary", is_transient=True)
     origin = events.spans.origin(Parts(failure, [Loaded(1, degree=7)]))
@@ -159,7 +161,9 @@ def test_steps_and_attempts_are_within_and_numbered_on(memory: SpanRecorder, eve
     assert not any(any(span.texts) or "c4nary" in str(span) for span in memory.spans)
 
 
-def test_an_unavailable_cache_is_the_failure_of_its_step(memory: SpanRecorder, events: OTelWorkerEvents) -> None:
+def test_an_unavailable_cache_fails_the_spans_of_its_step_and_message(
+    memory: SpanRecorder, events: OTelWorkerEvents
+) -> None:
     records = events.spans.lease_steps(Parts(CacheUnavailable("gone")))
     with pytest.raises(CacheUnavailable), events.spans.processing([ITEM], REQUEST, SETTINGS):
         records.run(Call("acquire", (), (), int))
@@ -199,7 +203,9 @@ def test_a_query_s_text_is_shown_as_it_stands_in_code_or_not_at_all(
     assert "c4nary" not in str(memory.spans)
 
 
-def test_the_graph_s_error_is_told_by_its_code(memory: SpanRecorder, events: OTelWorkerEvents) -> None:
+def test_an_error_of_the_graph_is_recorded_by_its_code_without_its_text(
+    memory: SpanRecorder, events: OTelWorkerEvents
+) -> None:
     error = server_error("ClientError.Statement.SyntaxError", "c4nary")
     tx = events.spans.transaction(cast("Any", Parts(error)), some_query(), SETTINGS)
     with pytest.raises(neo4j.exceptions.Neo4jError):
@@ -211,7 +217,9 @@ def test_the_graph_s_error_is_told_by_its_code(memory: SpanRecorder, events: OTe
     assert "c4nary" not in str(span)
 
 
-def test_a_query_ends_with_its_last_row_or_else_with_its_load(memory: SpanRecorder, events: OTelWorkerEvents) -> None:
+def test_a_query_s_span_ends_with_its_last_row_or_else_with_its_load(
+    memory: SpanRecorder, events: OTelWorkerEvents
+) -> None:
     calls: list[str] = []
     results = [SimpleNamespace(_on_closed=lambda: calls.append("driver"), closed=lambda: False) for _ in range(2)]
     tx = events.spans.transaction(cast("Any", Parts(*results)), some_query(), SETTINGS)
@@ -233,11 +241,11 @@ def test_a_query_ends_with_its_last_row_or_else_with_its_load(memory: SpanRecord
     ]  # fmt: skip
 
 
-def test_the_driver_s_results_still_tell_when_they_are_closed() -> None:
+def test_the_driver_s_results_still_call_a_hook_when_they_are_closed() -> None:
     assert "_on_closed" in neo4j.Result.__init__.__code__.co_names
 
 
-def test_what_is_no_function_has_no_texts() -> None:
+def test_a_loader_that_is_not_a_function_has_no_query_texts() -> None:
     class Loader:
         def __call__(self, tx: Any) -> str:
             return "RETURN 1"
@@ -254,13 +262,13 @@ def test_what_is_no_function_has_no_texts() -> None:
     ],
     ids=str,
 )  # fmt: skip
-def test_what_is_no_trace_costs_a_message_nothing_but_it(trace: object) -> None:
+def test_an_invalid_trace_is_dropped_and_its_message_is_kept(trace: object) -> None:
     raw = msgspec.to_builtins(ITEM)
     (item,) = messages.decode({"v": 1, "items": [raw | {"trace": trace}]})
     assert item == msgspec.structs.replace(ITEM, trace={})
 
 
-def test_a_trace_comes_through_a_message_as_it_is() -> None:
+def test_a_trace_survives_a_message_unchanged() -> None:
     item = msgspec.structs.replace(ITEM, trace={**TRACE, "tracestate": "a=b,c=d"})
     assert messages.decode(messages.encode([item])) == [item]
     assert "trace" not in messages.encode([RefreshItem(query="q")])["items"][0]

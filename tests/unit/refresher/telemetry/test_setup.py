@@ -1,4 +1,4 @@
-"""A worker's process and its OpenTelemetry: off, on, without an SDK, over a fork, and at its end."""
+"""OpenTelemetry in a worker's process: off, on, without an SDK, over a fork, and at its end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Connect: TypeAlias = Callable[[Telemetry, Celery], None]
 
 @pytest.fixture
 def set_ups(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """In which process an SDK would have been set up, each time."""
+    """Return the ids of the processes in which an SDK would have been set up."""
     seen: list[int] = []
     monkeypatch.setattr(setup, "set_up_sdk", lambda: seen.append(os.getpid()))
     return seen
@@ -42,7 +42,7 @@ def telemetry(*, otel: bool = True) -> Telemetry:
 
 @pytest.fixture
 def connected() -> Iterator[Connect]:
-    """Connects one to its app, until the test is over."""
+    """Return a function that connects telemetry to its app until the test is over."""
     made: list[Telemetry] = []
 
     def connect(one: Telemetry, app: Celery) -> None:
@@ -56,7 +56,7 @@ def connected() -> Iterator[Connect]:
 
 
 class Consumer:
-    """What worker_ready is sent by."""
+    """The sender of worker_ready."""
 
     def __init__(self, app: Celery, pool: type) -> None:
         self.app, self.pool = app, pool.__new__(pool)
@@ -66,7 +66,7 @@ def spans_of(made: Telemetry) -> object:
     return NO_SPANS if made.events is None else made.events.spans
 
 
-def test_without_the_setting_nothing_begins_with_a_worker(set_ups: list[int], connected: Connect) -> None:
+def test_without_the_setting_a_worker_starts_no_telemetry(set_ups: list[int], connected: Connect) -> None:
     made = telemetry(otel=False)
     connected(made, Celery(set_as_current=False))
     signals.worker_process_init.send(sender=None)
@@ -74,7 +74,7 @@ def test_without_the_setting_nothing_begins_with_a_worker(set_ups: list[int], co
 
 
 @pytest.mark.parametrize(("pool", "begins"), [(Solo, True), (Prefork, False)], ids=["solo", "prefork"])
-def test_the_main_process_begins_where_it_refreshes_itself(
+def test_the_main_process_starts_telemetry_only_if_it_refreshes_itself(
     set_ups: list[int], connected: Connect, pool: type, begins: bool
 ) -> None:
     app, other = Celery(set_as_current=False), Celery(set_as_current=False)
@@ -87,7 +87,7 @@ def test_the_main_process_begins_where_it_refreshes_itself(
     assert (spans_of(made) is not NO_SPANS) == begins
 
 
-def test_a_process_of_a_pool_begins_once(set_ups: list[int], connected: Connect) -> None:
+def test_a_pool_process_starts_telemetry_once(set_ups: list[int], connected: Connect) -> None:
     made = telemetry()
     connected(made, Celery(set_as_current=False))
     for _ in range(2):
@@ -96,13 +96,13 @@ def test_a_process_of_a_pool_begins_once(set_ups: list[int], connected: Connect)
     assert spans_of(made) is not NO_SPANS
 
 
-def test_a_forked_child_begins_anew(set_ups: list[int]) -> None:
+def test_a_forked_child_starts_telemetry_anew(set_ups: list[int]) -> None:
     made = telemetry()
     made.start()
 
     def begin_anew() -> None:
         assert spans_of(made) is NO_SPANS
-        made.close()  # of its parent's nothing is sent
+        made.close()  # sends nothing of its parent's
         made.start()
         assert spans_of(made) is not NO_SPANS
         assert set_ups[-1] == os.getpid()
@@ -110,7 +110,7 @@ def test_a_forked_child_begins_anew(set_ups: list[int]) -> None:
     run_forked(begin_anew)
 
 
-def test_without_its_packages_the_worker_says_what_to_install_and_refreshes_all_the_same(
+def test_without_opentelemetry_a_worker_logs_what_to_install_and_runs_without_telemetry(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.instrumentation.auto_instrumentation", None)
@@ -122,7 +122,7 @@ def test_without_its_packages_the_worker_says_what_to_install_and_refreshes_all_
     made.close()
 
 
-def test_an_sdk_that_is_there_already_is_used_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_sdk_that_is_already_set_up_is_used_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.instrumentation.auto_instrumentation", None)
     monkeypatch.setattr(trace, "get_tracer_provider", trace.NoOpTracerProvider)
     made = telemetry()
@@ -130,7 +130,7 @@ def test_an_sdk_that_is_there_already_is_used_as_it_is(monkeypatch: pytest.Monke
     assert spans_of(made) is not NO_SPANS
 
 
-def test_what_is_left_is_sent_at_the_end_and_a_hanging_collector_delays_no_exit(
+def test_remaining_telemetry_is_flushed_at_exit_and_a_hanging_collector_does_not_delay_it(
     monkeypatch: pytest.MonkeyPatch, set_ups: list[int]
 ) -> None:
     flushing, release = threading.Event(), threading.Event()

@@ -57,7 +57,7 @@ def consumed(app: Celery) -> list[str]:
     return list(app.amqp.queues.consume_from)
 
 
-def test_only_an_app_and_settings_of_a_worker_are_taken_for_some(app: Celery) -> None:
+def test_install_refuses_what_is_not_a_celery_app_or_worker_settings(app: Celery) -> None:
     wrong: Any = 3
     with pytest.raises(ConfigurationError, match="allowed is the application's Celery app"):
         install(wrong)
@@ -77,7 +77,7 @@ def test_the_application_s_tasks_keep_their_options_and_their_queue(app: Celery)
     @app.task(name="own.task")  # type: ignore[untyped-decorator, unused-ignore]
     def task() -> None: ...
 
-    assert consumed(app) == ["own"]  # looked at before, so it is kept by Celery
+    assert consumed(app) == ["own"]  # read before, so Celery keeps it
     install(app, SETTINGS)
     assert (task.acks_late, task.ignore_result, task.time_limit, task.serializer) == (False, False, 7200, "pickle")
     route = app.amqp.router.route({}, "own.task")
@@ -117,7 +117,7 @@ def test_other_apps_of_the_process_do_not_get_the_task(app: Celery) -> None:
         assert TASK_NAME not in another.tasks
 
 
-def test_what_is_sent_again_is_json_whatever_the_application_sends() -> None:
+def test_a_resent_message_is_json_whatever_the_application_s_serializer_is() -> None:
     sent: list[dict[str, Any]] = []
     own: Any = SimpleNamespace(send_task=lambda name, **options: sent.append(options))
     resend(own, "cache.refresh", SETTINGS, [RefreshItem(query="q")], countdown=None)
@@ -125,7 +125,7 @@ def test_what_is_sent_again_is_json_whatever_the_application_sends() -> None:
 
 
 @pytest.mark.parametrize("named_by", ["environment", "settings"])
-def test_options_of_tls_in_rabbitmq_s_url_are_told_to_its_client(
+def test_tls_options_in_rabbitmq_s_url_are_passed_to_its_client(
     app: Celery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named_by: str
 ) -> None:
     (root := tmp_path / "root.pem").touch()
@@ -142,13 +142,13 @@ def test_options_of_tls_in_rabbitmq_s_url_are_told_to_its_client(
 
 
 @pytest.mark.parametrize("url", ["amqps://rabbit//", "amqp://rabbit//", "redis://own:6379/3", "rediss://own:6379/3"])
-def test_every_other_url_is_the_application_s_own_affair(app: Celery, url: str) -> None:
+def test_tls_settings_for_every_other_url_stay_the_application_s(app: Celery, url: str) -> None:
     app.conf.update(broker_url=url, broker_use_ssl={"cert_reqs": ssl.CERT_OPTIONAL})
     install(app, SETTINGS)
     assert app.connection_for_write().ssl == {"cert_reqs": ssl.CERT_OPTIONAL}
 
 
-def test_a_file_of_certificates_that_is_not_there_is_told_at_once(app: Celery) -> None:
+def test_a_missing_file_of_certificates_is_an_error_at_install(app: Celery) -> None:
     with pytest.raises(ConfigurationError, match=r"/no/such\.pem' is not valid: .* for ssl_ca_certs"):
         install(app, WorkerSettings(broker_url="amqps://rabbit//?ssl_ca_certs=/no/such.pem"))
 
@@ -156,13 +156,13 @@ def test_a_file_of_certificates_that_is_not_there_is_told_at_once(app: Celery) -
 SAME_BROKER = str(ITS_OWN["broker_url"])
 
 
-def test_a_worker_that_consumes_from_the_broker_of_the_readers_is_well(app: Celery) -> None:
+def test_a_worker_that_consumes_from_the_broker_of_the_readers_has_no_queue_problem(app: Celery) -> None:
     settings = WorkerSettings(broker_url=SAME_BROKER)
     install(app, settings)
     assert queue_problem(app, settings) is None
 
 
-def test_an_app_that_is_configured_after_install_is_told_that_it_gets_no_refresh(app: Celery) -> None:
+def test_an_app_that_is_configured_after_install_is_reported_to_get_no_refresh(app: Celery) -> None:
     settings = WorkerSettings(broker_url=SAME_BROKER)
     install(app, settings)
     app.conf.task_queues = None
@@ -180,7 +180,7 @@ def test_an_app_that_is_configured_after_install_is_told_that_it_gets_no_refresh
         ("redis://h/1", "redis://other/1", False),
     ],
 )
-def test_another_broker_than_the_readers_is_told_without_its_password(
+def test_a_broker_other_than_the_readers_is_reported_without_its_password(
     app: Celery, own: str, readers: str, is_well: bool,
 ) -> None:  # fmt: skip
     settings = WorkerSettings(broker_url=readers)
@@ -192,11 +192,11 @@ def test_another_broker_than_the_readers_is_told_without_its_password(
 
 
 @pytest.mark.parametrize(("pool", "is_slow"), [("prefork", False), ("threads", False), ("gevent", True)])
-def test_a_worker_is_told_that_its_pool_is_slow(pool: str, is_slow: bool) -> None:
+def test_a_slow_pool_is_reported(pool: str, is_slow: bool) -> None:
     assert (f"the pool {pool} is slow" in (pool_problem(get_implementation(pool)) or "")) is is_slow
 
 
-def test_a_worker_s_part_that_is_not_installed_is_named_with_its_extra() -> None:
+def test_a_missing_dependency_of_a_worker_is_named_with_its_extra() -> None:
     program = (
         "import sys; sys.modules['neo4j'] = None\nimport celery, refresher\nrefresher.install(celery.Celery('own'))"
     )
@@ -204,7 +204,7 @@ def test_a_worker_s_part_that_is_not_installed_is_named_with_its_extra() -> None
     assert "there is no module neo4j: pip install 'refresher[worker]'" in ended.stderr
 
 
-def test_a_program_that_embeds_a_worker_begins_it_as_celery_s_command_does(
+def test_a_worker_embedded_in_a_program_starts_like_one_of_celery_s_command(
     app: Celery, caplog: pytest.LogCaptureFixture
 ) -> None:
     install(app, msgspec.structs.replace(SETTINGS, health_port=free_port()))

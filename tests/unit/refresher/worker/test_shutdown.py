@@ -1,4 +1,4 @@
-"""Ends of a worker: its processes know of a shutdown, and one in which a load hangs ends in time."""
+"""Shutdown of a worker: its processes notice it, and one in which a load hangs ends in time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_shutdown_is_known_to_processes_that_were_forked_before_it() -> None:
 
 
 @pytest.mark.parametrize("is_stuck", [True, False])
-def test_a_process_ends_with_code_1_after_its_runs_were_handed_back_or_too_long_after(
+def test_a_process_ends_with_code_1_once_runs_are_handed_back_or_that_takes_too_long(
     monkeypatch: pytest.MonkeyPatch, *, is_stuck: bool
 ) -> None:
     monkeypatch.setattr(shutdown, "HAND_BACK_SECONDS", 0.1 if is_stuck else 600.0)

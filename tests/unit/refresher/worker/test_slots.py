@@ -1,4 +1,4 @@
-"""The slots of a node that a query may hold: over threads and processes, after a kill, and what happens without one."""
+"""The slots of a node that a query may hold: over threads and processes, after a kill, and without a free one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOW = 100.0
 
 
 class Skips(WorkerEvents):
-    """Keeps what was skipped."""
+    """Records what was skipped."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, str]] = []
@@ -33,7 +33,7 @@ class Skips(WorkerEvents):
 
 @contextmanager
 def holder(node: NodeSlots, name: str, bound: int, how_often: int = 1) -> Iterator[int]:
-    """A process of the pool that holds slots; its id."""
+    """Run a process of the pool that holds slots; yield its id."""
     can_read, says = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -77,7 +77,7 @@ def test_without_a_pool_nothing_is_bounded() -> None:
     assert NodeSlots().bound(1) is None
 
 
-def test_a_slot_is_one_load_s_over_all_processes_and_all_calls_of_one() -> None:
+def test_a_slot_is_held_by_one_load_across_processes_and_calls() -> None:
     node = opened(4)
     with holder(node, "q", 3), holder(node, "q", 3):
         slot = node.acquire("q", 3, NOW)
@@ -105,7 +105,7 @@ def test_a_process_forked_from_one_that_holds_a_slot_does_not_hold_it() -> None:
         assert node.acquire("q", 1, NOW) is not None
 
 
-def test_without_a_free_slot_the_item_is_put_back_with_a_pause_that_grows_and_nothing_else(
+def test_without_a_free_slot_an_item_is_requeued_unchanged_with_a_growing_pause(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("refresher.flow.put_back.random", SimpleNamespace(randint=lambda _, longest: longest))
@@ -164,7 +164,7 @@ def test_a_slot_is_given_back_however_the_load_ends() -> None:
             load(error)
 
 
-def test_a_query_that_is_not_registered_here_is_not_bounded() -> None:
+def test_an_unregistered_query_is_not_bounded() -> None:
     with QuerySlots(opened(2), registered(), WorkerEvents()).hold([RefreshItem(query="unknown")]) as deferred:
         assert deferred == []
 

@@ -1,4 +1,4 @@
-"""The one task, on a Celery app that sends nothing: what becomes of each item of a message, and what is sent when."""
+"""The refresh task, on a Celery app that sends nothing: the outcome of each item of a message, and what is sent."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ AGAIN_A = msgspec.structs.replace(A, ticket="ticket", attempt=2)
 
 
 class Task:
-    """The task with made-up ends for its items, and a diary of what was done and sent, in order."""
+    """The task with scripted outcomes of its items, and a diary of what was done and sent, in order."""
 
     def __init__(self, app: Celery) -> None:
         self.diary: list[tuple[Any, ...]] = []
@@ -82,7 +82,7 @@ def task() -> Iterator[Task]:
         yield Task(app)
 
 
-def test_a_run_is_known_by_the_node_s_name_and_its_process(task: Task) -> None:
+def test_a_run_is_identified_by_node_name_and_process_id(task: Task) -> None:
     task.run(B, C)
     assert task.names == [f"celery@node:{os.getpid()}"] * 2
 
@@ -129,7 +129,7 @@ def test_a_single_item_is_tried_again_as_the_task_s_own_retry(task: Task) -> Non
     assert task.diary == [("refresh", "a"), ("send", [AGAIN_A], 4)]
 
 
-def test_a_single_item_that_is_given_up_fails_its_task_and_one_of_several_does_not(task: Task) -> None:
+def test_a_single_item_that_is_abandoned_fails_its_task_and_one_of_several_does_not(task: Task) -> None:
     task.ends["b"] = Outcome(OutcomeKind.FAILED, "b", "3f2a", why="syntax", attempts=2)
     with pytest.raises(RefreshAbandoned, match=r"^dead: failed \(syntax\) b 3f2a attempts=2$"):
         task.run(B)
@@ -137,13 +137,13 @@ def test_a_single_item_that_is_given_up_fails_its_task_and_one_of_several_does_n
     assert task.run(B, C) == "b ×1: 1 failed (syntax); c ×1: 1 committed"
 
 
-def test_a_cache_that_stays_lost_ends_one_item_of_several_alone(task: Task) -> None:
+def test_a_cache_that_stays_lost_fails_only_its_own_item_of_a_batch(task: Task) -> None:
     task.ends["b"] = CacheUnavailable("secret")
     assert task.run(again(B, MAX_CACHE_RETRIES), C) == "b ×1: 1 failed (cache_unavailable); c ×1: 1 committed"
 
 
 @pytest.mark.parametrize("cache_attempt", range(MAX_CACHE_RETRIES))
-def test_a_lost_cache_has_its_own_count_whatever_the_load_s_attempt(task: Task, cache_attempt: int) -> None:
+def test_retries_for_a_lost_cache_are_counted_apart_from_the_load_s_attempts(task: Task, cache_attempt: int) -> None:
     task.ends["b"] = CacheUnavailable("gone")
     item = msgspec.structs.replace(B, attempt=4, ticket="ticket", cache_attempt=cache_attempt)
     with pytest.raises(Retry, match="cache_unavailable"):
@@ -159,7 +159,7 @@ def test_the_error_of_a_single_item_ends_its_task(task: Task, error: Exception) 
     assert task.diary == [("refresh", "b")]
 
 
-def test_what_does_not_fit_before_the_soft_limit_goes_back_whatever_it_is(
+def test_items_that_do_not_fit_before_the_soft_limit_are_requeued_even_invalid_ones(
     task: Task, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     times = iter([0.0, 0.0, 1e6])
@@ -179,9 +179,7 @@ def test_items_of_a_batched_query_are_loaded_together_as_many_as_its_loader_take
 
 
 @pytest.mark.parametrize(("why", "messages_sent"), [("no_slot", 1), ("loader_error", 2)])
-def test_what_has_not_been_tried_stays_together_and_what_failed_is_sent_alone(
-    task: Task, why: str, messages_sent: int
-) -> None:
+def test_untried_items_are_resent_together_and_failed_ones_singly(task: Task, why: str, messages_sent: int) -> None:
     query("many", ttl=60, grace=60, batch=5, into=task.queries)(lambda tx, calls: calls)
     task.ends["many"] = Outcome(OutcomeKind.RETRY, "many", why=why, again=MANY[0], pause_seconds=2)
     assert task.run(*MANY[:2]) == f"many ×2: 2 retry ({why})"
@@ -190,7 +188,7 @@ def test_what_has_not_been_tried_stays_together_and_what_failed_is_sent_alone(
     assert sum(len(items) for _, items, _ in sent) == 2
 
 
-def test_a_message_all_of_which_failed_fails_its_task(task: Task) -> None:
+def test_a_message_whose_items_all_failed_fails_its_task(task: Task) -> None:
     task.ends["many"] = Outcome(OutcomeKind.FAILED, "many", why="syntax")
     with pytest.raises(RefreshAbandoned, match=r"^dead: many ×2: 2 failed \(syntax\)$"):
         task.run(*MANY[:2])
@@ -201,6 +199,6 @@ def test_a_message_without_items_as_a_probe_sends_it_succeeds(task: Task) -> Non
     assert task.diary == []
 
 
-def test_a_message_that_is_none_of_ours_is_dropped(task: Task) -> None:
+def test_an_unrecognised_message_is_dropped_by_the_task(task: Task) -> None:
     assert task.task.run({"v": 2, "items": []}).startswith("dropped: version 2")
     assert task.diary == []

@@ -22,7 +22,7 @@ SETTINGS = WorkerSettings(namespace="n")
 
 
 class Records:
-    """Keeps what is run; fails while it is told to."""
+    """Records what is run; fails while ``is_down``."""
 
     def __init__(self) -> None:
         self.calls: list[Call[Any]] = []
@@ -58,7 +58,7 @@ def registration(records: Records, now: list[float]) -> VersionRegistration:
     return VersionRegistration(records, SETTINGS, lambda: now[0])
 
 
-def test_a_version_is_kept_for_as_long_as_an_entry_of_a_load_that_begins_within_the_margin_can_live(
+def test_a_version_registration_outlives_every_entry_of_a_load_begun_within_the_margin(
     registry: Registry,
 ) -> None:
     first, _ = registry
@@ -70,7 +70,7 @@ def test_a_version_is_kept_for_as_long_as_an_entry_of_a_load_that_begins_within_
     assert int(lives_ms) >= least_seconds * 1_000
 
 
-def test_it_is_registered_before_the_first_load_and_again_after_each_heartbeat(
+def test_a_version_is_registered_before_the_first_load_and_again_after_each_heartbeat(
     registration: VersionRegistration, registry: Registry, records: Records, now: list[float]
 ) -> None:
     for one in registry:
@@ -83,7 +83,7 @@ def test_it_is_registered_before_the_first_load_and_again_after_each_heartbeat(
     assert [call.args[0] for call in records.calls] == [1, 2, 1, 2]
 
 
-def test_what_was_never_registered_is_not_loaded(
+def test_a_version_that_was_never_registered_is_not_loaded(
     registration: VersionRegistration, registry: Registry, records: Records
 ) -> None:
     first, _ = registry
@@ -96,7 +96,7 @@ def test_what_was_never_registered_is_not_loaded(
     assert len(records.calls) == 1
 
 
-def test_what_was_registered_is_loaded_for_as_long_as_the_margin_lasts(
+def test_a_registered_version_is_loaded_without_redis_until_the_margin_ends(
     registration: VersionRegistration, registry: Registry, records: Records, now: list[float]
 ) -> None:
     first, _ = registry

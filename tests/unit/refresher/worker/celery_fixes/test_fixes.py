@@ -23,7 +23,7 @@ FIXES = [line.strip("| ").split(" | ") for line in LIST.read_text().splitlines()
 
 
 @pytest.mark.parametrize(("where", "fault", "upstream", "test"), FIXES, ids=[fix[0] for fix in FIXES])
-def test_a_fix_names_code_report_and_test_that_there_are(where: str, fault: str, upstream: str, test: str) -> None:
+def test_a_fix_names_code_report_and_test_that_exist(where: str, fault: str, upstream: str, test: str) -> None:
     assert fault
     module, _, name = where.strip("`").partition(":")
     is_elsewhere = "." in module  # a reader's or Flower's, by its whole name
@@ -60,7 +60,7 @@ def test_the_checked_versions_are_those_that_the_project_allows_and_installs(cap
     assert not caplog.messages
 
 
-def test_a_worker_says_which_versions_are_unchecked(
+def test_a_worker_warns_of_unchecked_versions(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(celery_fixes, "version", lambda name: "6.0.0rc1" if name == "celery" else str(LOWEST[name]))
@@ -72,7 +72,7 @@ def test_a_worker_says_which_versions_are_unchecked(
 LOWEST = {checked.name: min(spec.version for spec in checked.specifier) for checked in CHECKED}
 
 
-def test_an_exception_over_a_message_ends_the_connection_alone() -> None:
+def test_an_exception_while_reading_a_message_ends_only_the_connection() -> None:
     reported: list[Any] = []
     consumer = SimpleNamespace(connection_errors=(OSError,), _report_unreadable=reported.append)
 

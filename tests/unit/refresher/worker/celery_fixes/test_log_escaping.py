@@ -22,7 +22,7 @@ def stream() -> io.StringIO:
 
 @pytest.fixture(params=["root", "task"])
 def logger(request: pytest.FixtureRequest, stream: io.StringIO) -> Iterator[logging.Logger]:
-    """A logger set up as those of a worker are."""
+    """Return a logger set up like those of a worker."""
     made = logging.Logger("made")
     log = make_app(WorkerSettings()).log
     formatter = {} if request.param == "root" else {"formatter": __import__("celery.app.log").app.log.TaskFormatter}

@@ -1,4 +1,4 @@
-"""What the guard lets through to Celery, in a worker that only refreshes and in an application's."""
+"""Messages that the guard passes on to Celery, in a worker that only refreshes and in an application's."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def ours(**headers: Any) -> Message:
         {"header of somebody": [5]},
     ],
 )  # fmt: skip
-def test_what_a_publisher_makes_passes(right: dict[str, Any], refreshes_only: bool) -> None:
+def test_a_publisher_s_message_passes_the_guard(right: dict[str, Any], refreshes_only: bool) -> None:
     assert validate_message(ours(**right), refreshes_only=refreshes_only) is None
 
 
 @pytest.mark.parametrize("body", [5, None, True, 1.5, {"a": 1}])
-def test_a_body_that_is_neither_text_nor_bytes_is_a_fault_and_no_error(body: Any) -> None:
+def test_a_body_that_is_neither_text_nor_bytes_is_rejected_without_an_exception(body: Any) -> None:
     odd = ours()
     odd.body = body
     fault = validate_message(odd, refreshes_only=True)
@@ -54,13 +54,13 @@ def test_a_body_that_is_neither_text_nor_bytes_is_a_fault_and_no_error(body: Any
     "name", ["id", "root_id", "parent_id", "group", "shadow", "origin", "argsrepr", "kwargsrepr", "lang"]
 )
 @pytest.mark.parametrize("text", ["a\nb", "a\rb", "a\x1b[2Kb", "a\x85b", "a\u2028b", "a\u202eb", "a\x00b"])
-def test_a_text_that_would_begin_a_line_of_the_log_or_hide_one_is_a_fault(name: str, text: str) -> None:
+def test_a_header_that_would_forge_or_hide_a_log_line_is_rejected(name: str, text: str) -> None:
     fault = validate_message(ours(**{name: text}), refreshes_only=False)
     assert fault == (DropReason.HEADERS, f"its header {name!r} is wrong")
 
 
 @pytest.mark.parametrize("limit", [10**400, -(10**400), float("inf"), float("nan"), True, "1"])
-def test_a_time_limit_that_is_none_is_a_fault_and_no_error(limit: object) -> None:
+def test_an_invalid_time_limit_is_rejected_without_an_exception(limit: object) -> None:
     fault = validate_message(ours(timelimit=[None, limit]), refreshes_only=True)
     assert fault is not None
     assert fault.text == "its header 'timelimit' is wrong"
@@ -81,7 +81,7 @@ def test_a_time_limit_that_is_none_is_a_fault_and_no_error(limit: object) -> Non
         (message(["task"]), "its headers are not a mapping"),
     ],
 )
-def test_what_is_not_ours_is_left_to_celery_in_an_application(foreign: Message, fault: str | None) -> None:
+def test_a_foreign_message_is_left_to_celery_in_an_application(foreign: Message, fault: str | None) -> None:
     found = validate_message(foreign, refreshes_only=False)
     assert (found and found.text) == fault
     assert validate_message(foreign, refreshes_only=True) is not None
@@ -95,6 +95,6 @@ anything = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from([*_HEADERS, "id", "task"]), anything) | anything, anything, st.booleans())
-def test_the_guard_itself_falls_over_nothing(headers: Any, body: object, refreshes_only: bool) -> None:
+def test_the_guard_raises_for_no_message(headers: Any, body: object, refreshes_only: bool) -> None:
     whole = {"task": TASK_NAME, "id": "x"} | headers if isinstance(headers, dict) else headers
     validate_message(message(whole, body), refreshes_only=refreshes_only)

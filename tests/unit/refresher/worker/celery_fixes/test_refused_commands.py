@@ -40,7 +40,7 @@ def execute_command(*args: object) -> None:
         (("PING",), "PING"),
     ],
 )
-def test_of_a_command_its_name_and_key_are_shown(command: tuple[object, ...], shown: str) -> None:
+def test_a_refused_command_is_shown_by_its_name_and_key(command: tuple[object, ...], shown: str) -> None:
     said = describe_refused_command(raised_by(lambda: execute_command(*command)))
     assert said == f"{shown}: NoPermissionError: {NO_RIGHT}"
 
@@ -53,7 +53,7 @@ def test_of_a_command_its_name_and_key_are_shown(command: tuple[object, ...], sh
         (f"unknown command 'LPUSH', with args beginning with: 'cache.refresh' '{CANARY}'", ""),
     ],
 )
-def test_of_an_error_s_text_what_it_quotes_of_the_arguments_is_left_out(text: str, shown: str) -> None:
+def test_arguments_quoted_in_the_text_of_a_refusal_are_left_out(text: str, shown: str) -> None:
     said = describe_refused_command(ResponseError(text))
     assert said.startswith(f"{shown}ResponseError: ")
     assert CANARY not in said

@@ -31,7 +31,7 @@ def rejected(counted: Counter[DropReason], now: list[float]) -> RateLimitedRejec
     return RateLimitedRejectLog(lambda reason: counted.update([reason]), monotonic=lambda: now[0])
 
 
-def test_a_few_have_a_line_each(
+def test_a_few_rejected_messages_have_one_log_line_each(
     rejected: RateLimitedRejectLog, counted: Counter[DropReason], caplog: pytest.LogCaptureFixture
 ) -> None:
     for number in range(LINES):
@@ -40,7 +40,7 @@ def test_a_few_have_a_line_each(
     assert counted == {DropReason.BODY: LINES}
 
 
-def test_of_thousands_the_log_has_some_lines_and_all_are_counted(
+def test_thousands_of_rejected_messages_have_a_few_log_lines_and_are_all_counted(
     rejected: RateLimitedRejectLog, counted: Counter[DropReason], now: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(10_000):
@@ -56,14 +56,16 @@ def test_of_thousands_the_log_has_some_lines_and_all_are_counted(
     assert counted == {DropReason.NO_ENVELOPE: 10_001}
 
 
-def test_a_flood_of_one_kind_hides_no_other(rejected: RateLimitedRejectLog, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_flood_of_one_kind_of_rejection_hides_no_other(
+    rejected: RateLimitedRejectLog, caplog: pytest.LogCaptureFixture
+) -> None:
     for _ in range(100):
         rejected.report(Rejection(DropReason.BODY, "its body"))
     rejected.report(Rejection(DropReason.NO_TASK, "it names no task"))
     assert caplog.messages[-1] == "rejected a message: it names no task"
 
 
-def test_where_all_were_logged_nothing_more_is_said_of_them(
+def test_rejections_that_were_all_logged_are_not_summarised(
     rejected: RateLimitedRejectLog, now: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
     rejected.report(Rejection(DropReason.BODY, "one"))

@@ -30,7 +30,7 @@ def in_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(soft_limit, "pool_has_limits", lambda: True)
 
 
-def test_a_signal_within_a_second_of_another_is_the_same_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repeated_soft_limit_signal_within_a_second_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers: list[int] = []
     now = 100.0
     monkeypatch.setattr(soft_limit, "monotonic", lambda: now)
@@ -44,7 +44,7 @@ def test_a_signal_within_a_second_of_another_is_the_same_one(monkeypatch: pytest
 
 
 @pytest.mark.usefixtures("in_pool")
-def test_a_refresh_is_interrupted_in_its_load_alone_and_once(received: list[int]) -> None:
+def test_a_refresh_is_interrupted_only_during_its_load_and_only_once(received: list[int]) -> None:
     limit = SoftTimeLimit()
     with limit.in_task():
         os.kill(os.getpid(), signal.SIGUSR1)
@@ -57,7 +57,7 @@ def test_a_refresh_is_interrupted_in_its_load_alone_and_once(received: list[int]
 
 
 @pytest.mark.usefixtures("in_pool")
-def test_a_task_of_another_name_is_interrupted_as_ever(received: list[int]) -> None:
+def test_a_task_of_another_name_is_still_interrupted(received: list[int]) -> None:
     limit = SoftTimeLimit()
     for _ in range(2):
         with limit.in_task():
@@ -66,7 +66,7 @@ def test_a_task_of_another_name_is_interrupted_as_ever(received: list[int]) -> N
     assert received == [signal.SIGUSR1]
 
 
-def test_where_the_pool_has_no_limits_the_signal_is_left_alone(received: list[int]) -> None:
+def test_without_limits_of_the_pool_the_signal_handler_is_left_unchanged(received: list[int]) -> None:
     before = signal.getsignal(signal.SIGUSR1)
     with SoftTimeLimit().in_task():
         assert signal.getsignal(signal.SIGUSR1) is before
