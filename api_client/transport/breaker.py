@@ -15,6 +15,9 @@ class Breaker:
     The pause doubles from ``first_pause_seconds`` up to ``max_pause_seconds`` while probes fail; one success closes it.
     While it is open only the failure of its probe counts: those of calls that were under way when it opened are the
     same outage. A probe is known by its thread, or its task, which both calls `allows` and reports. Thread-safe.
+
+    Attributes:
+        reason: what the last failed call failed with, for the error of one that is refused.
     """
 
     def __init__(
@@ -30,6 +33,7 @@ class Breaker:
         self._monotonic = monotonic
         self._lock = threading.RLock()
         self._failures = 0
+        self.reason: str = ""
         self._pause = first_pause_seconds
         self._refuses_until = 0.0
         self._probes = 0
@@ -67,8 +71,9 @@ class Breaker:
             with self._lock:
                 self._failures, self._pause, self._probing = 0, self._first_pause, 0
 
-    def failed(self) -> None:
-        """Report a call that failed for a reason that the next one would meet too."""
+    def failed(self, reason: str = "") -> None:
+        """Report a call that failed for a ``reason`` that the next one would meet too."""
+        self.reason = reason
         with self._lock:
             if self._failures < self._threshold:
                 self._failures += 1

@@ -29,14 +29,16 @@ class NodeHealth:
         self.breaker: Breaker = Breaker() if breaks else Breaker(threshold=sys.maxsize)
 
     def check(self, query: str | None) -> None:
-        """Refuse at once while Redis is being left alone after repeated failures.
+        """Refuse at once while the breaker is open, after repeated failures.
 
         Raises:
             CacheUnavailable: it is.
         """
         if not self.breaker.allows():
             raise CacheUnavailable(
-                "the cache's Redis failed repeatedly and is being left alone for a moment", query=query
+                "the cache's Redis (CACHE_REDIS_URL) failed repeatedly and is not tried for a moment: "
+                + self.breaker.reason,
+                query=query,
             )
 
     def failure(self, error: Exception, query: str | None) -> CacheUnavailable:
@@ -45,7 +47,7 @@ class NodeHealth:
             return self._unavailable(str(error), error, query)
         # A reply, even a refusal (out of memory, say), is no reason to stop asking: reads may go on well.
         if isinstance(error, ConnectionError | TimeoutError | OSError):
-            self.breaker.failed()
+            self.breaker.failed(reason(error))
             self.clock.forget()
         elif is_wrong_node(error):
             self.clock.forget()

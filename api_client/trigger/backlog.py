@@ -42,11 +42,14 @@ class Trigger(msgspec.Struct, frozen=True):
 
 
 class TriggerDropped(ConnectionError):
-    """A trigger that was not tried: breaker (of the broker, open), backpressure, backlog (of this process), closed."""
+    """A trigger that was not tried: breaker (of the broker, open), backpressure, backlog (of this process), closed.
 
-    def __init__(self, why: str) -> None:
+    ``reason`` is what the broker failed with where its breaker is open.
+    """
+
+    def __init__(self, why: str, reason: str = "") -> None:
         super().__init__(why)  # alone, for a copy is made of it
-        self.why = why
+        self.why, self.reason = why, reason
 
     def __str__(self) -> str:
         return f"it was not tried ({self.why})"

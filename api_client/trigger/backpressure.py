@@ -33,7 +33,7 @@ from typing import Final
 from api_client.config.settings import ReaderSettings
 from api_client.transport.breaker import Breaker
 from api_client.trigger.backlog import TriggerDropped
-from api_client.trigger.broker import Broker
+from api_client.trigger.broker import Broker, fault_text
 
 LENGTH_CACHED_SECONDS: Final = 0.25
 PER_MESSAGE_GAIN: Final = 1 / 8
@@ -200,11 +200,11 @@ class Backpressure:
         known, now = self._known(has_waiter=has_waiter), self._monotonic()
         if now >= known.until:
             if not self._breaker.allows():
-                raise TriggerDropped("breaker")
+                raise TriggerDropped("breaker", self._breaker.reason)
             try:
                 known.length = round(self._broker.waiting(has_waiter=has_waiter) * known.per_message)
-            except Exception:
-                self._breaker.failed()
+            except Exception as error:
+                self._breaker.failed(fault_text(error, self._settings.broker_url))
                 raise
             self._breaker.succeeded()
             known.until = now + LENGTH_CACHED_SECONDS

@@ -45,10 +45,12 @@ def fault_text(error: Exception, url: str = "") -> str:
 
 def publication_fault(error: Exception, settings: SharedSettings) -> str:
     """Describe why a refresh was not published, without secrets."""
+    variable = settings.variable_of("broker_url")
+    if isinstance(error, TriggerDropped) and error.reason:
+        return f"the broker ({variable}) failed repeatedly and is not tried for a moment: {error.reason}"
     if isinstance(error, TriggerDropped | CacheUnavailable):
         return str(error)
-    variable, url = settings.variable_of("broker_url"), settings.broker_url
-    return f"the broker ({variable}) can't be used: {fault_text(error, url)}"
+    return f"the broker ({variable}) can't be used: {fault_text(error, settings.broker_url)}"
 
 
 def monitoring_options(items: Sequence[RefreshItem], namespace: str) -> dict[str, str]:

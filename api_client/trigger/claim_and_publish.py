@@ -34,7 +34,7 @@ from api_client.transport.link import CacheLink
 from api_client.trigger.backlog import Trigger, TriggerDropped
 from api_client.trigger.backpressure import Backpressure
 from api_client.trigger.batches import BatchedVersions, HeldBatch
-from api_client.trigger.broker import Broker
+from api_client.trigger.broker import Broker, fault_text
 from api_client.trigger.history import DecisionLog, TriggerOutcome
 from api_client.trigger.suppression import MAX_SUPPRESSION_SECONDS, TriggerSuppressor
 
@@ -98,7 +98,7 @@ class BatchPublisher:
             # Their claims will not be published: the next reader may claim at once.
             self._unclaim((trigger.key, trigger.claim_id) for trigger in batch)
             for trigger in batch:
-                self._dropped(trigger, TriggerDropped("breaker"))
+                self._dropped(trigger, TriggerDropped("breaker", self._breaker.reason))
             return
         claimed = [trigger for trigger in batch if trigger.claim_number and not trigger.is_republish]
         claimed += self._limit_republish(
@@ -290,7 +290,7 @@ class BatchPublisher:
             contents = [[self._item(one, has_waiter) for one in batch] for batch in batches]
             errors = self._publish_each(contents, has_waiter=has_waiter)
         else:
-            errors = [TriggerDropped("breaker")] * len(batches)
+            errors = [TriggerDropped("breaker", self._breaker.reason)] * len(batches)
         outcomes = [(one, error) for batch, error in zip(batches, errors, strict=True) for one in batch]
         self._unclaim((one.trigger.key, one.claim_id) for one, error in outcomes if error is not None)
         for one, error in outcomes:
@@ -313,10 +313,11 @@ class BatchPublisher:
             errors = self._broker.publish_each(contents, has_waiter=has_waiter)
         except Exception as error:  # noqa: BLE001 - the outcome of each message
             errors = [error] * len(contents)
-        if None in errors:
+        failures = [error for error in errors if error is not None]
+        if len(failures) < len(errors):
             self._breaker.succeeded()
         else:
-            self._breaker.failed()
+            self._breaker.failed(fault_text(failures[0], self._settings.broker_url))
         sent = [len(items) for items, error in zip(contents, errors, strict=True) if error is None]
         self._pressure.published(sum(sent), len(sent), has_waiter=has_waiter)
         return errors

@@ -61,6 +61,13 @@ def test_a_trigger_that_was_dropped_says_why_once_also_as_a_copy() -> None:
     assert str(twin(TriggerDropped("backlog"))) == "it was not tried (backlog)"
 
 
+def test_a_refresh_dropped_by_the_open_breaker_names_the_broker_s_setting_and_its_failure() -> None:
+    dropped = twin(TriggerDropped("breaker", "it refuses this user"))
+    manual = ManualRefresh(make_key("test", "q", None, 1), ReaderSettings(), has_waiter=False)
+    why = "the broker (CACHE_BROKER_URL) failed repeatedly and is not tried for a moment: it refuses this user"
+    assert str(manual.failed(dropped)).endswith(why)
+
+
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_an_error_survives_pickling_and_copying(error: CacheError) -> None:
     for copied in (pickle.loads(pickle.dumps(error)), copy.copy(error)):  # noqa: S301 - our own bytes

@@ -124,8 +124,9 @@ def test_an_unreachable_broker_raises_until_the_breaker_opens_and_is_then_not_po
         pressure.room_for_early()
     with pytest.raises(OSError, match="no"):
         pressure.room_for_repeats(has_waiter=False)
-    with pytest.raises(TriggerDropped):
+    with pytest.raises(TriggerDropped) as dropped:
         pressure.room_for_repeats(has_waiter=False)
+    assert dropped.value.reason == "OSError: no"
     assert script.asked_for_length == 3
     assert pressure.claim_seconds() == 60
 
