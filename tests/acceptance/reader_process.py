@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from api_client import AsyncCacheClient, CacheClient, CacheError, Entry
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 
 def main() -> None:
@@ -43,7 +44,7 @@ def in_threads(callers: int, query: str, params: Any) -> list[Any]:
             wait_for_the_start()
             barrier.wait(60)
             answers = [done.result() for done in reads]
-        client.flush()
+        assert client.flush(MAX_WAIT_SECONDS)
     return answers
 
 
@@ -64,7 +65,7 @@ async def in_tasks(callers: int, query: str, params: Any) -> list[Any]:
         await asyncio.to_thread(wait_for_the_start)
         start.set()
         answers = await asyncio.gather(*reads)
-        await client.flush()
+        assert await client.flush(MAX_WAIT_SECONDS)
     return answers
 
 

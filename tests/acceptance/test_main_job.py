@@ -252,7 +252,7 @@ def test_early_refreshes_are_dropped_when_the_queue_is_full_and_stale_ones_are_n
 
     assert client.get_entry("long_lived", {"key": "early"}).refresh is RefreshState.TRIGGERED
     assert client.get_entry("long_lived", {"key": "stale"}).refresh is RefreshState.TRIGGERED
-    assert client.flush()
+    assert client.flush(MAX_WAIT_SECONDS)
     assert events.dropped == ["backpressure"]
     assert events.triggered[-1] is RefreshReason.INVALIDATED
     assert system.waiting(refresh_queue) == 2

@@ -14,7 +14,7 @@ from tests.acceptance.test_broker_outages import BACK_WITHIN_SECONDS
 from tests.acceptance.test_main_job import Counted, stale_entry
 from tests.servers.rabbitmq_server import RabbitMqServer
 from tests.support.timing import promptly
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 pytestmark = pytest.mark.usefixtures("patient_publishers")
 
@@ -67,7 +67,7 @@ def test_the_queue_is_counted_and_early_refreshes_are_dropped_beyond_the_bound(o
     client.refresh("long_lived", {"key": "waiting"})
     on_rabbitmq.make_every_draw_positive(client, "long_lived", {"key": "early"})
     assert client.get_entry("long_lived", {"key": "early"}).refresh is RefreshState.TRIGGERED
-    assert client.flush()
+    assert client.flush(MAX_WAIT_SECONDS)
     assert events.dropped == ["backpressure"]
     assert events.triggered == [RefreshReason.MISS, RefreshReason.MANUAL]
 

@@ -19,6 +19,7 @@ from api_client import (
     ReaderSettings,
     RefreshState,
     TagInvalidation,
+    WaitTimeout,
 )
 from api_client.client_base import ClientBase
 from api_client.local.tier import LocalTier
@@ -26,7 +27,7 @@ from api_client.protocol.keys import CacheKey
 from api_client.read.batch import AnyCall
 from tests.support.internals import flights_of, single_flight_of, tier_of, tracking_of
 from tests.support.timing import Measured
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE, eventually
 
 T = TypeVar("T")
 
@@ -157,3 +158,16 @@ def answer_of(call: Callable[..., Any], *args: Any, **options: Any) -> Answer:
         except CacheError as raised:
             error = raised
     return Answer(value, error, took)
+
+
+def timeout_of_unpublished(reader: AnyReader, query: str, params: dict[str, Any]) -> WaitTimeout:
+    """Return the error of a miss that can't be published, which names the cause.
+
+    On a busy machine a short wait ends before the broker has refused the publication; then a long one follows.
+    """
+    for timeout_seconds in (0.3, 10 * PATIENCE):
+        error = answer_of(reader.get, query, params, timeout=timeout_seconds).error
+        assert isinstance(error, WaitTimeout)
+        if error.__cause__ is not None:
+            return error
+    raise AssertionError(f"the error names no failed publication: {error}")

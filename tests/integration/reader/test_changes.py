@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,7 +14,7 @@ from api_client.config.broker import miss_queue, refresh_queue
 from api_client.protocol.lease import CommitStatus
 from refresher.embedded import RedisServer, free_port
 from tests.integration.reader.conftest import NAMESPACE, MakeReader, NewKey
-from tests.support.any_reader import AnyReader, callers_waiting
+from tests.support.any_reader import AnyReader, callers_waiting, timeout_of_unpublished
 from tests.support.event_recorder import EventRecorder
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
@@ -204,12 +205,12 @@ def test_a_password_that_the_broker_refuses_is_named_by_its_variable_and_not_sho
     make_reader: MakeReader, settings: dict[str, Any]
 ) -> None:
     reader = make_reader(broker_url=settings["broker_url"].replace("//", "//nobody:c4nary@"))
-    refused = r"the broker \(CACHE_BROKER_URL\) can't be used: it refuses this user or password"
-    with pytest.raises(WaitTimeout, match=f"could not be published: {refused}") as missed:
-        reader.get("cold", {}, timeout="300ms")
+    refused = r"the broker \(CACHE_BROKER_URL\) .*: it refuses this user or password"
+    missed = timeout_of_unpublished(reader, "cold", {})
+    assert re.search(f"could not be published: {refused}", str(missed))
     with pytest.raises(TriggerFailed, match=f"could not be published: {refused}") as failed:
         reader.refresh("cold", {})
-    assert "c4nary" not in f"{missed.value}{failed.value}"
+    assert "c4nary" not in f"{missed}{failed.value}"
 
 
 def test_without_a_broker_a_stale_value_is_served_and_a_miss_names_the_cause(
@@ -222,6 +223,5 @@ def test_without_a_broker_a_stale_value_is_served_and_a_miss_names_the_cause(
     assert reader.flush(MAX_WAIT_SECONDS)
     assert key.record() == {}
     assert events["failed"] == [["OperationalError"]]
-    with pytest.raises(WaitTimeout, match=r"published: the broker \(CACHE_BROKER_URL\) can.t be used: Con") as caught:
-        reader.get("cold", {}, timeout="300ms")
-    assert caught.value.__cause__ is not None
+    timeout = timeout_of_unpublished(reader, "cold", {})
+    assert re.search(r"published: the broker \(CACHE_BROKER_URL\) .*: Con", str(timeout))
