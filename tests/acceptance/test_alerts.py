@@ -42,7 +42,7 @@ def test_a_fault_raises_only_its_own_alerts_and_doctor_names_it(system: Monitore
         wait(system, lambda: has_alerts_of(system, fault), "its alerts fire")
         wait(system, lambda: is_reported_by_doctor(system, fault), "doctor reports it")
     finally:
-        fault.mends(system)
+        fault.repair(system)
     wait(system, lambda: is_well(system), "all is well again")
 
 

@@ -293,16 +293,16 @@ def test_the_chart_s_worker_refreshes_and_answers_its_probes(running: Compose, p
     for probe in ("startup", "liveness", "readiness"):
         eventually(lambda probe=probe: pods["worker"].probe(probe) == http.client.OK, f"its {probe} probe")
     assert read(running, "pods") == "[{'name': 'Ada'}]"
-    assert b'xfetch_query_ttl_seconds{query="friends_of"} 300.0' in pods["worker"].ask(9464, "/metrics")[1]
+    assert b'xfetch_query_ttl_seconds{query="friends_of"} 300.0' in pods["worker"].request(9464, "/metrics")[1]
     assert running.engine.is_healthy(pods["worker"].name)  # the image's own check
 
 
 def test_the_chart_s_flower_answers_its_probes_and_requires_a_password(running: Compose, pods: dict[str, Pod]) -> None:
     for probe in ("liveness", "readiness"):
         eventually(lambda probe=probe: pods["flower"].probe(probe) == http.client.OK, f"its {probe} probe")
-    assert pods["flower"].ask(5555, "/workers")[0] == http.client.UNAUTHORIZED
+    assert pods["flower"].request(5555, "/workers")[0] == http.client.UNAUTHORIZED
     password = running.variables("flower")["FLOWER_BASIC_AUTH"]
-    assert pods["flower"].ask(5555, "/workers", password)[0] == http.client.OK
+    assert pods["flower"].request(5555, "/workers", password)[0] == http.client.OK
 
 
 @pytest.mark.parametrize("part", ["worker", "flower"])

@@ -62,7 +62,7 @@ def check_refresh(server: WebServer, graph: Graph, name: str) -> None:
     """Check that the application serves a change: the old value at once, then what a worker has loaded."""
     before = server.friends(PERSON)
     graph.rename(name)
-    server.tell_changed(PERSON)
+    server.report_write(PERSON)
     assert server.friends(PERSON) == before != [name]
     eventually(lambda: server.friends(PERSON) == [name], f"the refreshed value with {name} is served")
 

@@ -32,7 +32,7 @@ from refresher.queries import Registry
 from refresher.settings import WorkerSettings
 from refresher.worker.redis_link import RetryingLink
 from tests.support.any_reader import KINDS
-from tests.support.canned_http_server import TellingServer
+from tests.support.canned_http_server import CannedHttpServer
 from tests.support.doctor import run_check
 from tests.support.waiting import eventually
 
@@ -186,13 +186,15 @@ def test_unreadable_entries_are_counted_with_their_cause(
     ids=["dropped", "none dropped", "no worker"],
 )
 def test_rejected_messages_of_the_local_worker_are_reported(metrics: str, level: Level, words: str) -> None:
-    with TellingServer([metrics]) as server:
+    with CannedHttpServer([metrics]) as server:
         found = run_check("metrics here", metrics_port=server.port)
     assert (found.level, words in found.message) == (level, True)
 
 
 def test_a_flower_with_online_workers_is_ok() -> None:
-    with TellingServer(["OK", ONLINE.format("a@h", 1) + ONLINE.format("b@h", 0) + ONLINE.format("c@h", 1)]) as server:
+    with CannedHttpServer(
+        ["OK", ONLINE.format("a@h", 1) + ONLINE.format("b@h", 0) + ONLINE.format("c@h", 1)]
+    ) as server:
         found = run_check("flower", flower_url=server.url + "/")
     message = f"reachable at {server.url}, 2 workers online"
     assert (found.level, found.message, found.remedy) == (Level.OK, message, "")
@@ -208,7 +210,7 @@ def test_a_flower_with_online_workers_is_ok() -> None:
     ids=["an offline worker", "no metrics", "a proxy"],
 )
 def test_a_flower_without_workers_or_behind_a_proxy_is_a_warning(bodies: list[str], status: int, words: str) -> None:
-    with TellingServer(bodies, status) as server:
+    with CannedHttpServer(bodies, status) as server:
         found = run_check("flower", flower_url=server.url)
     assert (found.level, words in found.message, bool(found.remedy)) == (Level.WARNING, True, True)
 

@@ -139,7 +139,7 @@ def test_early_refreshes_beyond_the_queue_s_size_are_dropped_and_no_others(
     assert set(script.messages[0][0]) == {0, 1, 2, 5, 6}
     # What was published since counts, though the length is not queried again.
     bench.handle(bench.trigger(7, RefreshReason.EARLY))
-    assert script.asked_for_length == 1
+    assert script.length_polls == 1
     assert bench.events.recorded[-1] == ("dropped", "backpressure")
     # Suppressed not for a second, but until the length is queried again.
     left = [bench.suppressor.left_seconds(trigger.key.entry) for trigger in early]

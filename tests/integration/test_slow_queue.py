@@ -53,7 +53,7 @@ def test_republishing_stops_at_the_queue_s_bound_and_below_it_fills_the_room_lef
 ) -> None:
     keys = [key(n) for n in range(5)]
     bench.handle(*(bench.trigger(n) for n in range(5)))
-    assert script.asked_for_length == 0  # nothing has waited for long
+    assert script.length_polls == 0  # nothing has waited for long
     let_pass(bench.client, 6, *keys)
     script.length = BOUND
     ended = Ended()
@@ -112,7 +112,7 @@ def test_a_claim_lasts_longer_in_proportion_to_the_queue(
     let_pass(bench.client, 2, key(1))
     script.length = waiting
     bench.handle(bench.trigger(1))  # queued for two seconds: the length is queried
-    assert (len(script.messages), script.asked_for_length) == (1, 1)
+    assert (len(script.messages), script.length_polls) == (1, 1)
     bench.handle(bench.trigger(2))
     since, until = (int(bench.client.hget(key(2).record, name) or 0) for name in ("since", "until"))
     assert until - since == times * 60_000_000

@@ -79,7 +79,7 @@ def test_a_flush_drops_all_entries_and_pending_fills(tracked: Tracked, command: 
     tracked.control.execute_command(command)
     dropped(tracked)
     dropped(tracked, OTHER)
-    tracked.heard_all()
+    tracked.wait_until_received()
     assert not tracked.tier.fill(fill, LocalEntry(b"old", HEADER, 0))
     tracked.keep(KEY)  # and it goes on
 
@@ -92,7 +92,7 @@ def test_changes_of_other_keys_are_not_received(tracked: Tracked, monkeypatch: p
     for key in ("cache:l1:{q:1:aa}", "cache:n1:{q:1:aa}", entry_key("aa", "cache2"), entry_key("aa", "xcache"), "aa"):
         tracked.control.set(key, "new")
     tracked.control.set(b"cache:e1:\xff\xfe", "not UTF-8")
-    tracked.heard_all()
+    tracked.wait_until_received()
     assert KEY in tracked.tier.entries
     assert received == ["cache:e1:\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}", entry_key("marker")]
 
@@ -116,12 +116,12 @@ def test_a_reader_of_another_database_receives_its_own_invalidations(server: Red
 
 def test_a_reply_overtaken_by_its_invalidation_is_not_kept(tracked: Tracked) -> None:
     tracked.control.set(KEY, "old")
-    tracked.heard_all()
+    tracked.wait_until_received()
     fill = tracked.begin(KEY)
     old = tracked.control.get(KEY)
     assert isinstance(old, bytes)
     tracked.control.set(KEY, "new")
-    tracked.heard_all()
+    tracked.wait_until_received()
     assert not tracked.tier.fill(fill, LocalEntry(old, HEADER, 0))
     assert KEY not in tracked.tier.entries
 
@@ -158,7 +158,7 @@ def test_a_storm_of_invalidations_is_processed_completely(tracked: Tracked, how:
             for name in names:
                 pipeline.set(name, "new")
             pipeline.execute()
-    tracked.heard_all()
+    tracked.wait_until_received()
     assert list(tracked.tier.entries) == [KEY]
     assert tracked.tracking_ids() == ids  # the link was never lost
 

@@ -180,7 +180,7 @@ def test_reconnect_pauses_grow_to_a_bound_and_reset_once_a_connection_was_steady
         assert pauses[:4] == [FIRST_PAUSE_SECONDS * factor for factor in (1, 2, 4, 8)]
         assert pauses[-1] == max(pauses) == MAX_PAUSE_SECONDS
         now[0] += STEADY_SECONDS
-        tracked.heard_all()
+        tracked.wait_until_received()
         eventually(lambda: failures_of(tracked.link) == 0, "the failures are forgotten")
         set_refused(tracked.link)
         assert max(pause_seconds(tracked.link) for _ in range(30)) == MAX_PAUSE_REFUSED_SECONDS

@@ -8,13 +8,13 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Self
 
 
-class TellingServer:
+class CannedHttpServer:
     """Answers with these bodies in turn, then repeatedly with the last one; at a free port, if 0."""
 
     def __init__(self, bodies: Sequence[str], status: int = 200, *, port: int = 0) -> None:
         left = list(bodies)
 
-        class Telling(BaseHTTPRequestHandler):
+        class _Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 body = (left.pop(0) if len(left) > 1 else left[0]).encode()
                 self.send_response(status)
@@ -25,7 +25,7 @@ class TellingServer:
             def log_message(self, *_: object) -> None:
                 return
 
-        self._server = HTTPServer(("127.0.0.1", port), Telling)
+        self._server = HTTPServer(("127.0.0.1", port), _Handler)
         self.port = self._server.server_port
         self.url = f"http://127.0.0.1:{self.port}"
 

@@ -26,14 +26,14 @@ class WorkedKey(World):
         self.client.set(self.key.entry, self._entry(token, value, **(times | changes)), px=int(HARD_TTL_SECONDS * 1000))
         return token
 
-    def asked(self) -> int:
+    def wait_for_claim(self) -> int:
         """Wait until the key is claimed; return the claim's number."""
         eventually(lambda: self.state() == "queued", f"{self.key.query} is claimed")
         return int(self.record()["claim_number"])
 
     def begin(self) -> int:
         """Wait for a claim and begin its run; return the token."""
-        reply = self.acquire(NONCE, number=self.asked())
+        reply = self.acquire(NONCE, number=self.wait_for_claim())
         assert reply.status is AcquireStatus.ACQUIRED
         return reply.token
 
@@ -59,7 +59,7 @@ class WorkedKey(World):
         assert self.end(token, value, **at) is CommitStatus.ACCEPTED
         return token
 
-    def give_up(self, kind: str = "syntax", attempts: int = 1, cooling_seconds: float = 30.0) -> None:
+    def abandon(self, kind: str = "syntax", attempts: int = 1, cooling_seconds: float = 30.0) -> None:
         """Wait for a claim, begin its run and abandon it."""
         failing = lease.fail(
             self.key, token=self.begin(), nonce=NONCE, cooling_seconds=cooling_seconds, kind=kind, attempts=attempts,

@@ -19,7 +19,7 @@ from tests.support.waiting import MAX_WAIT_SECONDS
 
 
 @dataclass(frozen=True)
-class ToldPoint:
+class ExportedPoint:
     """One point of a metric; ``value`` is the count of a histogram."""
 
     name: str
@@ -66,7 +66,7 @@ class Collector:
         ]
 
     @property
-    def points(self) -> list[ToldPoint]:
+    def points(self) -> list[ExportedPoint]:
         """Return all points in the order of their exports: the last of a name, its attributes and instance counts."""
         return [
             point
@@ -103,14 +103,14 @@ def _span(span: Span, resource: dict[str, Any]) -> RecordedSpan:
     )
 
 
-def _points(request: ExportMetricsServiceRequest) -> Iterator[ToldPoint]:
+def _points(request: ExportMetricsServiceRequest) -> Iterator[ExportedPoint]:
     for of_resource in request.resource_metrics:
         instance = str(_values(of_resource.resource.attributes).get("service.instance.id"))
         for metric in (metric for of_scope in of_resource.scope_metrics for metric in of_scope.metrics):
             data = getattr(metric, metric.WhichOneof("data"))
             for point in data.data_points:
                 value = point.count if metric.HasField("histogram") else point.as_int or point.as_double
-                yield ToldPoint(metric.name, _values(point.attributes), float(value), instance)
+                yield ExportedPoint(metric.name, _values(point.attributes), float(value), instance)
 
 
 def _values(attributes: Any) -> dict[str, Any]:

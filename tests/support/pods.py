@@ -69,9 +69,9 @@ class Pod:
     def probe(self, which: str) -> int:
         """Return the status of a probe; 0 if nothing listens."""
         request = self._container[f"{which}Probe"]["httpGet"]
-        return self.ask(ports_of(self._deployment)[request["port"]], request["path"])[0]
+        return self.request(ports_of(self._deployment)[request["port"]], request["path"])[0]
 
-    def ask(self, port: int, path: str, user_and_password: str = "") -> tuple[int, bytes]:
+    def request(self, port: int, path: str, user_and_password: str = "") -> tuple[int, bytes]:
         """Return status and body of a page, over the pod's first network."""
         addresses = "{{range .NetworkSettings.Networks}}{{.IPAddress}} {{end}}"
         address = self._engine.podman("inspect", f"--format={addresses}", self.name).split()[0]

@@ -39,7 +39,7 @@ class ScriptedBroker(Broker):
         self.error: Callable[[RefreshItem], Exception | None] = lambda _: None
         self.messages: list[tuple[list[int], bool]] = []
         self.sizes: list[int] = []
-        self.asked_for_length = 0
+        self.length_polls = 0
 
     def publish(self, items: Sequence[RefreshItem], *, has_waiter: bool) -> None:
         raise NotImplementedError
@@ -52,7 +52,7 @@ class ScriptedBroker(Broker):
         return errors
 
     def waiting(self, *, has_waiter: bool = False) -> int:
-        self.asked_for_length += 1
+        self.length_polls += 1
         length = self.misses if has_waiter else self.length
         if isinstance(length, Exception):
             raise length

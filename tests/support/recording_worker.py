@@ -13,7 +13,7 @@ from tests.support.scripted_queries import control_redis
 RECORDED_EVENTS: Final = "worker-events"
 
 
-class _Told(WorkerEvents):
+class _Recorder(WorkerEvents):
     def _record(self, event: str, why: str = "") -> None:
         with control_redis() as control:
             control.rpush(RECORDED_EVENTS, f"{event} ({why})" if why else event)
@@ -31,4 +31,4 @@ class _Told(WorkerEvents):
         self._record("failed", kind)
 
 
-app = make_app(events=_Told())
+app = make_app(events=_Recorder())

@@ -12,7 +12,7 @@ import redis
 
 from api_client import CacheClient, ReaderSettings
 from api_client.protocol.keys import make_key
-from tests.support.canned_http_server import TellingServer
+from tests.support.canned_http_server import CannedHttpServer
 from tests.support.monitored_system import MonitoredSystem, go_on, stop
 
 Change = Callable[[MonitoredSystem], object]
@@ -36,7 +36,7 @@ class Fault:
 
     name: str
     breaks: Change
-    mends: Change
+    repair: Change
     raises: frozenset[str]
     doctor: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     may: frozenset[str] = NOTHING_STORED
@@ -103,7 +103,7 @@ def _take_port(system: MonitoredSystem) -> None:
     """Run another server at the port of the worker's metrics before the worker starts."""
     system.worker.kill()
     other = ExitStack()
-    other.enter_context(TellingServer(["not found"], 404, port=system.ports["refresher-workers"]))
+    other.enter_context(CannedHttpServer(["not found"], 404, port=system.ports["refresher-workers"]))
     system.gives_back = other.close
     system.worker = system.start_worker()
 

@@ -66,7 +66,7 @@ class Tracked:
     def keep(self, *keys: str, value: str = "old") -> None:
         """Write the keys, and fill them into the tier as a reader does."""
         self.control.mset(dict.fromkeys(keys, value))
-        self.heard_all()
+        self.wait_until_received()
         for key in keys:
             fill = self.begin(key)
             raw = self.control.get(key)
@@ -79,7 +79,7 @@ class Tracked:
         self.control.set(key, "new")
         eventually(lambda: key not in self.tier.entries, f"{key} is dropped")
 
-    def heard_all(self) -> None:
+    def wait_until_received(self) -> None:
         """Wait until the link has handled all earlier writes: messages come in order."""
         drop_marker(self.tier, self.control, entry_key("marker"))
 

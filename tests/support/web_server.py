@@ -68,7 +68,7 @@ class WebServer:
         assert reply.status_code == 200, reply.text
         return [friend["name"] for friend in reply.json()]
 
-    def tell_changed(self, person_id: int) -> None:
+    def report_write(self, person_id: int) -> None:
         """Notify the application of a write to the graph."""
         assert self.http.post(f"/people/{person_id}/friends/changed").status_code == 204
 

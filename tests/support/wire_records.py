@@ -133,11 +133,11 @@ def _record(clocked: ClockedRedis, reach: Callable[[ClockedWorld], object]) -> d
             "now_us": clocked.clock.now_us,
             "record_ms": there.record_ms,
             "entry": there.raw_entry.hex() if isinstance(there.raw_entry, bytes) else None,
-            "notifications": list(_heard(listener)),
+            "notifications": list(_received(listener)),
         }
 
 
-def _heard(listener: Any) -> Iterator[str]:
+def _received(listener: Any) -> Iterator[str]:
     while (received := listener.get_message(ignore_subscribe_messages=True, timeout=MAX_WAIT_SECONDS)) is None or (
         received["data"] != b"that was all"
     ):

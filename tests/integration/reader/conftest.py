@@ -88,7 +88,7 @@ def new_key(control: redis.Redis) -> NewKey:
     return named
 
 
-def has_heard_all(reader: AnyReader, control: redis.Redis) -> None:
+def wait_until_received(reader: AnyReader, control: redis.Redis) -> None:
     """Wait until the tier, if there is one, has received all invalidations so far: they come in order."""
     if client_of(reader).settings.local_max_entries:
         drop_marker(local_cache_of(reader), control, make_key(NAMESPACE, "marker", None, 1).entry)

@@ -19,7 +19,7 @@ from api_client import (
     RefreshState,
     WaitTimeout,
 )
-from tests.integration.reader.conftest import MakeReader, NewKey, has_heard_all
+from tests.integration.reader.conftest import MakeReader, NewKey, wait_until_received
 from tests.support.any_reader import AnyReader
 from tests.support.event_recorder import EventRecorder
 from tests.support.waiting import MAX_WAIT_SECONDS
@@ -63,7 +63,7 @@ def test_each_item_has_its_own_result_or_error(
     ]
     reading = pool.submit(reader.get_many, calls)
     new_key("cold").load("new")
-    new_key("fails").give_up(kind="syntax", attempts=2)
+    new_key("fails").abandon(kind="syntax", attempts=2)
     there, no_name, no_int, cold, stale, fails, no_version, cold_again = reading.result(MAX_WAIT_SECONDS)
     assert isinstance(there, Entry)
     assert isinstance(no_name, InvalidQuery)
@@ -148,7 +148,7 @@ def test_the_local_cache_serves_what_it_has(
     reader = make_reader(local_max_entries=100, local_max_age_seconds=600)
     for number in range(4):
         new_key("q", {"n": number}).store_value(number)
-    has_heard_all(reader, control)
+    wait_until_received(reader, control)
     calls = [("q", {"n": number}) for number in range(4)]
     assert values(reader.get_many(calls[:2])) == [0, 1]
     assert sent("get") == 2

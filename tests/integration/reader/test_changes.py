@@ -90,7 +90,7 @@ def test_bookmarks_are_handed_to_the_next_load(reader: AnyReader, new_key: NewKe
     reader.invalidate("q", {}, bookmarks=["a"])
     reader.invalidate("q", {}, bookmarks=("b",))
     reader.refresh("q", {})
-    assert set(key.acquire(number=key.asked()).bookmarks) == {"a", "b"}
+    assert set(key.acquire(number=key.wait_for_claim()).bookmarks) == {"a", "b"}
 
 
 def test_only_the_version_that_is_named_is_invalidated(reader: AnyReader, new_key: NewKey) -> None:
@@ -166,7 +166,7 @@ def test_a_manual_refresh_ignores_the_backoff_and_a_read_does_not(
 ) -> None:
     key = new_key()
     read = pool.submit(reader.get, "q", {})
-    key.give_up()
+    key.abandon()
     assert isinstance(read.exception(MAX_WAIT_SECONDS), RefreshFailed)
     with pytest.raises(RefreshFailed):
         reader.get("q", {})
@@ -181,7 +181,7 @@ def test_waiting_for_a_manual_refresh_raises_the_same_errors_as_a_read(
     with pytest.raises(WaitTimeout):
         reader.refresh("slow", {}, wait=True, timeout=0)
     refreshing = pool.submit(reader.refresh, "fails", {}, wait=True)
-    new_key("fails").give_up(kind="transient", attempts=4)
+    new_key("fails").abandon(kind="transient", attempts=4)
     error = refreshing.exception(MAX_WAIT_SECONDS)
     assert isinstance(error, RefreshFailed)
     assert (error.kind, error.attempts) == ("transient", 4)

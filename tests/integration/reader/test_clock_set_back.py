@@ -12,7 +12,7 @@ import redis
 
 from api_client import EntryState, RefreshState
 from api_client.protocol.clock import monotonic_seconds
-from tests.integration.reader.conftest import MakeReader, NewKey, has_heard_all
+from tests.integration.reader.conftest import MakeReader, NewKey, wait_until_received
 from tests.support.any_reader import AnyReader, client_of
 from tests.support.fake_worker import WorkedKey
 from tests.support.internals import link_of, never_resync
@@ -33,7 +33,7 @@ def test_an_entry_from_the_future_is_stale_and_triggers_a_refresh(
 ) -> None:
     key = new_key()
     key.store_value("old", age_seconds=-HOUR_SECONDS)
-    has_heard_all(reader, control)
+    wait_until_received(reader, control)
     entries = [reader.get_entry("q", {}) for _ in range(AGAIN)]
     assert [(entry.value, entry.state) for entry in entries] == [("old", EntryState.STALE)] * AGAIN
     assert [entry.refresh for entry in entries] == [RefreshState.TRIGGERED] + [RefreshState.SUPPRESSED] * (AGAIN - 1)
@@ -46,7 +46,7 @@ def test_an_entry_stored_just_ahead_of_the_reader_s_clock_is_fresh(
     reader: AnyReader, new_key: NewKey, control: redis.Redis
 ) -> None:
     new_key().store_value("new", age_seconds=-0.2)
-    has_heard_all(reader, control)
+    wait_until_received(reader, control)
     for _ in range(AGAIN):
         entry = reader.get_entry("q", {})
         assert (entry.value, entry.state, entry.refresh) == ("new", EntryState.FRESH, RefreshState.NONE)
@@ -107,7 +107,7 @@ def test_a_wait_from_before_the_clock_change_ends_after_its_next_claim(
     reader, key = make_reader(), new_key()
     ahead = planted_ahead(key)
     read = pool.submit(reader.get, "q", {}, fresh=True)
-    assert key.asked() > ahead
+    assert key.wait_for_claim() > ahead
     # Stored by a run for the lost claim: below the claim's number, so the wait does not accept it.
     below = key.store_value("below")
     key.client.delete(key.key.record)
@@ -121,7 +121,7 @@ def test_a_suppression_from_before_the_clock_change_delays_a_refresh_by_at_most_
     reader, key = make_reader(), new_key()
     planted_ahead(key)
     assert reader.get_entry("q", {}).refresh is RefreshState.TRIGGERED
-    key.asked()
+    key.wait_for_claim()
     lose(key)
     assert key.store_value("stale", age_seconds=60.0, ttl_seconds=30.0) < key.now_us()
     entry = eventually(

@@ -45,7 +45,7 @@ def test_a_failure_is_raised_to_all_waiters_and_to_callers_during_the_backoff(
     key = new_key()
     reads = [pool.submit(reader.get, "q", {}) for _ in range(WAITERS)]
     eventually(lambda: callers_waiting(reader) == [WAITERS], "they wait")
-    key.give_up(kind="syntax", attempts=3)
+    key.abandon(kind="syntax", attempts=3)
     errors = [read.exception(MAX_WAIT_SECONDS) for read in reads]
     with pytest.raises(RefreshFailed) as caught:
         reader.get_entry("q", {})
@@ -61,7 +61,7 @@ def test_during_the_backoff_a_stale_value_is_served(reader: AnyReader, new_key: 
     key = new_key()
     key.store_value("old", age_seconds=20, ttl_seconds=10)
     assert reader.get("q", {}) == "old"
-    key.give_up()
+    key.abandon()
     assert reader.get("q", {}) == "old"
     with pytest.raises(RefreshFailed):
         reader.get("q", {}, fresh=True)
@@ -98,7 +98,7 @@ def test_an_unreachable_broker_does_not_reset_the_count_of_consecutive_failures(
 
 def test_an_unknown_query_names_its_version(reader: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor) -> None:
     read = pool.submit(reader.get, "nobody_knows", {}, version=3)
-    new_key("nobody_knows", version=3).give_up(kind="unknown_query")
+    new_key("nobody_knows", version=3).abandon(kind="unknown_query")
     error = read.exception(MAX_WAIT_SECONDS)
     assert isinstance(error, UnknownQuery)
     assert (error.query, error.version, error.kind) == ("nobody_knows", 3, "unknown_query")
@@ -109,7 +109,7 @@ def test_a_default_is_returned_on_a_failure_a_timeout_and_an_unreachable_cache(
     reader: AnyReader, cut_off: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor, default: Any
 ) -> None:
     failing = pool.submit(reader.get, "fails", {}, default=default)
-    new_key("fails").give_up()
+    new_key("fails").abandon()
     assert failing.result(MAX_WAIT_SECONDS) is default
     assert reader.get("slow", {}, timeout=0, default=default) is default
     assert cut_off.get("q", {}, default=default) is default
@@ -142,10 +142,10 @@ def test_each_failed_read_is_reported_with_its_reason_even_with_a_default(
     reader: AnyReader, cut_off: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor, events: EventRecorder
 ) -> None:
     failing = pool.submit(reader.get, "fails", {}, default=None)
-    new_key("fails").give_up()
+    new_key("fails").abandon()
     assert failing.result(MAX_WAIT_SECONDS) is None
     unknown = pool.submit(reader.get_entry, "nobody_knows", {})
-    new_key("nobody_knows").give_up(kind="unknown_query")
+    new_key("nobody_knows").abandon(kind="unknown_query")
     assert isinstance(unknown.exception(MAX_WAIT_SECONDS), UnknownQuery)
     assert reader.get("slow", {}, timeout=0, default=None) is None
     new_key("text").store_value("no number")

@@ -138,7 +138,7 @@ def test_min_bookmarks_accepts_only_values_loaded_with_those_bookmarks(
     key.store_value("old", bookmarks=("a",))
     assert reader.get("q", {}, min_bookmarks=["a"]) == "old"
     read = waits_for(min_bookmarks=["a", "b"])
-    key.asked()
+    key.wait_for_claim()
     assert key.record()["claim_bookmarks"].split(b"\n") == [b"a", b"b"]
     key.load("new", bookmarks=("a", "b"))
     assert read.result(MAX_WAIT_SECONDS).value == "new"
@@ -154,7 +154,7 @@ def test_bookmarks_of_a_refused_claim_are_passed_to_the_next_load(new_key: NewKe
     eventually(lambda: int(key.record()["number"]) > drawn, "its claim was refused")
     assert key.acquire(NONCE).bookmarks == ()  # the same run again
     key.end(running, "without")
-    reply = key.acquire(NONCE, number=key.asked())
+    reply = key.acquire(NONCE, number=key.wait_for_claim())
     assert reply.bookmarks == ("b",)
     key.end(reply.token, "with", bookmarks=reply.bookmarks)
     assert read.result(MAX_WAIT_SECONDS).value == "with"
@@ -167,7 +167,7 @@ def test_a_reader_s_bad_bookmark_fails_its_own_read_and_no_other(
     key = new_key()
     for _ in range(2):  # however often it comes again
         bad = waits_for(min_bookmarks=["bad"])
-        run = key.acquire(NONCE, number=key.asked())
+        run = key.acquire(NONCE, number=key.wait_for_claim())
         assert run.bookmarks == ("bad",)
         failing = lease.fail(
             key.key, token=run.token, nonce=NONCE, cooling_seconds=30, kind="bookmark", attempts=1,

@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from api_client import DecodeError, EntryState, RefreshState
-from tests.integration.reader.conftest import MakeReader, NewKey, has_heard_all
+from tests.integration.reader.conftest import MakeReader, NewKey, wait_until_received
 from tests.support.any_reader import AnyReader, local_cache_of
 from tests.support.event_recorder import EventRecorder
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
@@ -55,7 +55,7 @@ def test_a_fresh_value_is_served_and_triggers_nothing(
 ) -> None:
     key = new_key()
     key.store_value({"n": 1})
-    has_heard_all(reader, control)
+    wait_until_received(reader, control)
     for _ in range(2):
         entry = reader.get_entry("q", {})
         assert (entry.value, entry.state, entry.refresh) == ({"n": 1}, EntryState.FRESH, RefreshState.NONE)
@@ -87,7 +87,7 @@ def test_a_stale_value_is_served_at_once_and_triggers_one_refresh(
 ) -> None:
     key = new_key()
     key.store_value("old", age_seconds=20, ttl_seconds=10)
-    has_heard_all(reader, control)
+    wait_until_received(reader, control)
     first, second = reader.get_entry("q", {}), reader.get_entry("q", {})
     assert (first.value, first.state, first.refresh) == ("old", EntryState.STALE, RefreshState.TRIGGERED)
     assert (second.value, second.state, second.refresh) == ("old", EntryState.STALE, RefreshState.SUPPRESSED)
@@ -117,7 +117,7 @@ def test_a_value_that_grows_stale_between_two_reads_triggers_a_refresh(reader: A
         "a refresh is triggered",
     )
     assert (entry.state, entry.refresh) == (EntryState.STALE, RefreshState.TRIGGERED)
-    assert key.asked()
+    assert key.wait_for_claim()
 
 
 def test_an_early_refresh_is_triggered_while_the_value_is_fresh(
@@ -128,7 +128,7 @@ def test_an_early_refresh_is_triggered_while_the_value_is_fresh(
     first, second = reader.get_entry("q", {}), reader.get_entry("q", {})
     assert (first.state, first.refresh) == (EntryState.FRESH, RefreshState.TRIGGERED)
     assert (second.state, second.refresh) == (EntryState.FRESH, RefreshState.SUPPRESSED)
-    assert key.asked()
+    assert key.wait_for_claim()
     assert reader.flush(MAX_WAIT_SECONDS)
     assert events["triggered"] == [["early"]]
 
@@ -207,7 +207,7 @@ def test_a_reader_sees_its_own_invalidation_at_once(
 ) -> None:
     key = new_key()
     key.store_value("v")
-    has_heard_all(reader, control)
+    wait_until_received(reader, control)
     for _ in range(2):
         reader.get("q", {})
     if place == "tier":
@@ -216,7 +216,7 @@ def test_a_reader_sees_its_own_invalidation_at_once(
     entry = reader.get_entry("q", {})
     assert (entry.value, entry.state, entry.refresh) == ("v", EntryState.STALE, RefreshState.TRIGGERED)
     assert (entry.generation, entry.token < generation) == (generation, True)
-    assert key.asked()
+    assert key.wait_for_claim()
     assert reader.flush(MAX_WAIT_SECONDS)
     assert events["triggered"] == [["invalidated"]]
 
@@ -235,7 +235,7 @@ def test_a_value_read_untyped_before_can_be_read_typed(
 ) -> None:
     key = new_key()
     key.store_value({"n": 1})
-    has_heard_all(reader, control)
+    wait_until_received(reader, control)
     assert reader.get("q", {}) == {"n": 1}
     assert reader.get("q", {}, type=Stamped) == Stamped(1)
     if place == "tier":

@@ -59,7 +59,7 @@ def test_threads_that_share_a_failed_wait_get_an_exception_each(client: CacheCli
     with ThreadPoolExecutor(THREADS) as pool:
         reads = [pool.submit(client.get, "q", {}) for _ in range(THREADS)]
         eventually(lambda: callers_waiting(client) == [THREADS], "all share a wait")
-        key.give_up(kind="syntax", attempts=3)
+        key.abandon(kind="syntax", attempts=3)
         errors = [read.exception(MAX_WAIT_SECONDS) for read in reads]
     are_each_their_own(errors, RefreshFailed)
     for error in errors:
@@ -72,7 +72,7 @@ def test_threads_that_share_a_failed_wait_get_an_exception_each(client: CacheCli
 def test_tasks_that_share_a_failed_wait_get_an_exception_each(settings: dict[str, Any], new_key: NewKey) -> None:
     async def read() -> list[BaseException | None]:
         client = AsyncCacheClient(ReaderSettings(**settings))
-        found = await failures([client.get("q", {}) for _ in range(TASKS)], new_key().give_up)
+        found = await failures([client.get("q", {}) for _ in range(TASKS)], new_key().abandon)
         await client.close()
         return found
 
@@ -111,7 +111,7 @@ def test_items_of_a_batch_that_share_a_failure_get_an_exception_each(
     are_each_their_own([error for error in errors if isinstance(error, CacheError)], CacheUnavailable)
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(client.get_many, [("q", {})] * 10)
-        new_key().give_up()
+        new_key().abandon()
         errors = reading.result(MAX_WAIT_SECONDS)
     are_each_their_own([error for error in errors if isinstance(error, CacheError)], RefreshFailed)
     assert len(errors) == 10

@@ -101,7 +101,7 @@ def test_each_sharer_of_a_wait_has_its_own_span_and_the_first_has_the_refresh(
         within(memory, name, lambda: traced.get("q", {}))
 
     first = pool.submit(read, "first")
-    key.asked()
+    key.wait_for_claim()
     second = pool.submit(read, "second")
     eventually(lambda: callers_waiting(traced) == [2], "both wait")
     key.load("v")

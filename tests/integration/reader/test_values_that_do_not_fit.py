@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from api_client import DecodeError, Entry, QueryCall, RefreshState
-from tests.integration.reader.conftest import MakeReader, NewKey, has_heard_all
+from tests.integration.reader.conftest import MakeReader, NewKey, wait_until_received
 from tests.support.any_reader import AnyReader
 from tests.support.event_recorder import EventRecorder
 from tests.support.fake_worker import WorkedKey
@@ -99,7 +99,7 @@ def test_a_stale_value_in_the_tier_that_does_not_fit_is_refreshed(
     reader, key = make_reader(local_max_entries=100, local_max_age_seconds=600), new_key()
     # Not yet stale when it is kept, by a reader that takes any type.
     key.store_value("text", ttl_seconds=0.3)
-    has_heard_all(reader, control)
+    wait_until_received(reader, control)
     assert reader.get("q", {}) == "text"
     kept = key.now_us()
     eventually(lambda: key.now_us() > kept + 400_000, "it is stale")

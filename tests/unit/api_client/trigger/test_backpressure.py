@@ -59,7 +59,7 @@ def test_room_and_claim_time_follow_from_the_queue_length(
     assert pressure.room_for_early() == early
     assert pressure.room_for_repeats(has_waiter=False) == repeats
     assert pressure.claim_seconds() == 7.0 * times
-    assert script.asked_for_length == 1
+    assert script.length_polls == 1
 
 
 def test_the_queue_of_misses_has_a_length_and_room_of_its_own(script: ScriptedBroker, clock: Clock) -> None:
@@ -86,7 +86,7 @@ def test_a_queue_length_is_cached_for_a_quarter_second_plus_what_was_published_s
     assert 0 < pressure.known_for_seconds < LENGTH_CACHED_SECONDS / 4
     clock.now += LENGTH_CACHED_SECONDS * 0.2
     assert pressure.room_for_early() == 10
-    assert script.asked_for_length == 2
+    assert script.length_polls == 2
 
 
 def test_publications_without_a_recently_polled_queue_length_do_not_lengthen_claims(
@@ -127,7 +127,7 @@ def test_an_unreachable_broker_raises_until_the_breaker_opens_and_is_then_not_po
     with pytest.raises(TriggerDropped) as dropped:
         pressure.room_for_repeats(has_waiter=False)
     assert dropped.value.reason == "OSError: no"
-    assert script.asked_for_length == 3
+    assert script.length_polls == 3
     assert pressure.claim_seconds() == 60
 
 
