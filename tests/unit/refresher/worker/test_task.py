@@ -72,7 +72,7 @@ class Task:
         if self.publish_error:
             raise self.publish_error
         assert name == messages.TASK_NAME
-        assert "n" not in options["argsrepr"].split(), "params are not shown"
+        assert options["argsrepr"] == messages.shown_args(messages.decode(args[0]), "cache"), "params are not shown"
         self.diary.append(("send", messages.decode(args[0]), countdown))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any
 
@@ -12,6 +13,7 @@ from kombu.message import Message
 
 from api_client.protocol.messages import TASK_NAME
 from refresher.worker.celery_fixes.message_guard import _HEADERS, DropReason, validate_message
+from tests.support.poison import POISON, SECRET
 
 EMBED = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
 
@@ -85,6 +87,23 @@ def test_a_foreign_message_is_left_to_celery_in_an_application(foreign: Message,
     found = validate_message(foreign, refreshes_only=False)
     assert (found and found.text) == fault
     assert validate_message(foreign, refreshes_only=True) is not None
+
+
+# What is no envelope, or is compressed, is rejected before: acceptance/test_poison.py has these, too.
+@pytest.mark.parametrize(
+    "kind", sorted(kind for kind, (reason, _) in POISON.items() if reason != "no_envelope" and "compress" not in kind)
+)
+def test_a_malformed_message_is_rejected_with_its_reason(kind: str) -> None:
+    reason, build = POISON[kind]
+    sent = build()
+    received = Message(
+        base64.b64decode(sent["body"]), headers=sent["headers"], content_type=sent["content-type"],
+        content_encoding=sent["content-encoding"], accept={"application/json"},
+    )  # fmt: skip
+    fault = validate_message(received, refreshes_only=True)
+    assert fault is not None
+    assert fault.reason == reason
+    assert SECRET not in fault.text
 
 
 anything = st.recursive(
