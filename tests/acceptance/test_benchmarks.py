@@ -59,7 +59,7 @@ def test_stampede(tmp_path: Path) -> None:
 
 def test_topology(tmp_path: Path) -> None:
     results = results_of(tmp_path, "topology")
-    assert list(results) == ["topology-rmat", "topology-snb"]
+    assert list(results) == ["topology-rmat", "topology-snb", "topology-expected"]
     assert [figure for one in results.values() for figure in one.figures if figure.reached is False] == []
 
 

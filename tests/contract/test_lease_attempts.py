@@ -49,6 +49,16 @@ def test_a_run_whose_lease_expired_is_reported_as_overtaken_once(world: World, c
     assert not world.acquire(nonce(2), ticket="ticket-1").has_overtaken
 
 
+@pytest.mark.parametrize("claims", [0, 1])
+def test_a_repeated_acquire_does_not_overtake_its_own_run(world: World, claims: int) -> None:
+    world.acquire(nonce(0))  # its reply is lost
+    world.pass_time(LONG_SECONDS)
+    for number in range(claims):
+        world.claim(f"claim-{number}")
+    repeated = world.acquire(nonce(0))
+    assert (repeated.status, repeated.has_overtaken) == (AcquireStatus.ACQUIRED, False)
+
+
 @pytest.mark.parametrize("end", ["retry", "hand_back", "fail", "commit"])
 def test_a_run_that_ended_by_itself_is_not_reported_as_overtaken(world: World, end: str) -> None:
     getattr(world, end)(world.acquire(nonce(0)).token, nonce(0))

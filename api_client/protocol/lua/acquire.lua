@@ -50,7 +50,8 @@ end
 
 local token = draw(now, record, entry)
 -- Every end of a run takes its token out of the record; a claim over a lapsed lease leaves it, for a late commit.
-local has_overtaken = record.token > 0
+-- One that carries this nonce is this very run, whose first reply was lost.
+local has_overtaken = record.token > 0 and record.nonce ~= nonce
 local lease_us, limit_us = tonumber(ARGV[4]), tonumber(ARGV[5])
 local claimed_at = now
 if (record.state == 'queued' or record.state == 'retrying') and record.claimed_at > 0 then

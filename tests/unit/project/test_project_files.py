@@ -166,3 +166,20 @@ def test_every_file_of_the_project_that_is_named_exists() -> None:
     paths = [(name, path) for name, text in markdown().items() for path in named.findall(text) if "NAME" not in path]
     made_by_hand = {"deploy/queries", "deploy/secrets"}
     assert [(name, path) for name, path in paths if path not in made_by_hand and not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ("redis-cache.conf", {"maxmemory-policy": "allkeys-lru", "appendonly": "no", "save": '""'}),
+        ("redis-broker.conf", {"maxmemory-policy": "noeviction", "appendonly": "yes", "appendfsync": "everysec"}),
+    ],
+)
+def test_the_redis_configurations_evict_and_persist_as_cache_and_broker_require(
+    file: str, expected: dict[str, str]
+) -> None:
+    lines = (ROOT / "deploy" / file).read_text(encoding="utf-8").splitlines()
+    found = dict(line.split(maxsplit=1) for line in lines if line and not line.startswith("#"))
+    assert {name: found.get(name) for name in expected} == expected
+    assert found["bind"] == "127.0.0.1 -::1"
+    assert found["protected-mode"] == "yes"
