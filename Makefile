@@ -50,7 +50,7 @@ test: $(VENV)/.dev ## Run the tests that need only what pip installs, on servers
 test-all: $(VENV)/.dev ## Run the other tests: RabbitMQ, Neo4j, Chromium, Helm, ... Fails if one of these is missing.
 	CI=true $(pytest) --tier all --ignore tests/unit $(ARGS)$(report)
 
-test-long: $(VENV)/.dev ## Run the tests that take hours: large models, long soaks, mutants of the scripts, quick benchmarks.
+test-long: $(VENV)/.dev ## Run the long tests: large models, a soak, mutants of the scripts, quick benchmarks: within 90 minutes.
 	CI=true LONG_TESTS=1 $(pytest) --tier long $(ARGS)$(report)
 
 coverage: $(VENV)/.dev ## Report the branches that all tiers run with COVERAGE=1 reached, together.

@@ -8,6 +8,8 @@ import tomllib
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 import api_client
 import refresher
 from api_client.protocol import keys
