@@ -49,7 +49,8 @@ class TriggerDropped(ConnectionError):
 
     def __init__(self, why: str, reason: str = "") -> None:
         super().__init__(why)  # alone, for a copy is made of it
-        self.why, self.reason = why, reason
+        self.why: str = why
+        self.reason: str = reason
 
     def __str__(self) -> str:
         return f"it was not tried ({self.why})"

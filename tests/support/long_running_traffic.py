@@ -80,14 +80,14 @@ def main(name: str, status: Path) -> None:
         traffic = Traffic(client, name)
         while not ends.wait(PAUSE_SECONDS):
             traffic.go_on()
-            status = {
+            report = {
                 "passes": traffic.passes,
                 "errors": traffic.errors,
                 "went_back": traffic.went_back,
                 "unreadable": events.counts,
             }
             written = status.with_suffix(".new")
-            written.write_text(json.dumps(status))
+            written.write_text(json.dumps(report))
             written.replace(status)
 
 
