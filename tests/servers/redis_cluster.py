@@ -34,6 +34,8 @@ class ClusterNode(RedisServer):
             "cluster-port": self._ports[1],
             "cluster-node-timeout": NODE_TIMEOUT_MS,
             "cluster-require-full-coverage": "no",
+            # Else a replica stops standing for election 30 s after its master was lost, however slow the machine is.
+            "cluster-replica-validity-factor": 0,
             "repl-diskless-sync-delay": 0,
         }
         with Path(argv[1]).open("a") as config:
