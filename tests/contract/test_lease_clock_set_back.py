@@ -14,7 +14,7 @@ from api_client.protocol.lease import AcquireStatus, ClaimStatus, CommitStatus
 from tests.support import lease_world as lasting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tests.support.lease_world import ClockedWorld
 
@@ -235,6 +235,22 @@ def test_a_record_of_an_earlier_release_lasts_until_its_deadline(
     assert world.claim("second").left_seconds == HOUR + lasts
     world.pass_time(HOUR + lasts)
     assert world.claim("second").status is ClaimStatus.CLAIMED
+
+
+@pytest.fixture
+def far_future(clocked_world: ClockedWorld) -> Iterator[ClockedWorld]:
+    now_us = clocked_world.clock.now_us
+    yield clocked_world
+    clocked_world.at(now_us)
+
+
+def test_a_renewal_is_exact_where_the_sum_of_two_times_would_not_be(far_future: ClockedWorld) -> None:
+    far_future.at(4_693_473_532_978_347)  # in 2118; Lua's numbers are exact up to 2^53
+    token = far_future.acquire().token
+    limit = int(far_future.record()["limit"])
+    far_future.pass_time(-1 * US)
+    far_future.renew(token)
+    assert int(far_future.record()["limit"]) == limit - 1
 
 
 def test_a_lease_of_an_earlier_release_is_renewed_within_its_limit(clocked_world: ClockedWorld) -> None:

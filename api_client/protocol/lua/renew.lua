@@ -14,7 +14,7 @@ if record.state ~= 'running' or text(record.token) ~= ARGV[1] or record.nonce ~=
   or record.deadline <= now or record.limit <= now then
   return '0'
 end
-local limit = math.min(record.limit, now + record.limit - record.since)
+local limit = math.min(record.limit, now + (record.limit - record.since))
 local deadline = math.min(now + tonumber(ARGV[3]), limit)
 redis.call('HSET', KEYS[1], 'since', text(now), 'until', text(deadline), 'limit', text(limit))
 return text(deadline - now)
