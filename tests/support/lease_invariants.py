@@ -81,7 +81,9 @@ class Watch:
         drawn = [int(seen.record.get(name, 0)) for name in ("number", "token", "generation", "hard")]
         self.highest = max(*drawn, *(entry[:2] if entry else ()))
         if entry is None:
-            self.entry_token = self.entry_token if seen.record else 0
+            # A record that has drawn no number beside an entry, which the environment stored, knows nothing of it. Each
+            # entry that was committed has a smaller token than any record after it.
+            self.entry_token = self.entry_token if max(drawn) > self.entry_token else 0
             return
         token, generation, _, nonce = entry
         assert token >= self.entry_token, "I2: an entry's token never goes back"
