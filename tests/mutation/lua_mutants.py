@@ -7,13 +7,16 @@ A guard is left out:
 - a bound of a comparison: moved by one (``<`` and ``<=``, ``>`` and ``>=``);
 - an argument of ``math.max`` and ``math.min``, and a side of a sum, a difference, a product, a power, a text put
   together: dropped;
-- a statement that calls something: dropped; of HSET and HDEL each field too, of SET the option.
+- a statement that calls something, or assigns to what exists: dropped; of HSET and HDEL each field too, of SET and
+  ZADD the option.
 
 A value is changed:
 
 - a returned value, or a field of one: '0', a number increased by one, another word;
 - a number, unless it is compared or a default for a missing value (guards, above): increased by one;
-- a word or a digit that is stored or sent: another one; a ``true`` that is an argument: false.
+- a word or a digit that is stored, sent, or compared by ``==`` and ``~=``: another one; a ``true`` that is an
+  argument: false;
+- of struct.pack and struct.unpack: the order of bytes; the last item, dropped; each packed value.
 
 The parser knows the subset of Lua that the scripts use, and rejects anything else.
 """
@@ -43,6 +46,7 @@ COMPARING: Final = {"==", "~=", *BOUNDS, "and", "or"}
 OTHER_WORD: Final = "'invalidated'"
 # The index of the first field among the arguments, and the number of arguments per field.
 FIELDS_FROM: Final = {"'HSET'": (2, 2), "'HDEL'": (2, 1), "'SET'": (3, 2)}
+OPTIONS: Final = {"'GT'", "'XX'"}
 
 
 @dataclass(frozen=True)
@@ -183,9 +187,8 @@ class Reader:
                 self.take()
                 self.operand()
             self.take("=")
-            self.expressions()
-        else:
-            self.note(start, end, "")
+            end = self.expressions()[-1][1]
+        self.note(start, end, "")
 
     # ── expressions: each returns its start and end ──
 
@@ -207,22 +210,32 @@ class Reader:
         for sign in signs:
             if sign.text in BOUNDS:
                 self.note(sign.start, sign.end, BOUNDS[sign.text], whole)
+            elif sign.text in {"==", "~="}:
+                self.compared(sides[-1], whole)
         if signs and not {sign.text for sign in signs} & KEPT:
             # A difference or quotient without its first side would be another operation.
             for index in range(signs[0].text in {"-", "/"}, len(sides)):
                 self.drop(sides, index, index + 1)
         return whole
 
-    def value(self, span: Span) -> None:
+    def compared(self, span: Span, whole: Span) -> None:
+        """Note a replacement for a constant that something is compared with."""
+        text = self.source[slice(*span)]
+        if text.isdigit():
+            self.note(*span, str(int(text) + 1), whole)
+        elif text[0] == "'":
+            self.value(span, whole)
+
+    def value(self, span: Span, whole: Span = (0, 0)) -> None:
         """Note a replacement for a returned, stored or sent expression; numbers note themselves."""
         text = self.source[slice(*span)]
         if text[0] == "'":
             other = {"''": "'0'", "'0'": "'1'"}.get(text, "''" if text == OTHER_WORD else OTHER_WORD)
-        elif text.isdigit() or "redis." in text or " and " in text or text == "nil":
+        elif text.isdigit() or " and " in text or text == "nil":
             return
         else:
             other = "'0'"
-        self.note(*span, other)
+        self.note(*span, other, whole)
 
     def unary(self) -> Span:
         if self.peek.text in UNARY:
@@ -291,6 +304,8 @@ class Reader:
         for argument, span in enumerate(spans):
             if self.source[slice(*span)] == "true":
                 self.note(*span, "false")
+            elif called.startswith("redis.") and self.source[slice(*span)] in OPTIONS:
+                self.drop(spans, argument, argument + 1)
             elif called == "notify" or (
                 called == "redis.call"
                 and self.source[slice(*spans[0])] == "'HSET'"
@@ -299,6 +314,8 @@ class Reader:
                 and self.source[span[0]] == "'"
             ):
                 self.value(span)
+        if called in {"struct.pack", "struct.unpack"}:
+            self.struct(called, spans)
         size = 0
         if called in {"math.max", "math.min"}:
             first, size = 0, 1
@@ -309,6 +326,15 @@ class Reader:
             for index in range(first, len(spans), size):
                 self.drop(spans, index, index + size)
         return end
+
+    def struct(self, called: str, spans: list[Span]) -> None:
+        """Note the changes of a format, such as '>I8I8', and of what is packed."""
+        (start, end), *values = spans
+        whole = start, spans[-1][1]
+        self.note(start + 1, start + 2, "<", whole)
+        self.note(self.source.rindex("I", start, end), end - 1, "", whole)
+        for span in values if called == "struct.pack" else []:
+            self.value(span)
 
     def drop(self, spans: list[Span], start: int, stop: int) -> None:
         """Note the removal of some of several items, with the operator or comma that is then superfluous."""
