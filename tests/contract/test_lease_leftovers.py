@@ -12,20 +12,10 @@ from api_client.protocol.lease import AcquireStatus, ClaimStatus
 from tests.support import lease_world as lasting
 
 if TYPE_CHECKING:
-    from api_client.protocol.lease import FailReply
     from tests.support.lease_world import World
 
 OTHER = b"nonce--2"
 OF_A_RUN = {"token", "nonce", "limit"}
-
-
-def fails(world: World, nonce: bytes, *, cooling_seconds: float, longest_seconds: float) -> FailReply | None:
-    token = world.acquire(nonce).token
-    call = lease.fail(
-        world.key, token=token, nonce=nonce, cooling_seconds=cooling_seconds, kind="k", attempts=1,
-        retention_seconds=lasting.RETENTION_SECONDS, longest_seconds=longest_seconds,
-    )  # fmt: skip
-    return world.store.run(call)
 
 
 @pytest.mark.parametrize("end", ["retry", "fail", "hand_back"])
@@ -51,33 +41,6 @@ def test_a_failure_with_another_nonce_is_refused_while_the_key_cools(world: Worl
     before = world.record()
     assert world.store.run(lasting.fail_call(world.key, token, OTHER)) is None
     assert world.record() == before
-
-
-def test_an_invalidation_during_the_next_run_resets_the_failure_count(world: World) -> None:
-    for failures, nonce in enumerate((b"nonce--1", b"nonce--2"), 1):
-        assert fails(world, nonce, cooling_seconds=1_000, longest_seconds=9_000).failures == failures
-        world.pass_time(9_000)
-    world.acquire(b"nonce--3")
-    world.invalidate()
-    assert fails(world, b"nonce--3", cooling_seconds=1_000, longest_seconds=9_000).failures == 1
-
-
-def test_an_unclaim_with_forget_resets_the_failure_count(world: World) -> None:
-    world.invalidate()
-    fails(world, b"nonce--1", cooling_seconds=1_000, longest_seconds=9_000)
-    world.claim(force=True)
-    world.unclaim(forget=True)
-    assert (world.state(), "failures" in world.record()) == ("invalidated", False)
-
-
-def test_the_maximum_pause_is_never_shorter_than_the_first(world: World) -> None:
-    assert fails(world, OTHER, cooling_seconds=1_000, longest_seconds=10).pause_seconds == 1_000
-
-
-def test_a_record_whose_pause_exceeds_the_retention_is_kept_for_twice_the_pause(world: World) -> None:
-    longer = 2 * lasting.RETENTION_SECONDS
-    fails(world, OTHER, cooling_seconds=longer, longest_seconds=0)
-    assert world.client.pttl(world.key.record) == pytest.approx(2 * longer * 1000, abs=60_000)
 
 
 @pytest.mark.parametrize("newer", ["the message", "an invalidation"])

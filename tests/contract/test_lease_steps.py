@@ -11,10 +11,8 @@ from api_client.protocol.lease import AcquireStatus, ClaimStatus
 from tests.support.lease_world import (
     COOLING_SECONDS,
     LEASE_SECONDS,
-    LIMIT_SECONDS,
     PAUSE_SECONDS,
     QUEUE_TTL_SECONDS,
-    RETENTION_SECONDS,
     World,
 )
 
@@ -268,30 +266,11 @@ def test_a_claim_without_claimed_at_has_no_queue_wait(world: World) -> None:
     assert reply.claimed_at_us == reply.now_us
 
 
-def test_a_claimed_at_in_the_future_gives_no_negative_queue_wait(world: World) -> None:
-    world.claim()
-    world.client.hset(world.key.record, "claimed_at", world.now_us() + 3_600_000_000)
-    reply = world.acquire()
-    assert reply.claimed_at_us == reply.now_us
-
-
 def test_an_acquire_returns_the_entry_s_header_without_its_payload(world: World) -> None:
     world.plant(100, bookmarks=("b1",))
     header = world.acquire().entry_header if world.claim() else b""
     assert header == world.client.get(world.key.entry)[: FIXED_HEADER_BYTES + 5]
     assert len(header) == FIXED_HEADER_BYTES + 3 + 2
-
-
-def test_a_republication_is_due_after_one_interval_then_two_then_four(world: World) -> None:
-    number = world.claim().number
-    for seconds in (1_000, 2_000, 4_000):
-        assert world.republish() == 0
-        world.pass_time(seconds - 50)
-        assert world.republish() == 0
-        world.pass_time(60)
-        assert world.republish() == number
-    world.acquire()
-    assert world.republish() == 0
 
 
 def test_only_a_queued_record_is_republished(world: World, state: str) -> None:
@@ -303,13 +282,6 @@ def test_only_the_claimer_can_unclaim(world: World, state: str) -> None:
     assert not world.unclaim("another")
     assert world.state() == state
     assert world.unclaim("first") == (state == "queued")
-
-
-def test_every_record_outlives_its_deadline_by_its_retention(world: World, state: str) -> None:
-    if state != "idle":
-        longest = LIMIT_SECONDS if state == "running" else STATES[state][1]
-        kept_ms = (longest + RETENTION_SECONDS) * 1000
-        assert world.client.pttl(world.key.record) == pytest.approx(kept_ms, abs=60_000)
 
 
 def test_numbers_in_a_record_are_plain_digits(world: World, state: str) -> None:
