@@ -13,6 +13,7 @@ from api_client.explain import explanation
 from api_client.protocol import payload
 from api_client.protocol import payload as compression
 from api_client.protocol.entry import (
+    FIXED_HEADER_BYTES,
     MAX_HEADER_BYTES,
     MAX_TOKEN,
     Header,
@@ -69,6 +70,7 @@ def read(raw: bytes, mutator: Mutator) -> None:
 
 
 def use(raw: bytes, header: Header, mutator: Mutator) -> None:
+    assert FIXED_HEADER_BYTES <= header.length <= len(raw)
     again = encode(header, KEY.digest, b"")
     assert encode(decode_header(again, KEY.digest), KEY.digest, b"") == again
     try:

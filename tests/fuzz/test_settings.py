@@ -7,8 +7,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from api_client.config.environment import Settings, variable, without_password
-from api_client.config.environment import _annotations as annotations
+from api_client.config.environment import Settings, without_password
 from api_client.config.settings import ReaderSettings
 from api_client.errors import ConfigurationError
 from refresher.settings import WorkerSettings
@@ -19,7 +18,7 @@ pytestmark = pytest.mark.timeout(TIMEOUT_SECONDS)
 
 CANARY = "c4nary-s3cret"
 BOTH: tuple[type[Settings], ...] = (ReaderSettings, WorkerSettings)
-VARIABLES = sorted({variable(note, field) for who in BOTH for field, note in annotations(who).items()})
+VARIABLES = sorted({name for who in BOTH for name in who.variables()})
 TEXTS = (
     "1", "0", "0.5", "-1", "1e3", "5s", "250ms", "1m30s", "1h", "true", "off", "plain", "topology_sensitive", "nan",
     "inf", "16384", "8388608", "cache", "my.name-space_1", "a,b.c", "127.0.0.1", "9090", "1_000", "٣", "1" * 400,
@@ -57,7 +56,8 @@ def read(environ: dict[str, str]) -> None:
             assert type(made)(**msgspec.structs.asdict(made)) == made
             assert repr(made).startswith(f"{who.__name__}(")
             continue
-        assert refused.variable in VARIABLES
+        # Of two that contradict each other the one that was not set may be named.
+        assert refused.variable in environ or "JITTER" in refused.variable
         assert len(str(refused)) < 5_000
 
 

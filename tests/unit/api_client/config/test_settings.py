@@ -7,7 +7,7 @@ import re
 import pytest
 
 from api_client import ConfigurationError, ReaderSettings
-from api_client.config.environment import Settings, variable, without_password
+from api_client.config.environment import Settings, without_password
 from refresher.settings import RefreshMode, WorkerSettings
 
 CANARY = "c4nary-s3cret"
@@ -85,9 +85,8 @@ WRONG = [(name, who, value) for name, who in READERS for value in TABLE[name][2]
 
 
 def fields_of(who: type[Settings]) -> dict[str, str]:
-    from api_client.config.environment import _annotations
-
-    return {variable(annotation, field): field for field, annotation in _annotations(who).items()}
+    made = who.from_env({})
+    return {made.variable_of(field): field for field in who.__struct_fields__}
 
 
 @pytest.mark.parametrize("who", BOTH)
