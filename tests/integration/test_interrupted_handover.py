@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
 
 import pytest
 import redis
@@ -17,11 +16,9 @@ from api_client.trigger import backlog as triggers
 from api_client.trigger import publisher as publisher_module
 from refresher.embedded import RedisServer
 from tests.support.internals import is_running, listened_to
-from tests.support.opcode_interrupts import Interrupted, OpcodeInterrupt
+from tests.support.opcode_interrupts import Interrupted, OpcodeInterrupt, interrupts_at_each_opcode
 from tests.support.publisher_harness import PublisherHarness, ScriptedBroker
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
-
-MORE_THAN_ENOUGH = 2_000
 
 
 @pytest.fixture
@@ -53,16 +50,6 @@ def notifications() -> Iterator[Notifications]:
     made.close()
 
 
-def at_each_bytecode(run: Callable[[OpcodeInterrupt], Any], *modules: Any) -> int:
-    """Call with an interruption at the first bytecode of the modules, the second …, until none is left to meet it."""
-    for number in range(1, MORE_THAN_ENOUGH):
-        bytecodes = OpcodeInterrupt(number, Interrupted, *modules)
-        run(bytecodes)
-        if not bytecodes.has_raised:
-            return number
-    raise AssertionError("it has no end")
-
-
 @pytest.mark.parametrize("is_first", [True, False])
 def test_after_an_interrupted_trigger_the_next_one_is_published(
     clean_redis: RedisServer, script: ScriptedBroker, is_first: bool
@@ -85,12 +72,14 @@ def test_after_an_interrupted_trigger_the_next_one_is_published(
         if is_first:
             bench.close()
 
-    assert at_each_bytecode(hand_over, publisher_module, triggers, threads, threading) > 50
+    for bytecodes in interrupts_at_each_opcode(publisher_module, triggers, threads, threading):
+        hand_over(bytecodes)
+    assert bytecodes.number > 50
     benches[0].close()
 
 
 def test_an_interrupted_listener_is_removed_and_the_next_one_is_registered(notifications: Notifications) -> None:
-    def listen(bytecodes: OpcodeInterrupt) -> None:
+    for bytecodes in interrupts_at_each_opcode(notifications_module, threads, threading):
         listener = None
         with suppress(Interrupted), bytecodes.traced():
             try:
@@ -100,8 +89,7 @@ def test_an_interrupted_listener_is_removed_and_the_next_one_is_registered(notif
                     listener.close()
         del listener
         eventually(lambda: listened_to(notifications)[0] == 0, "no listener is left")
-
-    assert at_each_bytecode(listen, notifications_module, threads, threading) > 50
+    assert bytecodes.number > 50
     listener = notifications.listen({"channel": list})
     eventually(lambda: listened_to(notifications)[0] == 1, "it is registered")
     listener.close()

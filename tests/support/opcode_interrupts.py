@@ -6,7 +6,9 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType, ModuleType
-from typing import Any
+from typing import Any, Final
+
+MAX_INSTRUCTIONS: Final = 5_000
 
 
 class Interrupted(BaseException):
@@ -21,14 +23,15 @@ class OpcodeInterrupt:
     """Counts the instructions that this thread executes in some modules; raises ``error`` before the ``number``th."""
 
     def __init__(self, number: int, error: type[BaseException], *modules: ModuleType) -> None:
-        self._number, self._error = number, error
+        self.number: int = number
+        self._error = error
         self._files = {module.__file__ for module in modules}
         self.count: int = 0
 
     @property
     def has_raised(self) -> bool:
         """Return whether ``number`` instructions were reached."""
-        return self.count >= self._number
+        return self.count >= self.number
 
     @contextmanager
     def traced(self) -> Iterator[None]:
@@ -58,20 +61,29 @@ class OpcodeInterrupt:
         return self._in_frame
 
 
+def interrupts_at_each_opcode(
+    *modules: ModuleType, error: type[BaseException] = Interrupted
+) -> Iterator[OpcodeInterrupt]:
+    """Yield an interrupt at the first instruction of the modules, the second …; end after the first that met none."""
+    for number in range(1, MAX_INSTRUCTIONS):
+        interrupt = OpcodeInterrupt(number, error, *modules)
+        yield interrupt
+        if not interrupt.has_raised:
+            return
+    raise AssertionError("it has no end")
+
+
 def interrupted_at_each_opcode(call: Callable[[], object], *modules: ModuleType) -> Iterator[int]:
     """Make the call again and again, interrupted one instruction later each time; yield that number after each.
 
     It ends after the first call that no interrupt has met. An interrupt that the call has swallowed is an error.
     """
-    number, is_met = 0, True
-    while is_met:
-        number += 1
-        interrupt, has_left = OpcodeInterrupt(number, Interrupted, *modules), False
+    for interrupt in interrupts_at_each_opcode(*modules):
+        has_left = False
         try:
             with interrupt.traced():
                 call()
         except Interrupted:
             has_left = True
-        assert has_left == interrupt.has_raised, f"the interrupt at instruction {number} was swallowed"
-        is_met = interrupt.has_raised
-        yield number
+        assert has_left == interrupt.has_raised, f"the interrupt at instruction {interrupt.number} was swallowed"
+        yield interrupt.number

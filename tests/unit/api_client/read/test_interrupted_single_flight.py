@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -15,30 +14,24 @@ from api_client.protocol.clock import monotonic_seconds
 from api_client.read import coalescing
 from api_client.read.coalescing import AsyncSingleFlight, SingleFlight
 from tests.support.internals import flights_of
-from tests.support.opcode_interrupts import Interrupted, InterruptedByTimer, OpcodeInterrupt
+from tests.support.opcode_interrupts import (
+    Interrupted,
+    InterruptedByTimer,
+    OpcodeInterrupt,
+    interrupts_at_each_opcode,
+)
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 NEVER_SECONDS = 3_600.0
-MORE_THAN_ENOUGH = 5_000
 ERRORS = pytest.mark.parametrize("error", [Interrupted, InterruptedByTimer])
-
-
-def at_each_bytecode(run: Callable[[int], bool]) -> int:
-    """Run with an interruption at the first bytecode, the second …, until no bytecode is left."""
-    for number in itertools.count(1):
-        assert number < MORE_THAN_ENOUGH
-        if not run(number):
-            return number
-    raise AssertionError
 
 
 @ERRORS
 def test_an_interrupted_leader_leaves_the_lead_to_its_follower(error: type[BaseException]) -> None:
     with ThreadPoolExecutor(1) as pool:
 
-        def run(number: int) -> bool:
+        def run(bytecodes: OpcodeInterrupt) -> None:
             flights, following = SingleFlight(monotonic_seconds), list[Future[Any]]()
-            bytecodes = OpcodeInterrupt(number, error, coalescing)
 
             def lead(_: float, read_begins: Callable[[], None]) -> bytes:
                 (flight,) = flights_of(flights)
@@ -51,18 +44,18 @@ def test_an_interrupted_leader_leaves_the_lead_to_its_follower(error: type[BaseE
                 flights.share("k", NEVER_SECONDS, lead)
             assert all(one.result(MAX_WAIT_SECONDS)[0] in {b"led", b"alone"} for one in following)
             assert flights_of(flights) == []
-            return bytecodes.has_raised
 
-        assert at_each_bytecode(run) > 100
+        for bytecodes in interrupts_at_each_opcode(coalescing, error=error):
+            run(bytecodes)
+        assert bytecodes.number > 100
 
 
 @ERRORS
 def test_an_interrupted_follower_does_not_disturb_the_leader(error: type[BaseException]) -> None:
     with ThreadPoolExecutor(2) as pool:
 
-        def run(number: int) -> bool:
+        def run(bytecodes: OpcodeInterrupt) -> None:
             flights, has_gone = SingleFlight(monotonic_seconds), list[bool]()
-            bytecodes = OpcodeInterrupt(number, error, coalescing)
 
             def lead(_: float, read_begins: Callable[[], None]) -> bytes:
                 (flight,) = flights_of(flights)
@@ -77,17 +70,18 @@ def test_an_interrupted_follower_does_not_disturb_the_leader(error: type[BaseExc
             has_gone.append(True)
             assert leading.result(MAX_WAIT_SECONDS) == (b"led", False)
             assert flights_of(flights) == []
-            return bytecodes.has_raised
 
-        assert at_each_bytecode(run) > 100
+        for bytecodes in interrupts_at_each_opcode(coalescing, error=error):
+            run(bytecodes)
+        assert bytecodes.number > 100
 
 
 @ERRORS
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")  # interrupted in between
 @pytest.mark.parametrize("followers", [0, 3])
 def test_an_interrupted_task_leaves_no_other_task_waiting(error: type[BaseException], followers: int) -> None:
-    async def share(number: int) -> bool:
-        flights, bytecodes = AsyncSingleFlight(monotonic_seconds), OpcodeInterrupt(number, error, coalescing)
+    async def share(bytecodes: OpcodeInterrupt) -> None:
+        flights = AsyncSingleFlight(monotonic_seconds)
         asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # the interrupted one's
 
         async def lead(_: float, read_begins: Callable[[], None]) -> bytes:
@@ -103,9 +97,10 @@ def test_an_interrupted_task_leaves_no_other_task_waiting(error: type[BaseExcept
         failed = [task for task in done if task.exception() is not None]
         assert len(failed) <= 1
         assert flights_of(flights) == []
-        return bytecodes.has_raised
 
-    assert at_each_bytecode(lambda number: asyncio.run(share(number))) > 100
+    for bytecodes in interrupts_at_each_opcode(coalescing, error=error):
+        asyncio.run(share(bytecodes))
+    assert bytecodes.number > 100
 
 
 def alone(_: float, read_begins: Callable[[], None]) -> bytes:
