@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import signal
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 
 import pytest
 import redis
@@ -23,15 +20,6 @@ from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 GET = pack_get("key")
 SHORT_SECONDS = 0.3
-LARGE = b"x" * 8 * 1024 * 1024
-
-
-class Interrupted(BaseException):
-    """Raised into a thread from outside."""
-
-
-def interrupt(thread: threading.Thread) -> None:
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(Interrupted))
 
 
 def test_a_read_interrupted_by_a_signal_leaves_no_reply_for_the_next_read(
@@ -55,53 +43,6 @@ def test_a_read_interrupted_by_a_signal_leaves_no_reply_for_the_next_read(
     thread.join()
     proxy.passes()
     assert connections.execute(pack_get("other")) == b"another value"
-
-
-class Echoing(threading.Thread):
-    """Sends one ECHO after the other, whatever interrupts it."""
-
-    def __init__(self, connections: Connections) -> None:
-        super().__init__()
-        self.connections, self.ended = connections, False
-        self.wrong: list[object] = []
-
-    def run(self) -> None:
-        while not self.ended:
-            with suppress(Interrupted):
-                self.echo_on()
-
-    def echo_on(self) -> None:
-        number = 0
-        while not self.ended:
-            number += 1
-            with suppress(Interrupted):
-                reply = self.connections.execute(pack("ECHO", str(number)))
-                if reply != str(number).encode():
-                    self.wrong.append(reply)
-
-
-# A socket that redis-py was just making when it was interrupted is closed by the garbage collection.
-@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
-def test_interrupts_at_any_time_neither_mix_replies_nor_use_up_the_pool(
-    connect: Connect, control: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # An interrupt in a destructor is reported here and dropped by Python; the next one could hit pytest's own hook.
-    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
-    monkeypatch.setattr(threading, "excepthook", lambda _: None)  # and one may hit a thread outside of its calls
-    connections = connect(max_connections=5)  # one for this thread: nothing here is fair to more
-    threads = [Echoing(connections) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for _ in range(400):
-        for thread in threads:
-            interrupt(thread)
-        connections.execute(pack("PING"))
-    for thread in threads:
-        thread.ended = True
-    for thread in threads:
-        thread.join()
-    assert [thread.wrong for thread in threads] == [[]] * 4
-    assert [connections.execute(pack("PING")) for _ in range(8)] == [b"PONG"] * 8
 
 
 @pytest.mark.parametrize("threads", [64, 200])
