@@ -46,17 +46,18 @@ def set_up_flower() -> None:
     """Configure Flower where it is the command of Celery's that is being run; do nothing otherwise."""
     context = click.get_current_context(silent=True)
     if context is not None and context.find_root().invoked_subcommand == "flower":
-        _set_up_once()
+        set_up_once()
 
 
 @functools.cache
-def _set_up_once() -> None:
+def set_up_once() -> None:
+    """Set Flower's defaults and fixes, and the checks of its configuration."""
     import flower.options  # noqa: F401 - it defines what is set here
     from flower import command
     from flower.app import Flower
     from tornado.options import options
 
-    Flower.pool_executor_cls = _DaemonExecutor
+    Flower.pool_executor_cls = DaemonExecutor
     command.sigterm_handler = _end_by_loop
 
     for name, value in DEFAULTS.items():
@@ -78,7 +79,7 @@ def _end_by_loop(_signal: int, _frame: object) -> None:
     IOLoop.current().add_callback_from_signal(sys.exit)
 
 
-class _DaemonExecutor(ThreadPoolExecutor):
+class DaemonExecutor(ThreadPoolExecutor):
     """Runs each call on a daemon thread of its own.
 
     Python exits when the threads of an executor have ended, and Flower's query the broker, for as long as it is away.

@@ -156,7 +156,7 @@ class ArcadeDbServer(EmbeddedServer):
         ]
         # Java's own argument file: on the command line the password could be read by everyone on this machine.
         self._arguments_file.touch(mode=0o600)
-        self._arguments_file.write_text("".join(f"{_quoted(argument)}\n" for argument in arguments))
+        self._arguments_file.write_text("".join(f"{quoted_argument(argument)}\n" for argument in arguments))
         return [str(self._package / "jre/bin/java"), f"@{self._arguments_file}"], None
 
     @property
@@ -196,6 +196,7 @@ class ArcadeDbServer(EmbeddedServer):
         shutil.rmtree(self.directory / "databases", ignore_errors=True)
 
 
-def _quoted(argument: str) -> str:
+def quoted_argument(argument: str) -> str:
+    """Return a line of Java's argument file."""
     escaped = argument.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'

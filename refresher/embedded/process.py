@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _GUARDIAN = Path(__file__).with_name("guardian.py")
 _GUARDIAN_START_SECONDS = 15.0
 _POLL_SECONDS = 0.05
-_GUARDIAN_MARGIN_SECONDS = 5.0  # what the guardian may need to see the whole group gone
+GUARDIAN_MARGIN_SECONDS = 5.0  # what the guardian may need to see the whole group gone
 _TAIL_BYTES = 8192
 
 
@@ -173,11 +173,11 @@ class GuardedProcess:
             if self._returncode is None:
                 with suppress(BrokenPipeError):  # the guardian has just ended: `wait` will see it
                     os.write(self._lifeline, order.encode())
-        code = self.wait(within_seconds + _GUARDIAN_MARGIN_SECONDS)
+        code = self.wait(within_seconds + GUARDIAN_MARGIN_SECONDS)
         if code is None:  # a guardian that does not answer, stopped by a signal perhaps
             self._kill_group()
             self._guardian.kill()
-            code = self.wait(_GUARDIAN_MARGIN_SECONDS)
+            code = self.wait(GUARDIAN_MARGIN_SECONDS)
         return -signal.SIGKILL if code is None else code
 
     def _kill_group(self) -> None:

@@ -59,7 +59,7 @@ class Health:
         self._broker = CeleryBroker(settings.broker_url, settings.namespace)
         probes: dict[str, Callable[[], str | None]] = {
             "cache": partial(cache_problem, settings),
-            "broker": partial(_broker_problem, settings, self._broker),
+            "broker": partial(broker_problem, settings, self._broker),
             "graph": partial(graph_problem, settings),
         }
         self._probes = {
@@ -105,7 +105,8 @@ def _result(probe: CachedProbe[str | None]) -> str | None:
         return f"could not be probed: {type(error).__name__}"
 
 
-def _broker_problem(settings: WorkerSettings, broker: CeleryBroker) -> str | None:
+def broker_problem(settings: WorkerSettings, broker: CeleryBroker) -> str | None:
+    """Return why a worker can't use its broker, or None."""
     try:
         broker.waiting()
     except Exception as error:  # noqa: BLE001 - whatever a broker raises

@@ -167,7 +167,7 @@ def test_waiting_in_one_thread_does_not_block_a_kill_from_another(
 def test_kill_bypasses_a_guardian_that_does_not_respond(
     run_python: Callable[[str], GuardedProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("refresher.embedded.process._GUARDIAN_MARGIN_SECONDS", 0.3)
+    monkeypatch.setattr("refresher.embedded.process.GUARDIAN_MARGIN_SECONDS", 0.3)
     process = run_python(PAUSE)
     psutil.Process(psutil.Process(process.pid).ppid()).suspend()
     assert process.kill() == -signal.SIGKILL

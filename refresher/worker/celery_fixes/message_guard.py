@@ -93,7 +93,7 @@ def _check_protocol_1(message: Any) -> Rejection | None:
 
 
 def _check_headers(headers: Mapping[str, Any]) -> Rejection | None:
-    for name, is_right in _HEADERS.items():
+    for name, is_right in HEADERS.items():
         if headers.get(name) is not None and not is_right(headers[name]):
             return Rejection(DropReason.HEADERS, f"its header {name!r} is wrong")
     return None
@@ -159,7 +159,7 @@ def _is_limit(value: object) -> bool:
 
 
 # What Celery reads, by type. None is always right, since it is what a publisher writes for what it does not use.
-_HEADERS: Final[Mapping[str, Callable[[object], bool]]] = {
+HEADERS: Final[Mapping[str, Callable[[object], bool]]] = {
     **dict.fromkeys(("id", "root_id", "parent_id", "group"), _is_name),
     **dict.fromkeys(("shadow", "origin", "argsrepr", "kwargsrepr", "lang"), _is_printable),
     **dict.fromkeys(("retries", "group_index", "replaced_task_nesting"), _is_count),

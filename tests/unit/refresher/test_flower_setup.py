@@ -14,7 +14,7 @@ import click
 import pytest
 
 from refresher import flower as flower_setup
-from refresher.flower import DEFAULTS, _DaemonExecutor, format_task, insecure_configuration, set_up_flower
+from refresher.flower import DEFAULTS, DaemonExecutor, format_task, insecure_configuration, set_up_flower
 from refresher.worker.tasks import RefreshAbandoned, RetryLater
 from tests.support.waiting import MAX_WAIT_SECONDS
 
@@ -81,7 +81,7 @@ def test_flower_does_not_start_with_an_unauthenticated_api(value: str) -> None:
 
 def test_flower_s_security_is_checked_after_its_options_have_been_parsed() -> None:
     script = (
-        "import sys; from tornado.options import options; from refresher.flower import _set_up_once; _set_up_once();"
+        "import sys; from tornado.options import options; from refresher.flower import set_up_once; set_up_once();"
         "options.parse_command_line(['flower', *sys.argv[1:]]); print('it would begin')"
     )
     for arguments, words in (["--address=0.0.0.0"], "error: Flower would listen on 0.0.0.0"), ([], "it would begin"):
@@ -153,7 +153,7 @@ def test_the_outcome_of_a_task_s_last_attempt_is_shown_as_its_result(
 @pytest.mark.parametrize(("command", "times"), [("flower", 1), ("worker", 0), (None, 0)])
 def test_only_the_command_flower_is_set_up(monkeypatch: pytest.MonkeyPatch, command: str | None, times: int) -> None:
     done: list[None] = []
-    monkeypatch.setattr(flower_setup, "_set_up_once", lambda: done.append(None))
+    monkeypatch.setattr(flower_setup, "set_up_once", lambda: done.append(None))
     set_up_flower()  # no command line is being run
     with click.Context(click.Group("celery")) as context:
         context.invoked_subcommand = command
@@ -162,21 +162,21 @@ def test_only_the_command_flower_is_set_up(monkeypatch: pytest.MonkeyPatch, comm
 
 
 def test_flower_s_executor_returns_results_and_raises_errors_like_any_other() -> None:
-    with _DaemonExecutor() as executor:
+    with DaemonExecutor() as executor:
         assert executor.submit(divmod, 7, 2).result(MAX_WAIT_SECONDS) == (3, 1)
         with pytest.raises(ZeroDivisionError):
             executor.submit(divmod, 7, 0).result(MAX_WAIT_SECONDS)
 
 
 def test_a_hanging_call_of_flower_delays_neither_other_calls_nor_its_exit() -> None:
-    forever, executor = threading.Event(), _DaemonExecutor(max_workers=1)
+    forever, executor = threading.Event(), DaemonExecutor(max_workers=1)
     hanging = executor.submit(forever.wait)
     assert executor.submit(divmod, 7, 2).result(MAX_WAIT_SECONDS) == (3, 1)
     assert not hanging.done()
     forever.set()
     script = (
-        "import threading; from flower.app import Flower; from refresher.flower import _set_up_once;"
-        "_set_up_once(); Flower.pool_executor_cls().submit(threading.Event().wait); print('at its end')"
+        "import threading; from flower.app import Flower; from refresher.flower import set_up_once;"
+        "set_up_once(); Flower.pool_executor_cls().submit(threading.Event().wait); print('at its end')"
     )
     ended = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=MAX_WAIT_SECONDS, check=True
@@ -187,14 +187,14 @@ def test_a_hanging_call_of_flower_delays_neither_other_calls_nor_its_exit() -> N
 ENDED_IN_A_FINALIZER = """
 import os, signal
 from flower import command
-from refresher.flower import _set_up_once
+from refresher.flower import set_up_once
 from tornado.ioloop import IOLoop
 
 class Connection:
     def __del__(self):
         os.kill(os.getpid(), signal.SIGTERM)
 
-_set_up_once()
+set_up_once()
 signal.signal(signal.SIGTERM, command.sigterm_handler)
 loop = IOLoop.current()
 loop.add_callback(Connection)

@@ -6,7 +6,7 @@ import pytest
 
 from refresher import embedded
 from refresher.embedded import EmbeddedServerError, RedisServer, ServerDidNotStart, ServerMissing, ServerStopped
-from refresher.embedded.arcadedb import _quoted
+from refresher.embedded.arcadedb import quoted_argument
 from refresher.embedded.ports import free_port, free_ports, port_is_free
 from tests.support.requirements import skip_or_fail
 from tests.support.waiting import eventually
@@ -44,7 +44,7 @@ def test_directives_that_the_embedded_redis_sets_itself_are_refused(directive: s
     [("-cp", '"-cp"'), ("a b", '"a b"'), ('say "x"', r'"say \"x\""'), ("back\\slash", r'"back\\slash"')],
 )
 def test_arguments_for_java_are_quoted_where_necessary(argument: str, quoted: str) -> None:
-    assert _quoted(argument) == quoted
+    assert quoted_argument(argument) == quoted
 
 
 def test_errors_have_one_base_and_say_what_to_do() -> None:

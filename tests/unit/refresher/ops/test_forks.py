@@ -98,7 +98,7 @@ def test_threads_of_a_worker_s_main_process_are_at_work_while_they_probe(monkeyp
     periodic.start()
     assert seen.get(timeout=MAX_WAIT_SECONDS)
     periodic.stop()
-    for probe in ("cache_problem", "_broker_problem", "graph_problem"):
+    for probe in ("cache_problem", "broker_problem", "graph_problem"):
         monkeypatch.setattr(health, probe, probe_once)
     checked = health.Health(WorkerSettings(), Heartbeat())
     checked.ready()

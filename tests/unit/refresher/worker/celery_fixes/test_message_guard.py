@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kombu.message import Message
 
 from api_client.protocol.messages import TASK_NAME
-from refresher.worker.celery_fixes.message_guard import _HEADERS, DropReason, validate_message
+from refresher.worker.celery_fixes.message_guard import HEADERS, DropReason, validate_message
 from tests.support.poison import POISON, SECRET
 
 EMBED = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
@@ -35,7 +35,7 @@ def ours(**headers: Any) -> Message:
     [
         {}, {"eta": "2020-01-01T00:00:00Z"}, {"eta": "2020-01-01T00:00:00"}, {"expires": "2999-01-01T00:00:00+02:00"},
         {"timelimit": [None, 2.5]}, {"timelimit": (30, 20)}, {"retries": 3, "group": "g", "root_id": "r"},
-        {"stamped_headers": ["a"], "stamps": {"a": 1}}, dict.fromkeys(_HEADERS) | {"id": "x"},
+        {"stamped_headers": ["a"], "stamps": {"a": 1}}, dict.fromkeys(HEADERS) | {"id": "x"},
         {"header of somebody": [5]},
     ],
 )  # fmt: skip
@@ -113,7 +113,7 @@ anything = st.recursive(
 )
 
 
-@given(st.dictionaries(st.sampled_from([*_HEADERS, "id", "task"]), anything) | anything, anything, st.booleans())
+@given(st.dictionaries(st.sampled_from([*HEADERS, "id", "task"]), anything) | anything, anything, st.booleans())
 def test_the_guard_raises_for_no_message(headers: Any, body: object, refreshes_only: bool) -> None:
     whole = {"task": TASK_NAME, "id": "x"} | headers if isinstance(headers, dict) else headers
     validate_message(message(whole, body), refreshes_only=refreshes_only)
