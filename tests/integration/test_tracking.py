@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +14,7 @@ from api_client.local.entry import LocalEntry
 from api_client.local.tracking import InvalidationStream
 from refresher.embedded import RedisServer
 from tests.servers.redis_binaries import oldest_redis
+from tests.support.internals import age
 from tests.support.tracked import HEADER, Tracked, entry_key, listening_threads
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
@@ -176,11 +176,9 @@ def test_closing_ends_thread_and_connection_for_good(server: RedisServer, monkey
         assert listening_threads() == 0
 
 
-def test_the_memory_of_entries_past_their_age_is_freed_without_a_read(
-    tracked: Tracked, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_memory_of_entries_past_their_age_is_freed_without_a_read(tracked: Tracked) -> None:
     tracked.keep(KEY, OTHER)
-    monkeypatch.setattr(tracked.tier, "_monotonic", lambda: time.monotonic() + 10_000)
+    age(tracked.tier, 10_000)
     eventually(lambda: tracked.tier.held_bytes == 0, "nothing is held")
 
 

@@ -8,7 +8,8 @@ import pytest
 from neo4j.exceptions import Forbidden, ServiceUnavailable
 
 from api_client import ReaderSettings
-from refresher.checker.monitor import WatchFailed, _remove, watch
+from refresher.checker import monitor
+from refresher.checker.monitor import WatchFailed, watch
 from refresher.embedded import RedisServer
 
 
@@ -31,11 +32,30 @@ def test_a_watch_that_may_not_write_names_the_variable_of_its_user(redis_server:
         watch(ReaderSettings(redis_url=redis_server.url(0)), driver, None, span_seconds=1, reads_per_second=1)
 
 
-def test_nodes_that_can_t_be_removed_are_named() -> None:
-    class Gone:
-        def session(self, **_: object) -> object:
-            raise ServiceUnavailable("gone")
+def test_nodes_that_can_t_be_removed_are_named(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Leaving:
+        """A graph that is gone once the nodes are created."""
 
-    driver: Any = Gone()
-    with pytest.raises(WatchFailed, match=r"gone; what is left to do: MATCH .* IN \['run-0'\] DELETE"):
-        _remove(driver, None, ["run-0"])
+        is_gone = False
+
+        def session(self, **_: object) -> Leaving:
+            if self.is_gone:
+                raise ServiceUnavailable("gone")
+            return self
+
+        def __enter__(self) -> Self:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            self.is_gone = True
+
+        def run(self, *_: object, **__: object) -> Leaving:
+            return self
+
+        def consume(self) -> None:
+            pass
+
+    monkeypatch.setattr(monitor, "FIRST_READ_SECONDS", 0.0)  # no worker is there
+    driver: Any = Leaving()
+    with pytest.raises(WatchFailed, match=r"gone; what is left to do: MATCH .* IN \['[0-9a-f]+-0', .*\] DELETE"):
+        watch(ReaderSettings(redis_url=redis_server.url(0)), driver, None, span_seconds=1, reads_per_second=1)

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api_client.errors import InvalidQuery
-from api_client.protocol.keys import REMEMBERED_KEYS, _new_key, _remembered_key, make_key
+from api_client.protocol.keys import REMEMBERED_KEYS, make_key
+from tests.support.internals import new_key, remembered_keys
 
 
 class Text(str):
@@ -63,17 +64,17 @@ def made(make: Any, *args: Any) -> Any:
 @given(st.lists(st.tuples(queries, params, versions), min_size=1, max_size=8))
 def test_a_remembered_key_equals_a_new_one(calls: list[tuple[Any, Any, Any]]) -> None:
     for query, given_params, version in calls * 2:
-        expected = made(_new_key, "ns", query, given_params, version)
+        expected = made(new_key, "ns", query, given_params, version)
         assert made(make_key, "ns", query, given_params, version) == expected
 
 
 @pytest.mark.parametrize("wrapped", [lambda one: one, lambda one: [one], lambda one: {"q": one}])
 def test_params_that_only_look_alike_do_not_share_a_remembered_key(wrapped: Callable[[Any], Any]) -> None:
     for pair in itertools.product(ALIKE, repeat=2):
-        _remembered_key.cache_clear()
+        remembered_keys().cache_clear()
         for one in pair:
             given_params = {"p": wrapped(one)}
-            assert made(make_key, "ns", "q", given_params, 1) == made(_new_key, "ns", "q", given_params, 1)
+            assert made(make_key, "ns", "q", given_params, 1) == made(new_key, "ns", "q", given_params, 1)
 
 
 def test_keys_distinguish_names_from_values_and_ignore_the_order_of_params() -> None:
@@ -95,10 +96,10 @@ def test_a_non_dict_mapping_and_a_dict_subclass_have_the_key_of_a_dict() -> None
 
 
 def test_remembered_keys_are_bounded_in_number_and_size() -> None:
-    _remembered_key.cache_clear()
+    remembered_keys().cache_clear()
     for large in ({"a": "x" * 65}, {f"p{number}": 1 for number in range(9)}, {"a": 1.5}, {"a": [1]}, {"a": Text("x")}):
         make_key("ns", "q", large, 1)
-    assert _remembered_key.cache_info().currsize == 0
+    assert remembered_keys().cache_info().currsize == 0
     for number in range(REMEMBERED_KEYS + 100):
         make_key("ns", "q", {"a": number}, 1)
-    assert _remembered_key.cache_info().currsize == REMEMBERED_KEYS
+    assert remembered_keys().cache_info().currsize == REMEMBERED_KEYS

@@ -9,14 +9,19 @@ from collections import deque
 from threading import Lock
 from typing import Any
 
+import pytest
+
 from api_client import CacheClient, default
 from api_client.client_base import ClientBase
 from api_client.local.decoded import DecodedEntryCache
 from api_client.local.tier import LocalTier
 from api_client.local.tracking import TrackingLink
-from api_client.protocol.clock import RedisClock
+from api_client.protocol import keys
+from api_client.protocol.clock import RedisClock, monotonic_seconds
+from api_client.protocol.lease import ClaimReply
 from api_client.read.coalescing import AsyncSingleFlight, SingleFlight
 from api_client.read.core import ReadCore
+from api_client.read.wait import _WaitState
 from api_client.transport.multiplexed import AsyncConnections, Multiplexed
 from api_client.transport.pool import Connection, Connections
 from api_client.transport.pubsub import Notifications
@@ -55,6 +60,18 @@ def publication_of(publisher: Publisher) -> BatchPublisher:
     return publisher._publication
 
 
+def record_claims(monkeypatch: pytest.MonkeyPatch) -> set[Any]:
+    """Return a set that each wait joins when its claim has been answered."""
+    claimed, on_claim_reply = set[Any](), _WaitState.on_claim_reply
+
+    def recorded(wait: Any, reply: ClaimReply) -> None:
+        on_claim_reply(wait, reply)
+        claimed.add(wait)
+
+    monkeypatch.setattr(_WaitState, "on_claim_reply", recorded)
+    return claimed
+
+
 def notifications_of(client: ClientBase) -> Notifications:
     return client._notifications
 
@@ -84,6 +101,16 @@ def default_lock() -> Any:
 def default_clients() -> tuple[CacheClient | None, Any]:
     """Return the default clients, sync and async, if they were made."""
     return default._client, default._async_client
+
+
+def new_key(*args: Any) -> keys.CacheKey:
+    """Return what `make_key` returns, without the keys that it remembers."""
+    return keys._new_key(*args)
+
+
+def remembered_keys() -> Any:
+    """Return the `functools.lru_cache` of keys."""
+    return keys._remembered_key
 
 
 def never_resync(clock: RedisClock) -> None:
@@ -162,6 +189,11 @@ def lock_of(suppressor: TriggerSuppressor) -> Lock:
 def is_filling(tier: LocalTier) -> bool:
     """Return whether a read that may fill the tier is in progress."""
     return bool(tier._fills)
+
+
+def age(tier: LocalTier, seconds: float) -> None:
+    """Let the tier's clock be ahead from now on."""
+    tier._monotonic = lambda: monotonic_seconds() + seconds
 
 
 def decoded_of(core: ReadCore) -> DecodedEntryCache:

@@ -79,7 +79,8 @@ def test_one_watchdog_thread_serves_all_sockets_and_ends_with_the_last() -> None
 def test_a_read_within_its_timeout_is_not_ended_by_the_watchdog(
     connect: Connect, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sockets, "_watchdog", SocketWatchdog(check_seconds=0.01))
+    watch = SocketWatchdog(check_seconds=0.01)
+    monkeypatch.setattr(sockets, "watchdog", lambda: watch)
     connections, accepted = connect(), proxy.accepted
     proxy.slows(0.5)
     assert [connections.execute(b"PING\r\n") for _ in range(3)] == [b"PONG"] * 3
@@ -105,7 +106,8 @@ def test_without_a_watchdog_thread_reads_use_python_s_socket_timeout(
     def none_left(*_: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(sockets, "_watchdog", SocketWatchdog())
+    watch = SocketWatchdog()
+    monkeypatch.setattr(sockets, "watchdog", lambda: watch)
     monkeypatch.setattr(sockets, "start_thread", none_left)
     connections = connect()
     assert connections.execute(b"PING\r\n") == b"PONG"

@@ -9,13 +9,12 @@ import pytest
 
 from api_client import Entry, EntryState, RefreshFailed, RefreshState, WaitTimeout
 from api_client.protocol import lease
-from api_client.protocol.lease import BookmarkFault, ClaimReply
-from api_client.read import wait as wait_module
-from api_client.read.wait import _WaitState
+from api_client.protocol.lease import BookmarkFault
 from tests.integration.reader.conftest import NewKey
 from tests.support.any_reader import AnyReader
 from tests.support.event_recorder import EventRecorder
 from tests.support.fake_worker import NONCE
+from tests.support.internals import record_claims
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 
@@ -86,14 +85,7 @@ def test_fresh_does_not_accept_a_load_that_began_before_the_call(new_key: NewKey
 def test_two_callers_of_a_fresh_value_may_share_the_load_that_began_after_both(
     new_key: NewKey, waits_for: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    key, claimed = new_key(), set[_WaitState]()
-
-    class RecordedWait(_WaitState):
-        def on_claim_reply(self, reply: ClaimReply) -> None:
-            super().on_claim_reply(reply)
-            claimed.add(self)
-
-    monkeypatch.setattr(wait_module, "_WaitState", RecordedWait)
+    key, claimed = new_key(), record_claims(monkeypatch)
     key.store_value("old")
     first, second = waits_for(fresh=True), waits_for(fresh=True)
     # The record alone does not show it: the first claims again after a second.
