@@ -48,7 +48,7 @@ class RabbitMqServer(EmbeddedServer):
     @property
     def url(self) -> str:
         """What Celery connects to; it stays the same over `restart`."""
-        return f"amqp://{self.user}:{self.password}@{self.host}:{self._ports[0]}//"
+        return f"amqp://{self.user}:{self.password}@{self.host}:{self.ports[0]}//"
 
     @property
     def version(self) -> str:
@@ -58,7 +58,7 @@ class RabbitMqServer(EmbeddedServer):
             return str(connection.connection.server_properties["version"])
 
     def _prepare(self) -> tuple[Sequence[str], Mapping[str, str] | None]:
-        amqp, distribution, mapper = self._ports
+        amqp, distribution, mapper = self.ports
         config = self.directory / "rabbitmq.conf"
         config.touch(mode=0o600)
         config.write_text(

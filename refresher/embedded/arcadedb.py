@@ -107,11 +107,11 @@ class ArcadeDbServer(EmbeddedServer):
 
     @property
     def _http_port(self) -> int:
-        return self._ports[0]
+        return self.ports[0]
 
     @property
     def _bolt_port(self) -> int:
-        return self._ports[1]
+        return self.ports[1]
 
     def _launch(self) -> None:
         super()._launch()

@@ -102,7 +102,7 @@ class RedisServer(EmbeddedServer):
     @property
     def port(self) -> int:
         """Its TCP port; it stays the same over `restart`."""
-        return self._ports[0]
+        return self.ports[0]
 
     def url(self, db: int = 0) -> str:
         """Return the redis:// URL of database ``db``, with the password in it."""

@@ -38,7 +38,7 @@ class EmbeddedServer(ABC):
         self.start_seconds: float = start_seconds
         self.directory: Path = Path(tempfile.mkdtemp(prefix="refresher-"))  # mode 0700
         self._runs = 0
-        self._ports: list[int] = []
+        self.ports: list[int] = []
         self._process: GuardedProcess | None = None
 
     @abstractmethod
@@ -118,11 +118,11 @@ class EmbeddedServer(ABC):
 
     def _launch(self) -> None:
         """Run it and wait until it answers; a first start may move to other ports, a restart stays on its own."""
-        first_start = not self._ports
+        first_start = not self.ports
         deadline = time.monotonic() + self.start_seconds
         while True:
             if first_start:
-                self._ports = free_ports(self.port_count)
+                self.ports = free_ports(self.port_count)
             argv, env = self._prepare()
             self._runs += 1
             log_file = self.directory / f"run-{self._runs}.log"
@@ -134,7 +134,7 @@ class EmbeddedServer(ABC):
                 return
             self._process.kill()
             # A port taken between choosing and binding it is the one thing worth another attempt.
-            if time.monotonic() >= deadline or all(map(port_is_free, self._ports)):
+            if time.monotonic() >= deadline or all(map(port_is_free, self.ports)):
                 raise ServerDidNotStart(self.title, problem, self.tail_of_log())
 
     def _wait_until_ready(self, process: GuardedProcess, deadline: float) -> str:

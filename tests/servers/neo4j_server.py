@@ -70,13 +70,13 @@ class Neo4jServer(EmbeddedServer):
     @property
     def bolt_uri(self) -> str:
         """Return the driver's URI; it stays the same over `restart`. Sign in with `user` and `password`."""
-        return f"bolt://{self.host}:{self._ports[0]}"
+        return f"bolt://{self.host}:{self.ports[0]}"
 
     def _prepare(self) -> tuple[Sequence[str], Mapping[str, str] | None]:
         settings = {
             "server.default_listen_address": self.host,
-            "server.bolt.listen_address": f"{self.host}:{self._ports[0]}",
-            "server.bolt.advertised_address": f"{self.host}:{self._ports[0]}",
+            "server.bolt.listen_address": f"{self.host}:{self.ports[0]}",
+            "server.bolt.advertised_address": f"{self.host}:{self.ports[0]}",
             "server.http.enabled": "false",
             "server.https.enabled": "false",
             "dbms.usage_report.enabled": "false",
@@ -110,7 +110,7 @@ class Neo4jServer(EmbeddedServer):
 
     def _answers(self) -> bool:
         try:  # before the driver: it would log every refused attempt
-            socket.create_connection((self.host, self._ports[0]), _ANSWER_SECONDS).close()
+            socket.create_connection((self.host, self.ports[0]), _ANSWER_SECONDS).close()
         except OSError:
             return False
         return self._runs_a_query() or (self._set_password() and self._runs_a_query())

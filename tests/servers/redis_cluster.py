@@ -31,7 +31,7 @@ class ClusterNode(RedisServer):
         argv, environment = super()._prepare()
         directives = {
             "cluster-enabled": "yes",
-            "cluster-port": self._ports[1],
+            "cluster-port": self.ports[1],
             "cluster-node-timeout": NODE_TIMEOUT_MS,
             "cluster-require-full-coverage": "no",
             # Else a replica stops standing for election 30 s after its master was lost, however slow the machine is.
@@ -58,7 +58,7 @@ class Cluster:
             self.execute(node, "CLUSTER", "ADDSLOTSRANGE", begin, end)
             self.execute(node, "CLUSTER", "SET-CONFIG-EPOCH", number + 1)
         for node in [*self.nodes[1:], *self.replicas]:
-            self.execute(node, "CLUSTER", "MEET", first.host, first.port, first._ports[1])
+            self.execute(node, "CLUSTER", "MEET", first.host, first.port, first.ports[1])
         eventually(lambda: self._all_know(len(self.nodes + self.replicas)), "all nodes know each other")
         for replica, master in zip(self.replicas, self.nodes, strict=False):
             self.execute(replica, "CLUSTER", "REPLICATE", self.id_of(master))
@@ -98,7 +98,7 @@ class Cluster:
         node = stack.enter_context(self._node())
         first, count = self.nodes[0], len(self.nodes + self.replicas) + 1
         self.execute(node, "CLUSTER", "SET-CONFIG-EPOCH", count)
-        self.execute(node, "CLUSTER", "MEET", first.host, first.port, first._ports[1])
+        self.execute(node, "CLUSTER", "MEET", first.host, first.port, first.ports[1])
         eventually(lambda: self._all_know(count), "all nodes know the new one")
         eventually(lambda: self._info(node)["cluster_state"] == "ok", "and it them")
         return node

@@ -64,7 +64,7 @@ class TlsNeo4j(Neo4jServer):
     def settings(self, scheme: str, ca_certs: Path | None) -> WorkerSettings:
         """Return a worker's settings for it."""
         return WorkerSettings(
-            neo4j_uri=f"{scheme}://{self.host}:{self._ports[0]}",
+            neo4j_uri=f"{scheme}://{self.host}:{self.ports[0]}",
             neo4j_password=self.password,
             neo4j_ca_certs=str(ca_certs or ""),
         )
