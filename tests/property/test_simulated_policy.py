@@ -23,8 +23,6 @@ from tests.support.publisher_harness import ScriptedBroker
 pytestmark = pytest.mark.timeout(600)
 
 SECONDS = st.floats(0, 1e5)
-TTLS = st.floats(0.001, 1e7)
-BETAS = st.one_of(st.just(0.0), st.floats(1e-3, policy.MAX_BETA))
 
 
 @given(st.integers(0, 10**7), st.integers(0, 10**5))
@@ -71,20 +69,6 @@ def test_the_simulation_gives_loads_precedence_as_a_reader_does(loads: list[tupl
 @given(SECONDS, SECONDS)
 def test_the_simulation_smooths_delta_as_the_worker_does(mean: float, sample: float) -> None:
     assert smoothed(mean, sample) == policy.smooth(Smoothed(mean, 0.0), sample).mean
-
-
-@example(now=0.0, left=1_000.0, rate=1_000.0, delta=1_000.0, beta=100.0, ttl=10.0)  # limited by the bound alone
-@given(st.floats(0, 1e4), st.floats(-1e4, 1e4), st.floats(1e-4, 1e6), SECONDS, BETAS, TTLS)
-def test_no_read_triggers_before_a_draw_can_be_positive(
-    now: float, left: float, rate: float, delta: float, beta: float, ttl: float
-) -> None:
-    soft = now + left
-    at = first_positive(now, soft, rate, delta, beta, ttl)
-    assert math.isfinite(at)
-    assert at >= now
-    assert at >= soft - ttl / 2 - 1e-9
-    if beta * delta == 0:
-        assert at >= soft
 
 
 def test_the_computed_first_trigger_is_distributed_as_when_each_read_is_simulated() -> None:

@@ -1,4 +1,4 @@
-"""The computed expectation of early refreshes, compared with reads drawn one by one."""
+"""The computed expectation of early refreshes, which the page on topology quotes, compared with single reads."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from benchmarks.topology.expected import Situation, curve, expected
-from benchmarks.topology.plan import Mode, Skew
+from benchmarks.topology.expected import expected
 
 TTL, DELTA = 60.0, 2.0
 
@@ -29,16 +28,3 @@ def test_expected_loads_and_late_reads_match_those_of_simulated_single_reads(rat
     (loads,), (late_reads,) = expected(arrays[0], TTL, arrays[1], arrays[2])
     assert loads == pytest.approx(cycles / seconds, rel=0.01)
     assert late_reads == pytest.approx(late / seconds, rel=0.15, abs=0.001)
-
-
-def test_with_all_degrees_1_both_modes_give_the_same_curve() -> None:
-    situation = Situation(Skew.EVENLY, 0.1, dear_hubs=False)
-    plain, topology = (curve(mode, np.ones(5), situation) for mode in (Mode.PLAIN, Mode.TOPOLOGY))
-    assert np.array_equal(plain.late_share, topology.late_share)
-
-
-def test_a_larger_beta_loads_more_and_fewer_reads_are_late() -> None:
-    found = curve(Mode.PLAIN, np.array([1.0, 5.0, 500.0]), Situation(Skew.BY_DEGREE, 1.0, dear_hubs=True))
-    assert np.all(np.diff(found.more_loads) > 0)
-    assert np.all(np.diff(found.late_share) < 0)
-    assert found.more_loads[0] == 0
