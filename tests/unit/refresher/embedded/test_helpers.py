@@ -8,8 +8,6 @@ from refresher import embedded
 from refresher.embedded import EmbeddedServerError, RedisServer, ServerDidNotStart, ServerMissing, ServerStopped
 from refresher.embedded.arcadedb import quoted_argument
 from refresher.embedded.ports import free_port, free_ports, port_is_free
-from tests.support.requirements import skip_or_fail
-from tests.support.waiting import eventually
 
 
 def test_public_names_are_sorted_and_there() -> None:
@@ -54,22 +52,3 @@ def test_errors_have_one_base_and_say_what_to_do() -> None:
     assert "start a new one" in str(ServerStopped("Redis"))
     for kind in (ServerMissing, ServerDidNotStart, ServerStopped):
         assert issubclass(kind, EmbeddedServerError)
-
-
-def test_eventually_returns_the_first_truthy_value() -> None:
-    values = iter([0, "", "there"])
-    assert eventually(lambda: next(values), "a value") == "there"
-
-
-def test_eventually_names_what_did_not_come() -> None:
-    with pytest.raises(AssertionError, match=r"the end of the world: not within 0\.01 s"):
-        eventually(lambda: False, "the end of the world", within_seconds=0.01)
-
-
-@pytest.mark.parametrize(("ci", "outcome"), [("", pytest.skip.Exception), ("true", pytest.fail.Exception)])
-def test_a_missing_server_skips_at_home_and_fails_in_ci(
-    ci: str, outcome: type[BaseException], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CI", ci)
-    with pytest.raises(outcome, match="no Java"):
-        skip_or_fail("no Java")
