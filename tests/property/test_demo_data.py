@@ -39,4 +39,7 @@ def test_rmat_has_at_least_the_requested_vertices_and_exactly_the_requested_edge
     edges = 3 * vertices + more
     graph = rmat_with_at_least(vertices, edges, seed=seed)
     assert graph.vertices >= vertices
-    assert len(set(zip(graph.sources.tolist(), graph.targets.tolist(), strict=True))) == edges
+    pairs = set(zip(graph.sources.tolist(), graph.targets.tolist(), strict=True))
+    assert len(pairs) == edges
+    assert all(source != target for source, target in pairs)
+    assert {end for pair in pairs for end in pair} == set(range(graph.vertices))
