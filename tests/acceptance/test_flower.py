@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 PRIVATE = "private-person-4711"
-WAIT_SECONDS = 60
 # Each request that changes something: workers, their pools and queues, tasks.
 WRITES = (
     "worker/shutdown/{worker}", "worker/pool/restart/{worker}", "worker/pool/grow/{worker}",

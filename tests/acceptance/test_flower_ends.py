@@ -15,7 +15,6 @@ from tests.acceptance.conftest import ROOT
 from tests.support.flower import Flower
 from tests.support.waiting import eventually
 
-WAIT_SECONDS = 60
 END_SECONDS = 30
 LOST: dict[str, Callable[[RedisServer], None]] = {
     "silent": lambda server: os.kill(server.pid, signal.SIGSTOP),

@@ -19,7 +19,6 @@ from tests.support.waiting import eventually
 
 ROW = re.compile(r"<tr id=[^>]*>(.*?)</tr>", re.DOTALL)
 CELL = re.compile(r"<td[^>]*>(.*?)</td>", re.DOTALL)
-WAIT_SECONDS = 60
 
 
 @pytest.fixture(scope="module")

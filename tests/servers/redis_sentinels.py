@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 MASTER_NAME = "the master"  # with a space: the URL has to encode it
 DOWN_AFTER_MS = 1_500  # servers on a busy machine may not respond for a while
-SETTLED_SECONDS = 90.0  # a Sentinel that did not run for two seconds pauses for thirty
 
 
 def watching(master: RedisServer, quorum: int) -> list[tuple[str, str]]:

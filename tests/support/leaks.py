@@ -11,8 +11,6 @@ import psutil
 
 from tests.support.waiting import eventually
 
-WITHIN_SECONDS = 20.0
-
 
 class Leftovers:
     """Finds threads and connections that were not there when it was created."""

@@ -47,10 +47,6 @@ def _alerts(*names: str) -> frozenset[str]:
     return frozenset(names)
 
 
-def _set(server: str, name: str, value: str | int) -> Change:
-    return lambda system: getattr(system, server).config_set(name, value)
-
-
 def _fill(server: str) -> Change:
     """Leave a server no memory, and nothing that it may evict."""
 

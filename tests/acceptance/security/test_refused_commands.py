@@ -14,8 +14,6 @@ from tests.acceptance.conftest import NO_GRAPH, ROOT, System
 from tests.support.redis_users import Users
 from tests.support.waiting import eventually
 
-SECRET = "canary-of-params"
-
 
 @pytest.fixture
 def system(stack: ExitStack, users: Users, redis_server: RedisServer, tmp_path: Path) -> System:

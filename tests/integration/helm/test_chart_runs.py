@@ -21,7 +21,6 @@ from tests.support.waiting import eventually
 DEPLOY = CHART.parents[1]
 NAME = "keda-redis"
 PREFIXED = "flower.urlPrefix=/flower/"
-START_SECONDS = 90
 
 
 @pytest.fixture
