@@ -2,47 +2,37 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 import pytest
 import redis
-from typer.testing import CliRunner, Result
 
 from api_client import RefreshFailed
-from refresher.cli.commands import app
 from refresher.embedded import RedisServer, free_port
 from refresher.flow.dead_letters import DeadLetters
 from tests.acceptance.conftest import ROOT, System
 from tests.contract.test_dead_letters import a_letter
+from tests.support.command_line import CommandLine
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 AT_ONCE = {"CACHE_XFETCH_RETRY_ENABLED": "false"}
 SECRET = "canary-c3a9"
 
 
-class CommandLine:
+class DeadCommand(CommandLine):
     """The dead letters of a cache, and the command."""
 
     def __init__(self, cache: redis.Redis, env: dict[str, str]) -> None:
-        self.letters, self._env = DeadLetters(cache, "cache"), env
-
-    def run(self, *arguments: str, **changes: str) -> Result:
-        return CliRunner().invoke(app, ["dead", *arguments], env={**self._env, "COLUMNS": "200", **changes})
-
-    def json_of(self, *arguments: str, exit_code: int = 0) -> Any:
-        done = self.run(*arguments, "--json")
-        assert done.exit_code == exit_code, done.output
-        return json.loads(done.stdout)
+        super().__init__("dead", env)
+        self.letters = DeadLetters(cache, "cache")
 
 
-class BusyCommandLine(CommandLine):
+class BusyDeadCommand(DeadCommand):
     """The command with a whole system behind it."""
 
     def __init__(self, system: System) -> None:
@@ -64,20 +54,20 @@ class BusyCommandLine(CommandLine):
 
 
 @pytest.fixture
-def busy_cli(system: System) -> BusyCommandLine:
-    return BusyCommandLine(system)
+def busy_cli(system: System) -> BusyDeadCommand:
+    return BusyDeadCommand(system)
 
 
 @pytest.fixture
-def cli(clean_redis: RedisServer) -> Iterator[CommandLine]:
+def cli(clean_redis: RedisServer) -> Iterator[DeadCommand]:
     with redis.Redis.from_url(clean_redis.url(0)) as cache:
-        yield CommandLine(cache, {"CACHE_REDIS_URL": clean_redis.url(0), "CACHE_BROKER_URL": clean_redis.url(1)})
+        yield DeadCommand(cache, {"CACHE_REDIS_URL": clean_redis.url(0), "CACHE_BROKER_URL": clean_redis.url(1)})
 
 
-def test_a_failing_key_is_listed_shown_retried_and_gone(busy_cli: BusyCommandLine) -> None:
+def test_a_failing_key_is_listed_shown_retried_and_gone(busy_cli: BusyDeadCommand) -> None:
     busy_cli.system.start_worker(**AT_ONCE)
     identifier = busy_cli.fail("a", times=2)
-    (result,) = busy_cli.json_of("list")
+    (result,) = busy_cli.run_json("list")
     assert (result["id"], result["query"], result["params"]) == (identifier, "long_lived", {"key": "a"})
     assert (result["kind"], result["attempts"], result["failures"], result["letters"]) == ("transient", 1, 2, 1)
     assert result["state"] == "quarantined"
@@ -96,73 +86,73 @@ def test_a_failing_key_is_listed_shown_retried_and_gone(busy_cli: BusyCommandLin
     assert "last refresh failed (transient); backing off for another" in shown
     assert "failed 2 times in a row" in str(busy_cli.client.explain("long_lived", {"key": "a"}))
 
-    assert busy_cli.json_of("retry", identifier) == [
+    assert busy_cli.run_json("retry", identifier) == [
         {"id": identifier, "query": "long_lived", "result": "refreshed", "why": ""}
     ]
     assert busy_cli.client.get("long_lived", {"key": "a"})["load"] == 3
-    assert busy_cli.json_of("list") == []
+    assert busy_cli.run_json("list") == []
     assert busy_cli.system.record(busy_cli.client.key("long_lived", {"key": "a"})) == {}
 
 
-def test_a_retry_that_fails_again_keeps_one_dead_letter_and_the_failure_count(busy_cli: BusyCommandLine) -> None:
+def test_a_retry_that_fails_again_keeps_one_dead_letter_and_the_failure_count(busy_cli: BusyDeadCommand) -> None:
     busy_cli.system.start_worker(**AT_ONCE)
     identifier = busy_cli.fail("a")
     busy_cli.system.control.rpush("script:a", "fail")
-    (result,) = busy_cli.json_of("retry", "--all", exit_code=1)
+    (result,) = busy_cli.run_json("retry", "--all", exit_code=1)
     assert (result["result"], result["why"]) == ("failed again", "transient")
     (letter,) = eventually(
-        lambda: [one for one in busy_cli.json_of("list") if one["id"] != identifier and one["letters"] == 1],
+        lambda: [one for one in busy_cli.run_json("list") if one["id"] != identifier and one["letters"] == 1],
         "the newer letter is there in the place of the older",
     )  # fmt: skip
     assert (letter["failures"], letter["state"]) == (2, "quarantined")
 
 
-def test_without_a_worker_a_retry_is_requested_and_the_dead_letter_stays(busy_cli: BusyCommandLine) -> None:
+def test_without_a_worker_a_retry_is_requested_and_the_dead_letter_stays(busy_cli: BusyDeadCommand) -> None:
     worker = busy_cli.system.start_worker(**AT_ONCE)
     identifier = busy_cli.fail("a")
     worker.kill()
-    (result,) = busy_cli.json_of("retry", identifier, "--wait", "0")
+    (result,) = busy_cli.run_json("retry", identifier, "--wait", "0")
     assert (result["result"], result["why"]) == ("requested", "")
-    (result,) = busy_cli.json_of("retry", identifier, "--wait", "200ms", exit_code=1)
+    (result,) = busy_cli.run_json("retry", identifier, "--wait", "200ms", exit_code=1)
     assert (result["result"], result["why"]) == ("requested", "one is under way")
-    assert busy_cli.json_of("list")[0]["state"] == "queued"
+    assert busy_cli.run_json("list")[0]["state"] == "queued"
     assert busy_cli.run("list").output.rstrip().endswith("queued")
 
 
-def test_dropping_a_dead_letter_ends_the_backoff_of_its_key(busy_cli: BusyCommandLine) -> None:
+def test_dropping_a_dead_letter_ends_the_backoff_of_its_key(busy_cli: BusyDeadCommand) -> None:
     busy_cli.system.start_worker(**AT_ONCE)
     identifier = busy_cli.fail("a", times=2)
-    assert busy_cli.json_of("drop", identifier) == [
+    assert busy_cli.run_json("drop", identifier) == [
         {"id": identifier, "query": "long_lived", "result": "dropped", "ended_pause": True}
     ]
-    assert busy_cli.json_of("list") == []
+    assert busy_cli.run_json("list") == []
     assert busy_cli.client.get("long_lived", {"key": "a"})["load"] == 3
 
 
-def test_dead_letters_of_one_key_are_listed_and_dropped_together(cli: CommandLine) -> None:
+def test_dead_letters_of_one_key_are_listed_and_dropped_together(cli: DeadCommand) -> None:
     cli.letters.add(a_letter(1, "a"))
     cli.letters.add(a_letter(2, "a"))
     cli.letters.add(a_letter(3, "b", query="other"))
-    assert [(one["id"], one["letters"], one["state"]) for one in cli.json_of("list")] == [
+    assert [(one["id"], one["letters"], one["state"]) for one in cli.run_json("list")] == [
         ("3-bbbbbbbb", 1, "idle"), ("2-aaaaaaaa", 2, "idle"),
     ]  # fmt: skip
-    assert [one["id"] for one in cli.json_of("list", "--query", "q")] == ["2-aaaaaaaa"]
-    assert cli.json_of("drop", "1-aaaaaaaa")[0]["id"] == "2-aaaaaaaa"
-    assert [one["id"] for one in cli.json_of("list")] == ["3-bbbbbbbb"]
-    assert cli.json_of("drop", "--query", "nobody") == []
-    assert cli.json_of("drop", "--query", "other")[0]["ended_pause"] is False
+    assert [one["id"] for one in cli.run_json("list", "--query", "q")] == ["2-aaaaaaaa"]
+    assert cli.run_json("drop", "1-aaaaaaaa")[0]["id"] == "2-aaaaaaaa"
+    assert [one["id"] for one in cli.run_json("list")] == ["3-bbbbbbbb"]
+    assert cli.run_json("drop", "--query", "nobody") == []
+    assert cli.run_json("drop", "--query", "other")[0]["ended_pause"] is False
     assert cli.run("list").output == "no dead letters\n"
 
 
-def test_lists_of_dead_letters_are_bounded_and_escape_control_characters(cli: CommandLine) -> None:
+def test_lists_of_dead_letters_are_bounded_and_escape_control_characters(cli: DeadCommand) -> None:
     for token in range(1, 60):
         letter = a_letter(token, params={"text": "\x1b[31mred" + "x" * 500}, message="a\nb\x1b")
         cli.letters.add(msgspec.structs.replace(letter, digest=f"{token:032x}"))
     done = cli.run("list")
     assert done.output.count("\n") == 52  # a head, 50 letters, and how many more there are
     assert done.output.endswith("and 9 more: --most 59\n")
-    assert len(cli.json_of("list")) == 50
-    assert len(cli.json_of("list", "--most", "2")) == 2
+    assert len(cli.run_json("list")) == 50
+    assert len(cli.run_json("list", "--most", "2")) == 2
     for output in (done.output, cli.run("show", "1-00000000").output):
         assert "\x1b" not in output
     assert "because   a\\nb\\x1b" in cli.run("show", "1-00000000").output
@@ -171,16 +161,16 @@ def test_lists_of_dead_letters_are_bounded_and_escape_control_characters(cli: Co
     assert done.output.endswith("and 9 more: --json prints all\n59 keys\n")
 
 
-def test_a_dead_letter_without_params_can_be_dropped_and_shows_why_it_is_not_retried(cli: CommandLine) -> None:
+def test_a_dead_letter_without_params_can_be_dropped_and_shows_why_it_is_not_retried(cli: DeadCommand) -> None:
     cli.letters.add(a_letter(1, "a", params=None, message=None))
     assert "(not kept)" in cli.run("list").output
-    (result,) = cli.json_of("retry", "--all", exit_code=1)
+    (result,) = cli.run_json("retry", "--all", exit_code=1)
     assert (result["result"], result["why"]) == ("params not kept", "drop it, and the next reader triggers a refresh")
-    assert cli.json_of("show", "1-aaaaaaaa")["params"] is None
-    assert cli.json_of("drop", "--all")[0]["result"] == "dropped"
+    assert cli.run_json("show", "1-aaaaaaaa")["params"] is None
+    assert cli.run_json("drop", "--all")[0]["result"] == "dropped"
 
 
-def test_retrying_without_a_broker_reports_the_failed_request_and_loses_no_dead_letter(cli: CommandLine) -> None:
+def test_retrying_without_a_broker_reports_the_failed_request_and_loses_no_dead_letter(cli: DeadCommand) -> None:
     cli.letters.add(a_letter(1, "a"))
     done = cli.run("retry", "--all", CACHE_BROKER_URL=f"redis://127.0.0.1:{free_port()}/0")
     assert done.exit_code == 1
@@ -200,13 +190,13 @@ def test_retrying_without_a_broker_reports_the_failed_request_and_loses_no_dead_
         (["drop", "\x1b[1m"], 1, "error: no dead letter \\x1b[1m"),
     ],
 )
-def test_exit_codes_of_the_dead_command(cli: CommandLine, arguments: list[str], exit_code: int, words: str) -> None:
+def test_exit_codes_of_the_dead_command(cli: DeadCommand, arguments: list[str], exit_code: int, words: str) -> None:
     done = cli.run(*arguments)
     assert done.exit_code == exit_code
     assert words in done.output
 
 
-def test_the_dead_command_without_redis_prints_one_error_line_without_the_password(cli: CommandLine) -> None:
+def test_the_dead_command_without_redis_prints_one_error_line_without_the_password(cli: DeadCommand) -> None:
     url = f"redis://:{SECRET}@127.0.0.1:{free_port()}/0"
     done = subprocess.run(
         [sys.executable, "-m", "refresher.cli", "dead", "list"],

@@ -10,13 +10,13 @@ import msgspec
 
 from api_client.protocol.lease import AcquireReply, AcquireStatus
 from refresher.errors import LoadFailed
-from refresher.flow.events import WorkerEvents
 from refresher.flow.outcome import OutcomeKind
 from refresher.flow.ports import RefreshDeps
 from refresher.flow.refresh import Refresher
 from refresher.graph.failures import classify_error
 from refresher.queries import Loaded, Registry, query
 from refresher.settings import WorkerSettings
+from tests.support.event_recorder import WorkerEventRecorder
 from tests.support.lease_steps import StepByStep
 
 if TYPE_CHECKING:
@@ -40,22 +40,6 @@ LOADS: dict[str, Any] = {
     "permanent": LoadFailed("syntax", "never", is_transient=False),
     "shutdown": SystemExit("the worker is shutting down"),
 }
-
-
-class WorkerEventRecorder(WorkerEvents):
-    """Records the flow's events of the run itself, in order."""
-
-    def __init__(self) -> None:
-        self.all: list[tuple[Any, ...]] = []
-
-    def acquired(self, query: str) -> None:
-        self.all.append(("acquired",))
-
-    def retried(self, query: str, *, kind: str, attempt: int, pause_seconds: float) -> None:
-        self.all.append(("retried", kind, attempt))
-
-    def ended(self, query: str) -> None:
-        self.all.append(("ended",))
 
 
 class Flow(StepByStep):

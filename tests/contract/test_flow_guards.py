@@ -28,7 +28,7 @@ def a_flow(world: ClockedWorld, *loads: str, attempt: int = 1) -> Flow:
     ("loads", "attempt", "recorded"),
     [
         (["value"], 1, [("acquired",), ("ended",)]),
-        (["permanent"], 1, [("acquired",), ("ended",)]),
+        (["permanent"], 1, [("acquired",), ("failed", "syntax", 1), ("ended",)]),
         (["shutdown"], 1, [("acquired",), ("ended",)]),
         (["transient", "value"], 1, [("acquired",), ("retried", "network", 1), ("ended",)]),
         (["transient", "value"], 2, [("acquired",), ("retried", "network", 2), ("ended",), ("acquired",), ("ended",)]),

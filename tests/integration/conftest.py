@@ -8,7 +8,9 @@ import pytest
 import redis
 
 from refresher.embedded import RedisServer
-from tests.support.publisher_harness import ScriptedBroker
+from refresher.ops import broker as status_broker
+from refresher.testing import InlineCache
+from tests.support.publisher_harness import QUEUE_SIZE, PublisherHarness, ScriptedBroker
 
 
 @pytest.fixture
@@ -22,3 +24,24 @@ def control(clean_redis: RedisServer) -> Iterator[redis.Redis]:
 def script() -> ScriptedBroker:
     """The broker of a publisher under test."""
     return ScriptedBroker()
+
+
+@pytest.fixture
+def bench(clean_redis: RedisServer, script: ScriptedBroker) -> Iterator[PublisherHarness]:
+    """A publisher to that broker."""
+    made = PublisherHarness(clean_redis, script, queue_size=QUEUE_SIZE)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def cache(redis_server: RedisServer) -> Iterator[InlineCache]:
+    """A cache whose refreshes run in the test's process, on a real Redis."""
+    with InlineCache(redis_url=redis_server.url()) as entered:
+        yield entered
+
+
+@pytest.fixture
+def no_worker_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a status be complete at once: there is no worker."""
+    monkeypatch.setattr(status_broker, "ANSWER_SECONDS", 0.05)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -13,7 +13,6 @@ from api_client.protocol.messages import MAX_BATCH
 from api_client.trigger.backlog import Trigger
 from api_client.trigger.batches import HOLD_SECONDS, LOOKED_UP_SECONDS
 from api_client.trigger.claim_and_publish import BatchPublisher
-from refresher.embedded import RedisServer
 from tests.support.internals import publication_of
 from tests.support.publisher_harness import NAMESPACE, Ended, PublisherHarness, ScriptedBroker, register_batched_query
 
@@ -21,51 +20,44 @@ from tests.support.publisher_harness import NAMESPACE, Ended, PublisherHarness, 
 pytestmark = pytest.mark.usefixtures("no_hold_ends")
 
 
-@pytest.fixture
-def harness(clean_redis: RedisServer, script: ScriptedBroker) -> Iterator[PublisherHarness]:
-    made = PublisherHarness(clean_redis, script)
-    yield made
-    made.close()
-
-
-def hold_three(harness: PublisherHarness) -> BatchPublisher:
+def hold_three(bench: PublisherHarness) -> BatchPublisher:
     """Let the publisher hold triggers 0 to 2, as if more followed."""
-    register_batched_query(harness.client)
-    publication = publication_of(harness.publisher)
-    publication.handle([harness.trigger(n) for n in range(3)], more_follow=True)
+    register_batched_query(bench.client)
+    publication = publication_of(bench.publisher)
+    publication.handle([bench.trigger(n) for n in range(3)], more_follow=True)
     return publication
 
 
-def test_triggers_of_a_batched_query_are_one_message(harness: PublisherHarness, script: ScriptedBroker) -> None:
-    register_batched_query(harness.client)
-    harness.handle(*(harness.trigger(n) for n in range(10)))
+def test_triggers_of_a_batched_query_are_one_message(bench: PublisherHarness, script: ScriptedBroker) -> None:
+    register_batched_query(bench.client)
+    bench.handle(*(bench.trigger(n) for n in range(10)))
     assert script.sizes == [10]
-    assert harness.events.recorded == [("triggered", "stale")] * 10
+    assert bench.events.recorded == [("triggered", "stale")] * 10
 
 
 def test_triggers_of_a_version_that_is_not_batched_are_one_message_each(
-    harness: PublisherHarness, script: ScriptedBroker
+    bench: PublisherHarness, script: ScriptedBroker
 ) -> None:
-    register_batched_query(harness.client, version=2)
-    harness.handle(*(harness.trigger(n) for n in range(10)))
+    register_batched_query(bench.client, version=2)
+    bench.handle(*(bench.trigger(n) for n in range(10)))
     assert script.sizes == [1] * 10
 
 
-def test_a_single_trigger_is_sent_at_once_without_a_lookup(harness: PublisherHarness, script: ScriptedBroker) -> None:
-    register_batched_query(harness.client)
-    looked_up = harness.client.info("commandstats").get("cmdstat_zrange", {"calls": 0})["calls"]
+def test_a_single_trigger_is_sent_at_once_without_a_lookup(bench: PublisherHarness, script: ScriptedBroker) -> None:
+    register_batched_query(bench.client)
+    looked_up = bench.client.info("commandstats").get("cmdstat_zrange", {"calls": 0})["calls"]
     for n in range(3):
-        harness.handle(harness.trigger(n))
+        bench.handle(bench.trigger(n))
     assert script.sizes == [1, 1, 1]
-    assert harness.client.info("commandstats").get("cmdstat_zrange", {"calls": 0})["calls"] == looked_up
+    assert bench.client.info("commandstats").get("cmdstat_zrange", {"calls": 0})["calls"] == looked_up
 
 
 def test_a_message_has_at_most_a_hundred_items_and_waiters_get_separate_messages(
-    harness: PublisherHarness, script: ScriptedBroker
+    bench: PublisherHarness, script: ScriptedBroker
 ) -> None:
-    register_batched_query(harness.client)
-    waiting = [harness.trigger(n, has_waiter=True) for n in range(1_000, 1_020)]
-    harness.handle(*(harness.trigger(n) for n in range(250)), *waiting)
+    register_batched_query(bench.client)
+    waiting = [bench.trigger(n, has_waiter=True) for n in range(1_000, 1_020)]
+    bench.handle(*(bench.trigger(n) for n in range(250)), *waiting)
     assert sorted(script.sizes) == [20, 50, 100, 100]
     assert max(script.sizes) == MAX_BATCH
     with_waiter = [numbers for numbers, has_waiter in script.messages if has_waiter]
@@ -73,72 +65,72 @@ def test_a_message_has_at_most_a_hundred_items_and_waiters_get_separate_messages
 
 
 def test_triggers_are_held_no_longer_than_hold_seconds_while_more_follow(
-    harness: PublisherHarness, script: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+    bench: PublisherHarness, script: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("api_client.trigger.batches.HOLD_SECONDS", 0.0)
-    register_batched_query(harness.client)
-    harness.handle(*(harness.trigger(n) for n in range(32)))
+    register_batched_query(bench.client)
+    bench.handle(*(bench.trigger(n) for n in range(32)))
     assert HOLD_SECONDS == 0.002
     assert script.sizes == [1] * 32
 
 
-def test_large_params_make_smaller_messages(harness: PublisherHarness, script: ScriptedBroker) -> None:
-    register_batched_query(harness.client)
+def test_large_params_make_smaller_messages(bench: PublisherHarness, script: ScriptedBroker) -> None:
+    register_batched_query(bench.client)
     keys = [make_key(NAMESPACE, "q", {"n": n, "text": "x" * 15_000}, 1) for n in range(16)]
-    harness.handle(*(Trigger(one, RefreshReason.STALE, seen_token=0) for one in keys))
+    bench.handle(*(Trigger(one, RefreshReason.STALE, seen_token=0) for one in keys))
     assert script.sizes == [8, 8]
 
 
 def test_a_message_that_can_t_be_sent_gives_all_its_claims_back(
-    harness: PublisherHarness, script: ScriptedBroker
+    bench: PublisherHarness, script: ScriptedBroker
 ) -> None:
-    register_batched_query(harness.client)
+    register_batched_query(bench.client)
     script.error = lambda _: OSError("no")
     ends: list[Ended] = [Ended() for _ in range(5)]
-    harness.handle(*(harness.trigger(n, done=done) for n, done in enumerate(ends)))
+    bench.handle(*(bench.trigger(n, done=done) for n, done in enumerate(ends)))
     assert [type(done.error()) for done in ends] == [OSError] * 5
-    assert not any(harness.claimed(n) for n in range(5))
+    assert not any(bench.claimed(n) for n in range(5))
 
 
 def test_a_publisher_that_ends_releases_the_claims_of_held_triggers(
-    harness: PublisherHarness, script: ScriptedBroker
+    bench: PublisherHarness, script: ScriptedBroker
 ) -> None:
-    publication = hold_three(harness)
-    assert [harness.claimed(n) for n in range(3)] == [True] * 3
+    publication = hold_three(bench)
+    assert [bench.claimed(n) for n in range(3)] == [True] * 3
     publication.give_back_held()
-    assert not any(harness.claimed(n) for n in range(3))
+    assert not any(bench.claimed(n) for n in range(3))
     assert script.sizes == []
 
 
 @pytest.mark.parametrize("spoil", [lambda r, name: r.set(name, "no set"), lambda r, name: r.zadd(name, {"x": 1e18})])
 def test_triggers_are_sent_one_by_one_when_the_versions_can_t_be_read(
-    harness: PublisherHarness, script: ScriptedBroker, spoil: Callable[..., object]
+    bench: PublisherHarness, script: ScriptedBroker, spoil: Callable[..., object]
 ) -> None:
-    spoil(harness.client, versions_key(NAMESPACE, "q"))
-    harness.handle(*(harness.trigger(n) for n in range(3)))
+    spoil(bench.client, versions_key(NAMESPACE, "q"))
+    bench.handle(*(bench.trigger(n) for n in range(3)))
     assert script.sizes == [1, 1, 1]
 
 
 def test_a_newly_registered_batched_query_is_noticed_after_half_a_minute(
-    harness: PublisherHarness, script: ScriptedBroker
+    bench: PublisherHarness, script: ScriptedBroker
 ) -> None:
-    harness.handle(harness.trigger(0), harness.trigger(1))
-    register_batched_query(harness.client)
-    harness.handle(harness.trigger(2), harness.trigger(3))
+    bench.handle(bench.trigger(0), bench.trigger(1))
+    register_batched_query(bench.client)
+    bench.handle(bench.trigger(2), bench.trigger(3))
     assert script.sizes == [1] * 4
-    harness.clock.ahead_seconds += LOOKED_UP_SECONDS + 1
-    harness.handle(harness.trigger(4), harness.trigger(5))
+    bench.clock.ahead_seconds += LOOKED_UP_SECONDS + 1
+    bench.handle(bench.trigger(4), bench.trigger(5))
     assert script.sizes[4:] == [2]
 
 
-def test_a_queue_s_length_is_counted_in_refreshes(harness: PublisherHarness, script: ScriptedBroker) -> None:
-    register_batched_query(harness.client)
+def test_a_queue_s_length_is_counted_in_refreshes(bench: PublisherHarness, script: ScriptedBroker) -> None:
+    register_batched_query(bench.client)
     for round_ in range(20):
-        harness.handle(*(harness.trigger(100 * round_ + n) for n in range(10)))
+        bench.handle(*(bench.trigger(100 * round_ + n) for n in range(10)))
     script.length = 20  # messages, of ten refreshes each
-    harness.clock.ahead_seconds += 1.0
-    harness.handle(harness.trigger(9_000, RefreshReason.EARLY), harness.trigger(9_001, RefreshReason.EARLY))
-    assert harness.events.recorded[-2:] == [("dropped", "backpressure")] * 2
+    bench.clock.ahead_seconds += 1.0
+    bench.handle(bench.trigger(9_000, RefreshReason.EARLY), bench.trigger(9_001, RefreshReason.EARLY))
+    assert bench.events.recorded[-2:] == [("dropped", "backpressure")] * 2
 
 
 @pytest.mark.parametrize(
@@ -153,12 +145,12 @@ def test_invalid_registrations_of_batched_versions_are_ignored(members: list[byt
 
 
 def test_a_forked_child_sends_nothing_that_its_parent_held(
-    harness: PublisherHarness, script: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+    bench: PublisherHarness, script: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hold_three(harness)
+    hold_three(bench)
     with monkeypatch.context() as child:
         child.setattr("os.getpid", lambda: -1)  # as in a child, by a fork that ran no hook
-        harness.handle(harness.trigger(10), harness.trigger(11))
-        harness.publisher.close()  # its thread is the child's
+        bench.handle(bench.trigger(10), bench.trigger(11))
+        bench.publisher.close()  # its thread is the child's
     assert script.messages == [([10, 11], False)]
-    assert harness.claimed(0), "the parent publishes it"
+    assert bench.claimed(0), "the parent publishes it"

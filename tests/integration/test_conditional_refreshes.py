@@ -17,12 +17,6 @@ from refresher.testing import InlineCache
 LONG = "a text that takes more room when it is not compressed, again and again. " * 200
 
 
-@pytest.fixture
-def cache(redis_server: RedisServer) -> Any:
-    with InlineCache(redis_url=redis_server.url()) as entered:
-        yield entered
-
-
 def kinds(cache: InlineCache) -> list[OutcomeKind]:
     return [outcome.kind for outcome in cache.outcomes]
 

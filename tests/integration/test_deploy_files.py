@@ -7,18 +7,18 @@ import re
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import pytest
 import yaml
 
 from api_client.config.durations import seconds
-from api_client.config.environment import variable
 from api_client.config.settings import ReaderSettings
 from refresher.settings import WorkerSettings
 from tests.servers.maven import NEO4J_VERSION
 from tests.support.confined import directives
 from tests.support.deployment_files import DEPLOY, compose, copy_with_secrets, environment, stages
+from tests.support.settings_page import settings_in_code
 from tests.support.tools import run, tool
 
 ON_REDIS = compose()
@@ -40,11 +40,6 @@ def size(text: str) -> int:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of deploy/ with its secrets."""
     return copy_with_secrets(tmp_path_factory.mktemp("made"))
-
-
-def known_variables() -> set[str]:
-    hints = {kind: get_type_hints(kind, include_extras=True) for kind in (ReaderSettings, WorkerSettings)}
-    return {variable(hints[kind][field], field) for kind in hints for field in kind.__struct_fields__}
 
 
 def test_the_compose_files_conform_to_the_compose_specification() -> None:
@@ -130,7 +125,7 @@ def test_every_environment_variable_is_read_by_some_program(made: Path) -> None:
         for word, rest in stages()[stage]
         if word == "ENV"
     ]
-    unknown = set().union(*named) - known_variables() - {"PYTHONPATH"}
+    unknown = set().union(*named) - {name for name, *_ in settings_in_code()} - {"PYTHONPATH"}
     assert {one for one in unknown if not OF_OTHERS.fullmatch(one)} == set()
     for kind, file in ((WorkerSettings, "worker.env"), (ReaderSettings, "application.env")):
         kind.from_env(environment(made / "secrets" / file))

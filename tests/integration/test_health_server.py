@@ -19,7 +19,7 @@ from refresher.ops.heartbeat import Heartbeat, Phase
 from refresher.ops.http import MinimalHTTPHandler, MinimalHTTPServer
 from refresher.settings import WorkerSettings
 from tests.support.clock import Time
-from tests.support.waiting import MAX_WAIT_SECONDS
+from tests.support.http_requests import fetch
 
 
 @pytest.fixture
@@ -42,23 +42,12 @@ def heartbeat(settings: WorkerSettings) -> Iterator[Heartbeat]:
     server.close()
 
 
-def fetch(settings: WorkerSettings, path: str, method: str = "GET") -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", settings.health_port, timeout=MAX_WAIT_SECONDS)
-    try:
-        connection.request(method, path)
-        answer = connection.getresponse()
-        assert answer.getheader("Server") == "refresher"
-        return answer.status, answer.read()
-    finally:
-        connection.close()
-
-
 def test_only_known_paths_and_methods_are_answered(settings: WorkerSettings, heartbeat: Heartbeat) -> None:
-    assert fetch(settings, "/live?x=1") == (http.client.OK, b'{"ok": true, "checks": {"consumer": "ok"}}\n')
-    assert fetch(settings, "/live", "HEAD") == (http.client.OK, b"")
+    assert fetch(settings.health_port, "/live?x=1") == (http.client.OK, b'{"ok": true, "checks": {"consumer": "ok"}}\n')
+    assert fetch(settings.health_port, "/live", method="HEAD") == (http.client.OK, b"")
     for path in ("/", "/metrics", "/live/x"):
-        assert fetch(settings, path)[0] == http.client.NOT_FOUND
-    assert fetch(settings, "/live", "POST")[0] == http.client.NOT_IMPLEMENTED
+        assert fetch(settings.health_port, path)[0] == http.client.NOT_FOUND
+    assert fetch(settings.health_port, "/live", method="POST")[0] == http.client.NOT_IMPLEMENTED
 
 
 def test_a_taken_health_port_is_logged_and_the_worker_goes_on(
@@ -70,12 +59,12 @@ def test_a_taken_health_port_is_logged_and_the_worker_goes_on(
         second.stopping()
         second.close()
     assert f"no health at 127.0.0.1:{settings.health_port}: " in caplog.text
-    assert fetch(settings, "/live")[0] == http.client.OK
+    assert fetch(settings.health_port, "/live")[0] == http.client.OK
 
 
 def test_a_stopping_worker_reports_it(settings: WorkerSettings, heartbeat: Heartbeat) -> None:
     heartbeat.enter(Phase.STOPPING, can_beat=False)
-    status, body = fetch(settings, "/ready")
+    status, body = fetch(settings.health_port, "/ready")
     assert status == http.client.SERVICE_UNAVAILABLE
     assert json.loads(body)["checks"]["consumer"] == "consumes no messages: stopping"
 

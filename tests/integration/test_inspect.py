@@ -4,49 +4,39 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 import pytest
 import redis
-from typer.testing import CliRunner, Result
 
 from api_client.protocol.entry import Smoothed
 from api_client.protocol.keys import make_key
 from api_client.transport.scripts import LeaseStore
-from refresher.cli.commands import app
 from refresher.embedded import RedisServer
 from refresher.flow.dead_letters import DeadLetters
 from tests.contract.test_dead_letters import a_letter
+from tests.support.command_line import CommandLine
 from tests.support.lease_world import World
 
 KEY = make_key("cache", "friends_of", {"name": "canary-77"}, 1)
 NONCE = b"n0nce-77"
 
 
-class CommandLine:
+class InspectCommand(CommandLine):
     """One key in any state, and the command."""
 
     def __init__(self, server: RedisServer, client: redis.Redis) -> None:
+        super().__init__("inspect", {"CACHE_REDIS_URL": server.url(0), "CACHE_BROKER_URL": server.url(1)})
         self.client, self.world = client, World(client, LeaseStore(client), KEY)
-        self.env = {"CACHE_REDIS_URL": server.url(0), "CACHE_BROKER_URL": server.url(1)}
-
-    def run(self, *arguments: str) -> Result:
-        return CliRunner().invoke(app, ["inspect", *arguments], env=self.env)
-
-    def run_json(self, *arguments: str, exit_code: int = 0) -> Any:
-        done = self.run(*arguments, "--json")
-        assert done.exit_code == exit_code, done.output
-        return json.loads(done.stdout)
 
 
 @pytest.fixture
-def cli(clean_redis: RedisServer) -> Iterator[CommandLine]:
+def cli(clean_redis: RedisServer) -> Iterator[InspectCommand]:
     with redis.Redis.from_url(clean_redis.url(0)) as client:
-        yield CommandLine(clean_redis, client)
+        yield InspectCommand(clean_redis, client)
 
 
-def test_each_field_is_shown_and_neither_value_nor_params_nor_nonce(cli: CommandLine) -> None:
+def test_each_field_is_shown_and_neither_value_nor_params_nor_nonce(cli: InspectCommand) -> None:
     cli.world.plant(7, delta=Smoothed(0.5, 0.25), beta=3.3, degree=10)
     cli.world.claim()
     run = cli.world.acquire(NONCE)
@@ -68,7 +58,7 @@ def test_each_field_is_shown_and_neither_value_nor_params_nor_nonce(cli: Command
     assert all(f"  {name} " in shown for name in (*entry, *record))
 
 
-def test_all_ways_to_name_a_key_find_the_same_key(cli: CommandLine) -> None:
+def test_all_ways_to_name_a_key_find_the_same_key(cli: InspectCommand) -> None:
     cli.world.plant(7)
     cli.world.claim()
     named = [
@@ -78,7 +68,7 @@ def test_all_ways_to_name_a_key_find_the_same_key(cli: CommandLine) -> None:
     assert {cli.run_json(*one)["key"] for one in named} == {KEY.entry}
 
 
-def test_a_missing_key_is_reported(cli: CommandLine) -> None:
+def test_a_missing_key_is_reported(cli: InspectCommand) -> None:
     assert "  none\n" in cli.run(KEY.entry).stdout
     assert cli.run_json(KEY.entry, exit_code=1)["entry"] is None
     done = cli.run("friends_of", KEY.short)
@@ -87,11 +77,11 @@ def test_a_missing_key_is_reported(cli: CommandLine) -> None:
 
 
 @pytest.mark.parametrize("arguments", [("x:y",), ("cache:dead1",), ("friends of",), ("friends_of", "name"), ()])
-def test_wrong_usage_is_exit_code_2(cli: CommandLine, arguments: tuple[str, ...]) -> None:
+def test_wrong_usage_is_exit_code_2(cli: InspectCommand, arguments: tuple[str, ...]) -> None:
     assert cli.run(*arguments).exit_code == 2
 
 
-def test_an_ambiguous_digest_prefix_is_refused(cli: CommandLine) -> None:
+def test_an_ambiguous_digest_prefix_is_refused(cli: InspectCommand) -> None:
     for digits in ("abcdef00", "abcdef11"):
         cli.client.set(f"cache:e1:{{friends_of:1:{digits * 4}}}", "no entry")
     done = cli.run("friends_of", "abcdef")

@@ -21,13 +21,6 @@ from tests.support.publisher_harness import PublisherHarness, ScriptedBroker
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 
-@pytest.fixture
-def bench(clean_redis: RedisServer, script: ScriptedBroker) -> Iterator[PublisherHarness]:
-    made = PublisherHarness(clean_redis, script)
-    yield made
-    made.close()
-
-
 class Refusing:
     """A client that gets no connection."""
 

@@ -39,6 +39,7 @@ from refresher.queries import Loaded, Registry, query
 from refresher.settings import WorkerSettings
 from refresher.worker.celery_fixes.lost_runs import MAX_ATTEMPTS, RefreshRequest
 from refresher.worker.runtime import Runtime
+from tests.support.event_recorder import WorkerEventRecorder
 from tests.support.lease_steps import StepByStep
 from tests.support.waiting import MAX_WAIT_SECONDS
 
@@ -49,22 +50,6 @@ REGISTRY = Registry()
 @query("friends_of", ttl="1h", grace="1h", into=REGISTRY)
 def friends_of(tx: Any, person_id: int) -> None:
     """Never called: the test's own origin is."""
-
-
-class WorkerEventRecorder(WorkerEvents):
-    """The events of the main process."""
-
-    def __init__(self) -> None:
-        self.all: list[tuple[object, ...]] = []
-
-    def retried(self, query: str, *, kind: str, attempt: int, pause_seconds: float) -> None:
-        self.all.append(("retried", kind, attempt))
-
-    def failed(self, query: str, *, kind: str, attempts: int) -> None:
-        self.all.append(("failed", kind, attempts))
-
-    def rejected(self, query: str, *, why: str) -> None:
-        self.all.append(("rejected", why))
 
 
 class Doomed(StepByStep):

@@ -22,13 +22,6 @@ from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 
 @pytest.fixture
-def bench(clean_redis: RedisServer, script: ScriptedBroker) -> Iterator[PublisherHarness]:
-    made = PublisherHarness(clean_redis, script, queue_size=10)
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def celery_bench(clean_redis: RedisServer) -> Iterator[PublisherHarness]:
     made = PublisherHarness(clean_redis, CeleryBroker(clean_redis.url(1), NAMESPACE))
     yield made

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from api_client import RefreshReason
 from api_client.observe.otel_spans import OTelReaderSpans
-from refresher.embedded import RedisServer
 from tests.integration.test_publisher import make_older
 from tests.support.event_recorder import EventRecorder
 from tests.support.publisher_harness import PublisherHarness, ScriptedBroker
@@ -17,18 +14,11 @@ from tests.support.span_recorder import SpanRecorder, tree_of
 SHOWN = ("refresher.outcome", "refresher.why", "error.type")
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def memory(monkeypatch: pytest.MonkeyPatch) -> SpanRecorder:
     memory = SpanRecorder()
     monkeypatch.setattr(EventRecorder, "spans", OTelReaderSpans(memory.tracer), raising=False)
     return memory
-
-
-@pytest.fixture
-def bench(clean_redis: RedisServer, script: ScriptedBroker, memory: SpanRecorder) -> Iterator[PublisherHarness]:
-    made = PublisherHarness(clean_redis, script, queue_size=10)
-    yield made
-    made.close()
 
 
 def test_a_trigger_of_a_claimed_key_is_recorded_as_deduplicated(bench: PublisherHarness, memory: SpanRecorder) -> None:

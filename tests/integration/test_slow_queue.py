@@ -23,6 +23,7 @@ from refresher.embedded import RedisServer
 from tests.support.lease_world import World
 from tests.support.publisher_harness import (
     NAMESPACE,
+    QUEUE_SIZE,
     Ended,
     PublisherHarness,
     ScriptedBroker,
@@ -30,15 +31,7 @@ from tests.support.publisher_harness import (
     register_batched_query,
 )
 
-BOUND = 10
 REFUSED, HELD_BACK = ("deduplicated", "queued"), ("dropped", "repeat")
-
-
-@pytest.fixture
-def bench(clean_redis: RedisServer, script: ScriptedBroker) -> Iterator[PublisherHarness]:
-    made = PublisherHarness(clean_redis, script, queue_size=BOUND)
-    yield made
-    made.close()
 
 
 def let_pass(client: redis.Redis, seconds: float, *keys: CacheKey) -> None:
@@ -55,7 +48,7 @@ def test_republishing_stops_at_the_queue_s_bound_and_below_it_fills_the_room_lef
     bench.handle(*(bench.trigger(n) for n in range(5)))
     assert script.length_polls == 0  # nothing has waited for long
     let_pass(bench.client, 6, *keys)
-    script.length = BOUND
+    script.length = QUEUE_SIZE
     ended = Ended()
     bench.handle(*(bench.trigger(n) for n in range(4)), bench.trigger(4, done=ended))
     assert len(script.messages) == 1
@@ -66,7 +59,7 @@ def test_republishing_stops_at_the_queue_s_bound_and_below_it_fills_the_room_lef
     assert ended.error() is None
     assert bench.client.hget(key(0).record, "republished") == b"0"  # the next one does not come later for it
 
-    script.length = BOUND - 2
+    script.length = QUEUE_SIZE - 2
     bench.clock.ahead_seconds += 0.3
     bench.handle(*(bench.trigger(n) for n in range(5)))
     assert script.messages[1:] == [([0, 1], False)]
@@ -79,10 +72,10 @@ def test_republishing_for_waiters_is_limited_by_their_own_queue_only(
     own = steps.claim(key(1), claim_id="own", seen_token=None, queue_ttl_seconds=60, retention_seconds=60)
     number = LeaseStore(bench.client).run(own).number
     again = bench.trigger(1, claim_id="another", claim_number=number, has_waiter=True, is_republish=True)
-    script.length, script.misses = 10 * BOUND, BOUND - 1
+    script.length, script.misses = 10 * QUEUE_SIZE, QUEUE_SIZE - 1
     bench.handle(again)
     assert script.messages == [([1], True)]
-    script.misses = BOUND
+    script.misses = QUEUE_SIZE
     bench.clock.ahead_seconds += 0.3
     bench.handle(again)
     # A claim that is published for the first time goes in any case.
@@ -104,7 +97,7 @@ def test_a_due_republication_fails_without_the_broker_and_stays_due(
     assert script.messages[1:] == [([1], False)]
 
 
-@pytest.mark.parametrize(("waiting", "times"), [(BOUND, 1), (3 * BOUND + 5, 3), (99 * BOUND, 10)])
+@pytest.mark.parametrize(("waiting", "times"), [(QUEUE_SIZE, 1), (3 * QUEUE_SIZE + 5, 3), (99 * QUEUE_SIZE, 10)])
 def test_a_claim_lasts_longer_in_proportion_to_the_queue(
     bench: PublisherHarness, script: ScriptedBroker, waiting: int, times: int
 ) -> None:
@@ -121,7 +114,7 @@ def test_a_claim_lasts_longer_in_proportion_to_the_queue(
 def test_a_queue_that_stays_long_drops_stale_refreshes_but_no_invalidated_ones(
     bench: PublisherHarness, script: ScriptedBroker
 ) -> None:
-    script.length = BOUND + 1
+    script.length = QUEUE_SIZE + 1
     for _ in range(11):
         bench.clock.ahead_seconds += 1.0
         bench.handle(bench.trigger(0, reason=RefreshReason.EARLY))
@@ -130,7 +123,7 @@ def test_a_queue_that_stays_long_drops_stale_refreshes_but_no_invalidated_ones(
     assert bench.events.recorded[11:] == [("dropped", "backpressure"), ("triggered", "invalidated")]
     assert not bench.client.exists(key(1).record)
     assert 0 < bench.suppressor.left_seconds(key(1).entry) <= LENGTH_CACHED_SECONDS  # then its next read tries again
-    script.length = BOUND - 1
+    script.length = QUEUE_SIZE - 1
     bench.clock.ahead_seconds += LENGTH_CACHED_SECONDS
     bench.handle(bench.trigger(3), bench.trigger(1))
     assert script.messages[1:] == [([3], False)]
@@ -141,7 +134,7 @@ def test_in_an_overload_heavy_loads_are_dropped_unless_batched_or_invalidated(
 ) -> None:
     monkeypatch.setattr("api_client.trigger.claim_and_publish.random", SimpleNamespace(random=lambda: 0.5))
     bench.handle(bench.trigger(0, run_seconds=100.0))  # no overload: nothing is weighed
-    script.length = BOUND + 1
+    script.length = QUEUE_SIZE + 1
     for _ in range(11):
         bench.clock.ahead_seconds += 1.0
         bench.handle(bench.trigger(0, reason=RefreshReason.EARLY))
@@ -162,7 +155,7 @@ class Readers:
     """Readers of many keys that trigger each time, on a real broker whose worker is stopped."""
 
     def __init__(self, server: RedisServer, count: int) -> None:
-        self.bench = PublisherHarness(server, CeleryBroker(server.url(1), NAMESPACE), queue_size=BOUND)
+        self.bench = PublisherHarness(server, CeleryBroker(server.url(1), NAMESPACE), queue_size=QUEUE_SIZE)
         self.cache, self.broker = self.bench.client, redis.Redis.from_url(server.url(1))
         self.keys = [key(n) for n in range(count)]
 
@@ -194,7 +187,7 @@ class Readers:
 
 @pytest.fixture
 def readers(clean_redis: RedisServer) -> Iterator[Readers]:
-    made = Readers(clean_redis, 3 * BOUND)
+    made = Readers(clean_redis, 3 * QUEUE_SIZE)
     yield made
     made.close()
 
@@ -218,7 +211,7 @@ def test_messages_lost_by_the_broker_are_published_again_as_the_queue_has_room(r
     readers.read_all()
     readers.broker.delete(refresh_queue(NAMESPACE))
     found: set[str] = set()
-    for _ in range(many // BOUND):
-        assert readers.read_all(after_seconds=6) == BOUND
+    for _ in range(many // QUEUE_SIZE):
+        assert readers.read_all(after_seconds=6) == QUEUE_SIZE
         found |= readers.take_all()
     assert len(found) == many

@@ -9,11 +9,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import redis
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
 from api_client.protocol import tags
 from api_client.protocol.budget import Budget, Share, Urgency
@@ -24,23 +23,24 @@ from api_client.trigger.broker import CeleryBroker
 from refresher.cli.commands import app
 from refresher.embedded import RedisServer, free_port
 from refresher.flow.dead_letters import DeadLetters
-from refresher.ops import broker as status_broker
 from refresher.ops import status
 from refresher.ops.scan import scan_keys
 from tests.contract.test_dead_letters import a_letter
+from tests.support.command_line import CommandLine
 from tests.support.fault_proxy import FaultProxy
 from tests.support.lease_world import World
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 SECRET = "canary-51d0"
+pytestmark = pytest.mark.usefixtures("no_worker_is_waited_for")
 
 
-class Place:
+class Place(CommandLine):
     """A cache and a broker, and the command that shows them."""
 
     def __init__(self, server: RedisServer, client: redis.Redis) -> None:
+        super().__init__("status", {"CACHE_REDIS_URL": server.url(0), "CACHE_BROKER_URL": server.url(1)})
         self.server, self.client = server, client
-        self.env = {"CACHE_REDIS_URL": server.url(0), "CACHE_BROKER_URL": server.url(1)}
 
     def world(self, query: str, number: int) -> World:
         """One key, and all that can happen to it."""
@@ -51,20 +51,6 @@ class Place:
         now_us = world.now_us()
         world.plant(token, soft_expiry_us=now_us + int(left_seconds * 1e6))
         return world
-
-    def run(self, *arguments: str, **changes: str) -> Result:
-        env = {**self.env, "COLUMNS": "200", **changes}
-        return CliRunner().invoke(app, ["status", *arguments], env=env)
-
-    def run_json(self, *arguments: str, exit_code: int = 0, **changes: str) -> Any:
-        done = self.run("--json", *arguments, **changes)
-        assert done.exit_code == exit_code, done.output
-        return json.loads(done.stdout)
-
-
-@pytest.fixture(autouse=True)
-def no_worker_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(status_broker, "ANSWER_SECONDS", 0.05)  # here is none
 
 
 @pytest.fixture

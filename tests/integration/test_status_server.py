@@ -17,7 +17,6 @@ import redis
 from api_client.config.settings import ReaderSettings
 from refresher.embedded import RedisServer
 from refresher.flow.dead_letters import DeadLetters
-from refresher.ops import broker as status_broker
 from refresher.ops.status import StatusPoller
 from refresher.web.api import StatusApi
 from refresher.web.history import History
@@ -27,11 +26,7 @@ from tests.support.fault_proxy import FaultProxy
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 PASSWORD = "a-password-of-this-test"
-
-
-@pytest.fixture(autouse=True)
-def no_worker_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(status_broker, "ANSWER_SECONDS", 0.05)  # here is none
+pytestmark = pytest.mark.usefixtures("no_worker_is_waited_for")
 
 
 class Page:
@@ -110,6 +105,7 @@ def test_the_page_and_its_files_are_served_and_may_load_nothing_from_other_sites
     for path, begins in (("/", b"<!doctype html>"), ("/page.css", b":root"), ("/page.js", b'"use strict"')):
         status, headers, body = page.fetch(path)
         assert (status, body.startswith(begins)) == (http.client.OK, True)
+        assert headers["Server"] == "refresher"
         assert headers["Content-Security-Policy"].startswith("default-src 'none'")
         assert b"://" not in body.replace(b"http://www.w3.org/2000/svg", b"")
     assert page.fetch("/other")[0] == http.client.NOT_FOUND

@@ -33,12 +33,6 @@ from tests.support.any_reader import KINDS
 from tests.support.event_recorder import EventRecorder
 
 
-@pytest.fixture
-def cache(redis_server: RedisServer) -> Any:
-    with InlineCache(redis_url=redis_server.url()) as entered:
-        yield entered
-
-
 def friends(cache: InlineCache, graph: dict[int, list[int]]) -> None:
     cache.answer(
         "friends_of", lambda person_id: graph[person_id], ttl="5m", grace="1h",

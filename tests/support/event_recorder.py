@@ -1,4 +1,4 @@
-"""Reader events, recorded in order."""
+"""Events of readers and workers, recorded in order."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import threading
 from api_client import ReaderEvents
 from api_client.observe.events import ReadFailure
 from api_client.protocol.messages import RefreshReason
+from refresher.flow.events import WorkerEvents
 
 
 class EventRecorder(ReaderEvents):
@@ -64,3 +65,25 @@ class EventRecorder(ReaderEvents):
 
     def read_failed(self, query: str, *, why: ReadFailure) -> None:
         self._record("read failed", why.value)
+
+
+class WorkerEventRecorder(WorkerEvents):
+    """``all``: a run's own events, without times and queries."""
+
+    def __init__(self) -> None:
+        self.all: list[tuple[object, ...]] = []
+
+    def acquired(self, query: str) -> None:
+        self.all.append(("acquired",))
+
+    def retried(self, query: str, *, kind: str, attempt: int, pause_seconds: float) -> None:
+        self.all.append(("retried", kind, attempt))
+
+    def failed(self, query: str, *, kind: str, attempts: int) -> None:
+        self.all.append(("failed", kind, attempts))
+
+    def rejected(self, query: str, *, why: str) -> None:
+        self.all.append(("rejected", why))
+
+    def ended(self, query: str) -> None:
+        self.all.append(("ended",))

@@ -28,6 +28,7 @@ from tests.support.waiting import MAX_WAIT_SECONDS
 
 NAMESPACE = "cache"
 TIMEOUT_SECONDS = 20.0
+QUEUE_SIZE = 10
 
 
 class ScriptedBroker(Broker):

@@ -6,7 +6,7 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import pytest
 import yaml
@@ -16,7 +16,6 @@ from flower import options as flower_options  # noqa: F401 - its import defines 
 from tornado.options import options
 
 from api_client.config import broker as broker_settings
-from api_client.config.environment import variable
 from refresher.settings import WorkerSettings
 from refresher.worker.app import make_app
 from tests.support.chart import (
@@ -28,6 +27,7 @@ from tests.support.chart import (
     pod_of,
     values,
 )  # fmt: skip
+from tests.support.settings_page import settings_in_code
 
 DEPLOY = CHART.parents[1]
 EACH = pytest.mark.parametrize("name", VALUES)
@@ -43,8 +43,7 @@ def settings_of(name: str, *settings: str) -> WorkerSettings:
 
 
 def known_variables() -> set[str]:
-    hints = get_type_hints(WorkerSettings, include_extras=True)
-    return {variable(hints[field], field) for field in WorkerSettings.__struct_fields__}
+    return {name for name, _, kind, _ in settings_in_code() if kind is WorkerSettings}
 
 
 @EACH
