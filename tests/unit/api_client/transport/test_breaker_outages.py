@@ -1,4 +1,4 @@
-"""The breaker under concurrent failures: one outage is one outage, however many calls meet it."""
+"""The breaker: it opens after failures in a row, and one outage is one outage, however many calls meet it."""
 
 from __future__ import annotations
 
@@ -31,6 +31,16 @@ def pause_seconds(breaker: Breaker, time: Time) -> float:
     while not breaker.allows():
         time.now += 0.01
     return time.now - began
+
+
+def test_a_breaker_opens_at_threshold_failures_in_a_row(breaker: Breaker) -> None:
+    fail(breaker, 4)
+    assert (breaker.allows(), breaker.is_open) == (True, False)
+    breaker.succeeded()
+    fail(breaker, 4)
+    assert breaker.allows()
+    fail(breaker, 1)
+    assert (breaker.allows(), breaker.is_open) == (False, True)
 
 
 def test_failures_of_one_outage_do_not_prolong_its_pause(breaker: Breaker, time: Time) -> None:
@@ -66,6 +76,7 @@ def test_a_success_resets_the_breaker_s_count_and_pause(breaker: Breaker, time: 
     breaker.failed()
     pause_seconds(breaker, time)
     breaker.succeeded()
+    assert not breaker.is_open
     fail(breaker, 4)
     assert breaker.allows()
     breaker.failed()

@@ -34,6 +34,34 @@ def test_only_one_of_many_threads_triggers(suppressor: TriggerSuppressor) -> Non
     assert marked.count(True) == 1
 
 
+def test_a_repeated_trigger_is_suppressed_for_the_given_time_and_at_most_one_second(
+    suppressor: TriggerSuppressor, time: Time
+) -> None:
+    assert suppressor.try_mark("k", 7, 0.3)
+    assert (suppressor.is_suppressed("k", 7), suppressor.try_mark("k", 7, 0.3)) == (True, False)
+    assert not suppressor.is_suppressed("another", 7)
+    time.now += 0.31
+    assert not suppressor.is_suppressed("k", 7)
+    assert suppressor.try_mark("k", 7, 60.0)
+    time.now += 0.99
+    assert suppressor.is_suppressed("k", 7)
+    time.now += 0.02
+    assert suppressor.try_mark("k", 7, 60.0)
+
+
+def test_an_update_replaces_a_suppression_mark(suppressor: TriggerSuppressor) -> None:
+    suppressor.try_mark("k", 7, 1.0)
+    suppressor.update("k", 7, 0.0)
+    assert not suppressor.is_suppressed("k", 7)
+
+
+def test_suppression_marks_are_bounded_and_the_oldest_is_dropped(time: Time) -> None:
+    suppressor = TriggerSuppressor(monotonic=time, max_keys=3)
+    for key in "abcd":
+        suppressor.try_mark(key, 1, 1.0)
+    assert [suppressor.is_suppressed(key, 1) for key in "abcd"] == [False, True, True, True]
+
+
 def test_a_suppressed_key_costs_no_lock(suppressor: TriggerSuppressor) -> None:
     suppressor.try_mark("k", 7, 1.0)
     with lock_of(suppressor), ThreadPoolExecutor(1) as pool:

@@ -1,0 +1,122 @@
+"""Single flight of threads: followers share the leader's bytes or error, each within its own timeout."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from api_client.errors import RefreshFailed, WaitTimeout
+from api_client.protocol.clock import monotonic_seconds
+from api_client.read.coalescing import SingleFlight
+from tests.support.internals import flights_of
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
+
+
+@pytest.fixture
+def flights() -> SingleFlight:
+    return SingleFlight(monotonic_seconds)
+
+
+class Lead:
+    """A wait that lasts until the test lets it end."""
+
+    def __init__(self, *outcomes: bytes | Exception) -> None:
+        self.outcomes = list(outcomes)
+        self.timeouts: list[float] = []
+        self.go = threading.Semaphore(0)
+
+    def __call__(self, timeout_seconds: float, read_begins: Callable[[], None]) -> bytes:
+        self.timeouts.append(timeout_seconds)
+        assert self.go.acquire(timeout=MAX_WAIT_SECONDS)
+        read_begins()
+        outcome = self.outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+
+def all_wait(flights: SingleFlight, lead: Lead, timeouts: list[float], release: int) -> list[object]:
+    """Let one reader per timeout share a flight, the first leading; return their results or errors in order."""
+    with ThreadPoolExecutor(len(timeouts)) as pool:
+        first = pool.submit(flights.share, "k", timeouts[0], lead)
+        eventually(lambda: lead.timeouts, "the leader")
+        others = [pool.submit(flights.share, "k", timeout, lead) for timeout in timeouts[1:]]
+        eventually(lambda: len(waiters(flights)) == len(others), "the followers")
+        for _ in range(release):
+            lead.go.release()
+        return [future.exception(10) or future.result() for future in (first, *others)]
+
+
+def waiters(flights: SingleFlight) -> list[object]:
+    return [waker for flight in flights_of(flights) for waker in flight.waiting]
+
+
+def test_followers_share_the_leader_s_bytes(flights: SingleFlight) -> None:
+    lead = Lead(b"value")
+    results = all_wait(flights, lead, [10.0] * 5, release=1)
+    assert results == [(b"value", False), *[(b"value", True)] * 4]
+    assert len(lead.timeouts) == 1
+    assert flights_of(flights) == []
+
+
+def test_followers_share_the_leader_s_error(flights: SingleFlight) -> None:
+    error = RefreshFailed("q", "syntax", 1, 30.0)
+    leader, *followers = all_wait(flights, Lead(error), [10.0] * 3, release=1)
+    assert leader is error
+    assert [(type(each), str(each)) for each in followers] == [(RefreshFailed, str(error))] * 2
+
+
+def test_a_leader_whose_time_ran_out_passes_the_lead_on(flights: SingleFlight) -> None:
+    lead = Lead(WaitTimeout("q", 1.0, "queued"), b"value", b"value", b"value")
+    results = all_wait(flights, lead, [1.0, 10.0, 10.0], release=4)
+    assert isinstance(results[0], WaitTimeout)
+    assert {result[0] for result in results[1:]} == {b"value"}
+    assert 1 < len(lead.timeouts) <= 3
+    assert lead.timeouts[0] <= 1.0
+    assert 5 < lead.timeouts[1] <= 10.0, "the next leader waits for the rest of its own timeout"
+
+
+def test_a_follower_waits_no_longer_than_its_own_timeout(flights: SingleFlight) -> None:
+    lead = Lead(b"value")
+    with ThreadPoolExecutor(1) as pool:
+        leader = pool.submit(flights.share, "k", 10.0, lead)
+        eventually(lambda: lead.timeouts, "the leader")
+        with pytest.raises(TimeoutError):
+            flights.share("k", 0.01, lead)
+        lead.go.release()
+        assert leader.result(MAX_WAIT_SECONDS) == (b"value", False)
+
+
+def test_keys_do_not_wait_for_each_other(flights: SingleFlight) -> None:
+    def inner(_: float, read_begins: Callable[[], None]) -> bytes:
+        read_begins()
+        return b"inner"
+
+    assert flights.share("a", 1.0, lambda *_: flights.share("b", 1.0, inner)[0]) == (b"inner", False)
+
+
+def test_a_follower_takes_no_bytes_whose_read_had_begun_before_it_came(flights: SingleFlight) -> None:
+    # They could be from before an invalidation that it knows of.
+    reading, end = threading.Event(), threading.Event()
+
+    def old(_: float, read_begins: Callable[[], None]) -> bytes:
+        read_begins()
+        reading.set()
+        assert end.wait(MAX_WAIT_SECONDS)
+        return b"old"
+
+    def new(_: float, read_begins: Callable[[], None]) -> bytes:
+        read_begins()
+        return b"new"
+
+    with ThreadPoolExecutor(2) as pool:
+        leader = pool.submit(flights.share, "k", 10.0, old)
+        assert reading.wait(MAX_WAIT_SECONDS)
+        late = pool.submit(flights.share, "k", 10.0, new)
+        eventually(lambda: waiters(flights), "the late one follows")
+        end.set()
+        assert leader.result(MAX_WAIT_SECONDS) == (b"old", False)
+        assert late.result(MAX_WAIT_SECONDS) == (b"new", False)
