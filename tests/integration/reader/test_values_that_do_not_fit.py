@@ -30,13 +30,7 @@ def _only(results: list[Any]) -> Any:
     return result.value
 
 
-@pytest.fixture(params=TYPED)
-def typed(request: pytest.FixtureRequest) -> Callable[[AnyReader], Any]:
-    """A way to read a value as an int."""
-    return TYPED[request.param]
-
-
-def reads_later(reader: AnyReader, typed: Callable[[AnyReader], Any], value: object) -> None:
+def reads_later(reader: AnyReader, value: object, typed: Callable[[AnyReader], Any] = TYPED["get"]) -> None:
     """Read until the new value is there: the in-process tier may be notified a moment later."""
 
     def is_read() -> bool:
@@ -48,35 +42,38 @@ def reads_later(reader: AnyReader, typed: Callable[[AnyReader], Any], value: obj
     eventually(is_read, "the new value is read")
 
 
-def recovers(reader: AnyReader, key: WorkedKey, typed: Callable[[AnyReader], Any], events: EventRecorder) -> None:
+def recovers(
+    reader: AnyReader, key: WorkedKey, events: EventRecorder, typed: Callable[[AnyReader], Any] = TYPED["get"]
+) -> None:
     """The read fails, its trigger makes a worker load the key, and the next read has the new value."""
     with pytest.raises(DecodeError):
         typed(reader)
     key.load(42)
     assert events["read failed"] == [["decode"]]
-    reads_later(reader, typed, 42)
+    reads_later(reader, 42, typed)
 
 
+@pytest.mark.parametrize("typed", TYPED.values(), ids=TYPED)
 def test_a_stale_value_that_does_not_fit_is_refreshed(
     reader: AnyReader, new_key: NewKey, typed: Callable[[AnyReader], Any], events: EventRecorder
 ) -> None:
     key = new_key()
     key.store_value("text", age_seconds=20, ttl_seconds=10)
-    recovers(reader, key, typed, events)
+    recovers(reader, key, events, typed)
 
 
 def test_an_invalidated_value_that_does_not_fit_is_refreshed(
-    reader: AnyReader, new_key: NewKey, typed: Callable[[AnyReader], Any], events: EventRecorder
+    reader: AnyReader, new_key: NewKey, events: EventRecorder
 ) -> None:
     key = new_key()
     key.store_value("text")
     assert reader.get("q", {}) == "text"
     reader.invalidate("q", {})
-    recovers(reader, key, typed, events)
+    recovers(reader, key, events)
 
 
 def test_a_value_decoded_before_as_another_type_is_refreshed_when_it_does_not_fit(
-    reader: AnyReader, new_key: NewKey, typed: Callable[[AnyReader], Any], events: EventRecorder
+    reader: AnyReader, new_key: NewKey, events: EventRecorder
 ) -> None:
     # The same bytes twice: the second read has them decoded already, as another type.
     key = new_key()
@@ -84,15 +81,14 @@ def test_a_value_decoded_before_as_another_type_is_refreshed_when_it_does_not_fi
     assert [reader.get("q", {}) for _ in range(3)] == ["text"] * 3
     key.store_value("text", age_seconds=20, ttl_seconds=10)
     with pytest.raises(DecodeError):
-        typed(reader)
+        reader.get("q", {}, type=int)
     key.load(42)
-    reads_later(reader, typed, 42)
+    reads_later(reader, 42)
 
 
 def test_a_stale_value_in_the_tier_that_does_not_fit_is_refreshed(
     make_reader: MakeReader,
     new_key: NewKey,
-    typed: Callable[[AnyReader], Any],
     control: redis.Redis,
     events: EventRecorder,
 ) -> None:
@@ -103,7 +99,7 @@ def test_a_stale_value_in_the_tier_that_does_not_fit_is_refreshed(
     assert reader.get("q", {}) == "text"
     kept = key.now_us()
     eventually(lambda: key.now_us() > kept + 400_000, "it is stale")
-    recovers(reader, key, typed, events)
+    recovers(reader, key, events)
 
 
 def test_a_broken_payload_is_refreshed(reader: AnyReader, new_key: NewKey, control: redis.Redis) -> None:
@@ -115,7 +111,7 @@ def test_a_broken_payload_is_refreshed(reader: AnyReader, new_key: NewKey, contr
     with pytest.raises(DecodeError):
         reader.get("q", {})
     key.load("whole")
-    reads_later(reader, lambda reader: reader.get("q", {}), "whole")
+    reads_later(reader, "whole", lambda reader: reader.get("q", {}))
 
 
 def test_many_reads_of_a_value_that_does_not_fit_trigger_one_refresh(
