@@ -80,8 +80,10 @@ def test_worker_and_reader_come_back_after_the_broker_has_restarted(
     assert client.get("long_lived", {"key": "before"})["load"] == 1
     eventually(lambda: rabbitmq.knows_on_disk(on_rabbitmq.env["CACHE_NAMESPACE"]), "the queues are on disk")
     rabbitmq.kill()
-    assert client.get("long_lived", {"key": "before"})["load"] == 1  # a hit needs no broker
-    rabbitmq.restart(keep_data=True)  # it accepts connections again when this returns
+    try:
+        assert client.get("long_lived", {"key": "before"})["load"] == 1  # a hit needs no broker
+    finally:
+        rabbitmq.restart(keep_data=True)  # it accepts connections again when this returns
     # By a new client, since the pauses of the reader itself have grown meanwhile.
     soon = on_rabbitmq.client()
     promptly(

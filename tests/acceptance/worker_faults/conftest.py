@@ -6,8 +6,8 @@ import itertools
 import os
 import signal
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -57,7 +57,7 @@ _numbers = itertools.count(1)
 
 
 class World:
-    """The system of one module. Its cases use keys of their own, and repair what they break.
+    """The system of one module. Its cases use keys of their own, and repair what they break: each ends with `verify`.
 
     ``cache_proxy`` and ``broker_proxy`` are the proxies; ``cache`` and ``broker`` clients that bypass them.
     """
@@ -76,6 +76,7 @@ class World:
         self.control = parts.control
         self.client = parts.client()
         self.is_recorded = True
+        self.is_at_rest = True
         self.keys: dict[str, int] = {}
         self.workers: list[GuardedProcess] = []
         self._reported_before: Counter[str] = Counter()
@@ -196,6 +197,7 @@ class World:
         verdict = check_history(self.history)
         assert verdict.faults == []
         eventually(lambda: self._adds_up(verdict, killed=killed), "what the workers reported is what Redis saw")
+        self.is_at_rest = True
         return verdict
 
     def _comes_to_rest(self) -> None:
@@ -232,6 +234,7 @@ class World:
 
     def begin(self) -> None:
         """Begin a case: forget the ones before."""
+        self.is_at_rest = False
         self.keys.clear()
         self.control.delete(RECORDED_EVENTS, "failing")
         self._reported_before = check_history(self.history).reported_runs
@@ -265,18 +268,49 @@ def make_world(
     return World(stack, System(stack, cache, control, graph, folder), cache, broker)
 
 
+class Worlds:
+    """The world of a module; another one after a case that did not bring it to rest."""
+
+    def __init__(self, make: Callable[[ExitStack], World]) -> None:
+        self._make, self._stack = make, ExitStack()
+        self._world: World | None = None
+
+    def current(self) -> World:
+        """Return the world, at rest."""
+        if self._world is None or not self._world.is_at_rest:
+            self.close()
+            self._world = self._make(self._stack)
+        return self._world
+
+    def close(self) -> None:
+        """End all that belongs to the world."""
+        self._stack.close()
+
+
 @pytest.fixture(scope="module")
-def shared_world(
-    redis_server: RedisServer, arcadedb: ArcadeDbServer, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[World]:
-    with ExitStack() as stack:
-        # What it has answered is on its disk.
-        cache = stack.enter_context(RedisServer.start(extra_config={"appendonly": "yes", "appendfsync": "always"}))
-        yield make_world(stack, cache, redis_server, arcadedb, tmp_path_factory.mktemp("world"))
+def cache_options() -> dict[str, Any]:
+    """How a world's cache is started: what it has answered is on its disk."""
+    return {"extra_config": {"appendonly": "yes", "appendfsync": "always"}}
+
+
+@pytest.fixture(scope="module")
+def worlds(
+    cache_options: dict[str, Any],
+    redis_server: RedisServer,
+    arcadedb: ArcadeDbServer,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Worlds]:
+    def make(stack: ExitStack) -> World:
+        cache = stack.enter_context(RedisServer.start(**cache_options))
+        return make_world(stack, cache, redis_server, arcadedb, tmp_path_factory.mktemp("world"))
+
+    with closing(Worlds(make)) as made:
+        yield made
 
 
 @pytest.fixture
-def world(shared_world: World) -> World:
+def world(worlds: Worlds) -> World:
     """The module's world, for one case."""
-    shared_world.begin()
-    return shared_world
+    world = worlds.current()
+    world.begin()
+    return world

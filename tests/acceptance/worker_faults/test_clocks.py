@@ -7,12 +7,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from refresher.embedded import ArcadeDbServer, RedisServer
 from tests.acceptance.conftest import ROOT
-from tests.acceptance.worker_faults.conftest import WITHIN_LEASE_SECONDS, World, make_world
+from tests.acceptance.worker_faults.conftest import WITHIN_LEASE_SECONDS, World
 from tests.acceptance.worker_faults.traffic import Traffic
 from tests.support.history import Happened
 from tests.support.recording_proxy import StopPoint
@@ -24,17 +24,21 @@ HOUR_SECONDS = 3_600
 
 
 @pytest.fixture(scope="module")
-def clock(tmp_path_factory: pytest.TempPathFactory) -> ShiftedClock:
+def redis_clock(tmp_path_factory: pytest.TempPathFactory) -> ShiftedClock:
     return ShiftedClock(tmp_path_factory.mktemp("clock"))
 
 
 @pytest.fixture(scope="module")
-def shared_world(
-    redis_server: RedisServer, arcadedb: ArcadeDbServer, tmp_path_factory: pytest.TempPathFactory, clock: ShiftedClock
-) -> Iterator[World]:
-    with ExitStack() as stack:
-        cache = stack.enter_context(RedisServer.start(binary=clock.redis_program()))
-        yield make_world(stack, cache, redis_server, arcadedb, tmp_path_factory.mktemp("world"))
+def cache_options(redis_clock: ShiftedClock) -> dict[str, Any]:
+    return {"binary": redis_clock.redis_program()}
+
+
+@pytest.fixture
+def clock(redis_clock: ShiftedClock, world: World) -> Iterator[ShiftedClock]:
+    """The clock of the cache's Redis, which is right again after the case."""
+    yield redis_clock
+    world.history.note(Happened.CLOCK_MOVED)
+    redis_clock.goes_off_by(0)
 
 
 @pytest.mark.parametrize("shift_seconds", [-HOUR_SECONDS, HOUR_SECONDS], ids=["back", "forward"])
@@ -50,8 +54,6 @@ def test_keys_are_fresh_again_after_the_redis_clock_is_set_under_load(
         traffic.goes_on_for(10)
         world.let_go(key)
     world.verify(within_seconds=WITHIN_LEASE_SECONDS)
-    world.history.note(Happened.CLOCK_MOVED)
-    clock.goes_off_by(0)
 
 
 def test_backoff_lease_and_claim_end_in_time_when_the_redis_clock_is_set_back(
@@ -76,8 +78,6 @@ def test_backoff_lease_and_claim_end_in_time_when_the_redis_clock_is_set_back(
     # Until a reader syncs with Redis' clock again, loaded values look as old to it as the clock was set back.
     assert world.claims(cooling)[:3] == ["committed", "failed (transient)", "committed"]
     assert world.claims(dead)[:3] == world.claims(lost)[:3] == ["committed", "expired", "committed"]
-    world.history.note(Happened.CLOCK_MOVED)
-    clock.goes_off_by(0)
 
 
 @pytest.mark.parametrize("shift_seconds", [-HOUR_SECONDS, HOUR_SECONDS], ids=["behind", "ahead"])
