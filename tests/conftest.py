@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -62,6 +63,13 @@ def pytest_runtest_setup() -> Generator[None, None, None]:
 
 
 pytest_runtest_call = pytest_runtest_setup
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    """What a test enters here ends with it."""
+    with ExitStack() as opened:
+        yield opened
 
 
 @pytest.fixture(scope="session")

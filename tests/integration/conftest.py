@@ -10,6 +10,7 @@ import redis
 from refresher.embedded import RedisServer
 from refresher.ops import broker as status_broker
 from refresher.testing import InlineCache
+from tests.support.any_reader import KINDS
 from tests.support.publisher_harness import QUEUE_SIZE, PublisherHarness, ScriptedBroker
 
 
@@ -18,6 +19,20 @@ def control(clean_redis: RedisServer) -> Iterator[redis.Redis]:
     """A client of the test's own."""
     with redis.Redis.from_url(clean_redis.url(0)) as connected:
         yield connected
+
+
+@pytest.fixture
+def own_redis() -> Iterator[RedisServer]:
+    """A server of the test's own: to stop, fill or configure, or to have no other clients."""
+    with RedisServer.start() as server:
+        yield server
+
+
+@pytest.fixture(params=sorted(KINDS))
+def kind(request: pytest.FixtureRequest) -> str:
+    """The kind of a reader, for each of `KINDS`."""
+    name: str = request.param
+    return name
 
 
 @pytest.fixture

@@ -44,13 +44,6 @@ WORKERS_METRICS = '\nrefresher_ready{part="cache"} 1.0\n'
 
 
 @pytest.fixture
-def own_redis() -> Iterator[RedisServer]:
-    """A server without other clients."""
-    with RedisServer.start() as server:
-        yield server
-
-
-@pytest.fixture
 def cache(own_redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[redis.Redis]:
     monkeypatch.setattr(doctor_keys, "MIN_SILENCE_SECONDS", 3_600)  # a busy machine takes its time between two lines
     with redis.Redis.from_url(own_redis.url(0)) as client:

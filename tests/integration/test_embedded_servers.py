@@ -27,17 +27,10 @@ from tests.support.processes import addresses_beyond_loopback, is_gone, shown_in
 from tests.support.requirements import skip_or_fail
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from refresher.embedded.server import EmbeddedServer
-
-
-@pytest.fixture
-def own_redis() -> Iterator[RedisServer]:
-    """A server that the test may kill."""
-    with RedisServer.start() as server:
-        yield server
 
 
 def client_of(server: RedisServer) -> redis.Redis:

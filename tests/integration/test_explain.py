@@ -24,12 +24,6 @@ from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 PARAMS = {"name": "canary-77aa"}
 
 
-@pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
-
-
 def reader_of(kind: str, server: RedisServer, **settings: object) -> AnyReader:
     given = {"redis_url": server.url(0), "broker_url": server.url(1), "redis_timeout_seconds": 5.0, **settings}
     return KINDS[kind](ReaderSettings(**given), EventRecorder())  # type: ignore[arg-type]

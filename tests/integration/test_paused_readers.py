@@ -6,10 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 import redis
 
 from api_client.protocol.keys import make_key
@@ -33,21 +31,14 @@ for line in sys.stdin:
 """
 
 
-@pytest.fixture
-def server() -> Iterator[RedisServer]:
-    """A server of the test's own: its buffers for subscribers are bounded."""
-    with RedisServer.start() as started:
-        yield started
-
-
 def tracking_clients(control: redis.Redis) -> list[dict[str, Any]]:
     return [client for client in control.client_list() if "t" in client["flags"]]
 
 
-def test_redis_buffers_a_bounded_amount_for_a_stopped_reader(server: RedisServer) -> None:
-    env = {"CACHE_REDIS_URL": server.url(0), "CACHE_BROKER_URL": server.url(1), "CACHE_REDIS_TIMEOUT": "10s"}
+def test_redis_buffers_a_bounded_amount_for_a_stopped_reader(own_redis: RedisServer) -> None:
+    env = {"CACHE_REDIS_URL": own_redis.url(0), "CACHE_BROKER_URL": own_redis.url(1), "CACHE_REDIS_TIMEOUT": "10s"}
     with (
-        redis.Redis.from_url(server.url(0)) as control,
+        redis.Redis.from_url(own_redis.url(0)) as control,
         subprocess.Popen(
             [sys.executable, "-c", READER],
             env={**os.environ, **env, "CACHE_LOCAL_MAX_ENTRIES": "100"},

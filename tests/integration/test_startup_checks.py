@@ -15,15 +15,8 @@ CHECKS = {"cache": cache_problem, "broker": broker_memory_problem}
 
 
 @pytest.fixture
-def server() -> Iterator[RedisServer]:
-    """A server of the test's own: it is filled up, and made a replica."""
-    with RedisServer.start() as started:
-        yield started
-
-
-@pytest.fixture
-def client(server: RedisServer) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(server.url()) as opened:
+def client(own_redis: RedisServer) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(own_redis.url()) as opened:
         yield opened
 
 
@@ -33,38 +26,38 @@ def settings(url: str) -> WorkerSettings:
 
 @pytest.mark.parametrize("check", CHECKS.values(), ids=CHECKS)
 def test_a_writable_server_is_ok_and_the_probe_leaves_nothing(
-    server: RedisServer, client: redis.Redis, check: Callable[[WorkerSettings], str | None]
+    own_redis: RedisServer, client: redis.Redis, check: Callable[[WorkerSettings], str | None]
 ) -> None:
-    assert check(settings(server.url())) is None
+    assert check(settings(own_redis.url())) is None
     assert client.dbsize() == 0
 
 
 @pytest.mark.parametrize("check", CHECKS.values(), ids=CHECKS)
 def test_a_full_server_and_a_replica_are_problems(
-    server: RedisServer, client: redis.Redis, check: Callable[[WorkerSettings], str | None]
+    own_redis: RedisServer, client: redis.Redis, check: Callable[[WorkerSettings], str | None]
 ) -> None:
     client.config_set("maxmemory", 1)
-    assert "maxmemory" in str(check(settings(server.url())))
+    assert "maxmemory" in str(check(settings(own_redis.url())))
     client.config_set("maxmemory", 0)
     client.execute_command("REPLICAOF", "127.0.0.1", str(free_port()))
-    assert "read only replica" in str(check(settings(server.url())))
+    assert "read only replica" in str(check(settings(own_redis.url())))
 
 
 def test_a_missing_permission_is_a_problem_of_the_cache_and_not_of_the_broker(
-    server: RedisServer, client: redis.Redis
+    own_redis: RedisServer, client: redis.Redis
 ) -> None:
     client.execute_command("ACL", "SETUSER", "weak", "on", ">pw-of-test", "~*", "+@all", "-set")
-    weak = settings(f"redis://weak:pw-of-test@127.0.0.1:{server.port}/0")
+    weak = settings(f"redis://weak:pw-of-test@127.0.0.1:{own_redis.port}/0")
     assert "can't be used" in str(cache_problem(weak))
     assert broker_memory_problem(weak) is None
 
 
 @pytest.mark.parametrize(("taken", "missing"), [("-publish", "+publish"), ("resetchannels", "&cache:n1:*")])
 def test_a_user_that_may_not_publish_is_named_with_the_missing_permission(
-    server: RedisServer, client: redis.Redis, taken: str, missing: str
+    own_redis: RedisServer, client: redis.Redis, taken: str, missing: str
 ) -> None:
     client.execute_command("ACL", "SETUSER", "weak", "on", ">pw-of-test", "~*", "&*", "+@all", taken)
-    problem = str(cache_problem(settings(f"redis://weak:pw-of-test@127.0.0.1:{server.port}/0")))
+    problem = str(cache_problem(settings(f"redis://weak:pw-of-test@127.0.0.1:{own_redis.port}/0")))
     assert f"the user weak of CACHE_REDIS_URL lacks the permission {missing}: " in problem
     assert f"ACL SETUSER weak {missing}" in problem
     assert "pw-of-test" not in problem

@@ -32,30 +32,23 @@ PATIENT_SECONDS, IMPATIENT_SECONDS = 5.0, 1.0
 
 
 @pytest.fixture
-def server() -> Iterator[RedisServer]:
-    """A server of the test's own, to be stopped and killed."""
-    with RedisServer.start() as started:
-        yield started
-
-
-@pytest.fixture
-def proxy(server: RedisServer) -> Iterator[FaultProxy]:
-    with FaultProxy.before(server.url()) as made:
+def proxy(own_redis: RedisServer) -> Iterator[FaultProxy]:
+    with FaultProxy.before(own_redis.url()) as made:
         yield made
 
 
 @pytest.fixture
-def tracked(server: RedisServer, proxy: FaultProxy) -> Iterator[Tracked]:
+def tracked(own_redis: RedisServer, proxy: FaultProxy) -> Iterator[Tracked]:
     """Its link goes through the proxy, the test's own commands do not."""
-    with Tracked(proxy.url(server.url()), server.url(), timeout_seconds=PATIENT_SECONDS) as made:
+    with Tracked(proxy.url(own_redis.url()), own_redis.url(), timeout_seconds=PATIENT_SECONDS) as made:
         made.up().keep(KEY, OTHER)
         yield made
 
 
 @pytest.fixture
-def impatient(server: RedisServer, proxy: FaultProxy) -> Iterator[Tracked]:
+def impatient(own_redis: RedisServer, proxy: FaultProxy) -> Iterator[Tracked]:
     """The same with a short timeout, for tests of a silent server."""
-    with Tracked(proxy.url(server.url()), server.url(), timeout_seconds=IMPATIENT_SECONDS) as made:
+    with Tracked(proxy.url(own_redis.url()), own_redis.url(), timeout_seconds=IMPATIENT_SECONDS) as made:
         made.up().keep(KEY, OTHER)
         yield made
 
@@ -127,21 +120,21 @@ def test_a_silent_tracking_connection_is_detected_by_the_next_probe(
     impatient.works(KEY)
 
 
-def test_the_tier_is_off_while_the_server_is_stopped_and_recovers(server: RedisServer, impatient: Tracked) -> None:
-    os.kill(server.pid, signal.SIGSTOP)
+def test_the_tier_is_off_while_the_server_is_stopped_and_recovers(own_redis: RedisServer, impatient: Tracked) -> None:
+    os.kill(own_redis.pid, signal.SIGSTOP)
     try:
         off(impatient)
     finally:
-        os.kill(server.pid, signal.SIGCONT)
+        os.kill(own_redis.pid, signal.SIGCONT)
     impatient.works(KEY)
 
 
 def test_the_tier_is_off_while_the_server_is_killed_and_recovers_after_its_restart(
-    server: RedisServer, tracked: Tracked, caplog: pytest.LogCaptureFixture
+    own_redis: RedisServer, tracked: Tracked, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server.kill()
+    own_redis.kill()
     off(tracked)
-    server.restart(keep_data=False)
+    own_redis.restart(keep_data=False)
     tracked.works(KEY)
     assert len(losses(caplog)) == 1
 
@@ -164,17 +157,17 @@ def test_a_slow_tracking_connection_is_not_taken_for_a_lost_one(
     assert losses(caplog) == []
 
 
-def test_the_tracking_connection_to_a_demoted_master_is_dropped(server: RedisServer, tracked: Tracked) -> None:
+def test_the_tracking_connection_to_a_demoted_master_is_dropped(own_redis: RedisServer, tracked: Tracked) -> None:
     seen_off, before = watch_for_off(tracked), tracked.tracking_ids()
-    tracked.control.execute_command("REPLICAOF", server.host, "1")
+    tracked.control.execute_command("REPLICAOF", own_redis.host, "1")
     assert seen_off.wait(MAX_WAIT_SECONDS)
     tracked.up()  # where the URL leads now; here the same node
     assert tracked.tracking_ids().isdisjoint(before)
 
 
-def test_reconnect_pauses_grow_to_a_bound_and_reset_once_a_connection_was_steady(server: RedisServer) -> None:
+def test_reconnect_pauses_grow_to_a_bound_and_reset_once_a_connection_was_steady(own_redis: RedisServer) -> None:
     now = [0.0]
-    with Tracked(server.url(), jitter=lambda: 1.0, monotonic=lambda: now[0]) as tracked:
+    with Tracked(own_redis.url(), jitter=lambda: 1.0, monotonic=lambda: now[0]) as tracked:
         tracked.up()
         pauses = [pause_seconds(tracked.link) for _ in range(30)]
         assert pauses[:4] == [FIRST_PAUSE_SECONDS * factor for factor in (1, 2, 4, 8)]
@@ -186,14 +179,14 @@ def test_reconnect_pauses_grow_to_a_bound_and_reset_once_a_connection_was_steady
         assert max(pause_seconds(tracked.link) for _ in range(30)) == MAX_PAUSE_REFUSED_SECONDS
 
 
-def test_jitter_spreads_the_pauses(server: RedisServer) -> None:
-    with Tracked(server.url(), jitter=lambda: 0.5) as tracked:
+def test_jitter_spreads_the_pauses(own_redis: RedisServer) -> None:
+    with Tracked(own_redis.url(), jitter=lambda: 0.5) as tracked:
         tracked.up()
         assert pause_seconds(tracked.link) == pytest.approx(FIRST_PAUSE_SECONDS * 0.75)
 
 
 def test_without_a_thread_the_tier_is_off_and_the_start_is_retried_after_a_second(
-    server: RedisServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    own_redis: RedisServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def no_thread(*_: object) -> None:
         raise RuntimeError("can't start new thread")
@@ -201,7 +194,7 @@ def test_without_a_thread_the_tier_is_off_and_the_start_is_retried_after_a_secon
     offset = [0.0]
     with monkeypatch.context() as patched:
         patched.setattr(threads, "start_new_thread", no_thread)
-        made = Tracked(server.url(), monotonic=lambda: time.monotonic() + offset[0])
+        made = Tracked(own_redis.url(), monotonic=lambda: time.monotonic() + offset[0])
         for _ in range(100):
             made.link.start()
     with made as tracked:  # starts again, too early
@@ -234,9 +227,9 @@ def test_a_child_that_closes_its_copy_leaves_the_parent_s_connection_alone(track
     assert tracked.tracking_ids() == before
 
 
-def test_a_start_never_waits_for_a_silent_server(server: RedisServer, proxy: FaultProxy) -> None:
+def test_a_start_never_waits_for_a_silent_server(own_redis: RedisServer, proxy: FaultProxy) -> None:
     proxy.hangs()
-    with Tracked(proxy.url(server.url()), server.url(), timeout_seconds=60.0) as tracked:
+    with Tracked(proxy.url(own_redis.url()), own_redis.url(), timeout_seconds=60.0) as tracked:
         # To connect takes a minute; the start has not waited for it.
         assert tracked.tier.begin(KEY) is None
         proxy.passes()
@@ -244,7 +237,7 @@ def test_a_start_never_waits_for_a_silent_server(server: RedisServer, proxy: Fau
 
 
 def test_a_silent_tracking_connection_is_detected_whatever_signals_come(
-    impatient: Tracked, server: RedisServer, proxy: FaultProxy
+    impatient: Tracked, own_redis: RedisServer, proxy: FaultProxy
 ) -> None:
     (listener,) = [thread for thread in threading.enumerate() if thread.name == "cache-invalidations"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 
 import pytest
 import redis
@@ -13,13 +12,6 @@ from tests.support.tracked import Tracked, entry_key, losses
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 KEY = entry_key("aa")
-
-
-@pytest.fixture
-def server() -> Iterator[RedisServer]:
-    """A server of the test's own, to be stopped and killed."""
-    with RedisServer.start() as started:
-        yield started
 
 
 def refused(tracked: Tracked, caplog: pytest.LogCaptureFixture, why: str) -> None:
@@ -39,9 +31,11 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("what", REFUSALS)
-def test_a_refusal_is_logged_once_and_retried(server: RedisServer, what: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_refusal_is_logged_once_and_retried(
+    own_redis: RedisServer, what: str, caplog: pytest.LogCaptureFixture
+) -> None:
     rights, why = REFUSALS[what]
-    made = Tracked(f"redis://reader:sesame@{server.host}:{server.port}/0", server.url())
+    made = Tracked(f"redis://reader:sesame@{own_redis.host}:{own_redis.port}/0", own_redis.url())
     made.control.execute_command("ACL", "SETUSER", "reader", "on", "~*", "&*", *rights.split())
     with made as tracked:
         refused(tracked, caplog, why)
@@ -62,11 +56,11 @@ def test_a_server_without_resp3_is_logged_once_and_retried(caplog: pytest.LogCap
 
 
 def test_a_server_that_is_busy_with_a_script_counts_as_lost_not_as_refusing(
-    server: RedisServer, caplog: pytest.LogCaptureFixture
+    own_redis: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    made = Tracked(server.url())
+    made = Tracked(own_redis.url())
     made.control.config_set("lua-time-limit", 1)
-    endless = threading.Thread(target=run_endless_script, args=(server,))
+    endless = threading.Thread(target=run_endless_script, args=(own_redis,))
     endless.start()
     eventually(lambda: is_busy(made), "the server is busy")
     with made as tracked:

@@ -40,18 +40,6 @@ def events() -> EventRecorder:
     return EventRecorder()
 
 
-@pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
-
-
-@pytest.fixture
-def stack() -> Iterator[ExitStack]:
-    with ExitStack() as opened:
-        yield opened
-
-
 @pytest.fixture
 def settings(clean_redis: RedisServer) -> dict[str, Any]:
     """URLs, and timeouts that a busy machine does not reach."""
