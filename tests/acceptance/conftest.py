@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import pytest
@@ -25,8 +25,12 @@ from refresher.embedded import ArcadeDbServer, GuardedProcess, RedisServer
 from tests.servers.neo4j_server import Neo4jServer
 from tests.servers.rabbitmq_server import RabbitMqServer
 from tests.support.any_reader import KINDS, AnyReader
+from tests.support.browser import chromium
 from tests.support.scripted_queries import CONTROL_URL
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 ROOT = Path(__file__).parents[2]
 NO_GRAPH: Final = SimpleNamespace(bolt_uri="bolt://127.0.0.1:1", user="neo4j", password="", database="")
@@ -142,12 +146,6 @@ class System:
         return {name.decode(): value.decode("latin-1") for name, value in self.cache.hgetall(key.record).items()}
 
 
-@pytest.fixture
-def stack() -> Iterator[ExitStack]:
-    with ExitStack() as opened:
-        yield opened
-
-
 def _end_worker(name: str, worker: GuardedProcess) -> None:
     worker.kill()
     print(f"the log of {name}:", worker.tail_of_log(SHOWN_LINES), sep="\n")  # noqa: T201 - shown where the test failed
@@ -208,6 +206,16 @@ def rabbitmq() -> Iterator[RabbitMqServer]:
     """One RabbitMQ for the session."""
     with RabbitMqServer.start() as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A browser for the tests of a file; each opens a context of its own.
+
+    Not for the session: while it is open, playwright's event loop is that of the thread, and `asyncio.run` fails.
+    """
+    with chromium() as opened:
+        yield opened
 
 
 @pytest.fixture

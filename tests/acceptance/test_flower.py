@@ -13,7 +13,6 @@ import pytest
 
 from refresher.embedded import ArcadeDbServer, RedisServer
 from tests.acceptance.conftest import System
-from tests.support.browser import chromium
 from tests.support.flower import PASSWORD, USER, Flower
 from tests.support.flower_scene import WORKER, Scene, scene_of
 from tests.support.processes import addresses_beyond_loopback
@@ -40,12 +39,6 @@ class FlowerSystem:
     system: System
     scene: Scene
     flower: Flower
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")

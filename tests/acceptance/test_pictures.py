@@ -6,7 +6,7 @@ import random
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -15,7 +15,6 @@ import pytest
 from api_client import CacheClient
 from refresher.embedded import GuardedProcess
 from tests.acceptance.conftest import ROOT, System
-from tests.support.browser import chromium
 from tests.support.flower import PASSWORD, USER, Flower
 from tests.support.pictures import photograph
 from tests.support.waiting import eventually
@@ -57,12 +56,6 @@ class Readers:
         while time.monotonic() < deadline:
             self._client.get(*self._draw.choices(self._reads, self._weights)[0])
             time.sleep(0.002)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
 
 
 def opened(browser: Browser, user: str, password: str) -> Page:

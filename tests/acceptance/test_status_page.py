@@ -17,7 +17,6 @@ from refresher.embedded import GuardedProcess
 from refresher.flow.dead_letters import DeadLetters
 from tests.acceptance.conftest import ROOT, System
 from tests.contract.test_dead_letters import a_letter
-from tests.support.browser import chromium
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -51,12 +50,6 @@ def served(system: System, tmp_path: Path) -> Iterator[Served]:
         yield served
     finally:
         served.process.kill()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
 
 
 class Opened:

@@ -21,7 +21,6 @@ from refresher.web.api import StatusApi
 from refresher.web.history import History, sample_of
 from refresher.web.server import StatusServer
 from tests.contract.test_dead_letters import a_letter
-from tests.support.browser import chromium
 from tests.support.pictures import photograph
 
 if TYPE_CHECKING:
@@ -94,12 +93,6 @@ def broker_away(look: int) -> Status:
     seen = busy(NAMES, look)
     problems = {"queues": f"the broker {BROKER_AWAY}", "workers": f"the workers of the broker {BROKER_AWAY}"}
     return Status(seen.at, seen.keys, seen.dead, None, None, problems)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
 
 
 @contextmanager
