@@ -34,6 +34,8 @@ from tests.support.waiting import MAX_WAIT_SECONDS
 
 RETRY_MAX = 2
 ALL, FEW, ONE = 1 + RETRY_MAX, 2, 1
+SHARED = frozenset({"network", "graph_unavailable", "configuration"})
+"""Kinds of failure of the graph or of the worker, which don't count against the key."""
 _numbers = itertools.count(1)
 
 
@@ -285,6 +287,12 @@ ENDS = {
     **{f"value: {name}": (returns(value), {}, kind, loads) for name, (value, kind, loads) in VALUES.items()},
     **OTHERS,
 }
+POOL, THREAD = "in the pool's process", "on a thread of its own"
+ON_BOTH = {end for end, (*_, loads) in ENDS.items() if loads == FEW} | {
+    "raises: an exception", "raises: sys.exit", "raises: sys.exit as a signal's", "it recurses without end",
+}  # fmt: skip
+"""The ends that a thread might change: by what is no `Exception`, or the soft limit; and one for all others."""
+CASES = [*((POOL, end) for end in ENDS), *((THREAD, end) for end in ENDS if end in ON_BOTH)]
 
 
 class Worker:
@@ -325,14 +333,14 @@ class InProcess(CacheClient):
         return self._worker
 
 
-@pytest.fixture(params=["in the pool's process", "on a thread of its own"])
+@pytest.fixture
 def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the load runs: as in a prefork pool, or as in one without time limits."""
-    monkeypatch.setattr("refresher.graph.loader.pool_has_limits", lambda: request.param == "in the pool's process")
+    monkeypatch.setattr("refresher.graph.loader.pool_has_limits", lambda: request.param == POOL)
 
 
 @pytest.mark.usefixtures("place")
-@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize(("place", "end"), CASES, indirect=["place"])
 def test_every_end_of_a_load_is_counted_dead_lettered_and_raised_to_the_waiter(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
@@ -365,6 +373,6 @@ def test_every_end_of_a_load_is_counted_dead_lettered_and_raised_to_the_waiter(
         assert worker.outcomes[-1] is OutcomeKind.FAILED
         assert client.explain(name).record.state == "cooling"
         [letter] = runtime.dead_letters.newest()
-        assert (letter.kind, letter.attempts, letter.failures) == (kind, loads, letter.failures)
+        assert (letter.kind, letter.attempts, letter.failures) == (kind, loads, 0 if kind in SHARED else 1)
         assert letter.message
         assert len(letter.message) < 1_000
