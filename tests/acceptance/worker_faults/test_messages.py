@@ -8,6 +8,7 @@ import pytest
 
 from tests.acceptance.worker_faults.conftest import (
     COOLING_SECONDS,
+    LEASE_SECONDS,
     QUEUE_TTL_SECONDS,
     REJECTED,
     REPUBLISH_SECONDS,
@@ -35,7 +36,7 @@ def test_a_lease_step_whose_request_or_reply_is_lost_is_retried_and_applied_once
     assert world.runs(key) == world.claims(key) == ["committed", "committed"]
 
 
-def test_a_renewal_whose_reply_is_lost_is_repeated(world: World) -> None:
+def test_a_lease_is_renewed_for_as_long_as_its_load_takes_though_a_reply_is_lost(world: World) -> None:
     key = world.stale_key()
     world.hold(key)
     lost = world.cache_proxy.loses("renew", StopPoint.REPLY, key=world.tag(key))
@@ -43,6 +44,11 @@ def test_a_renewal_whose_reply_is_lost_is_repeated(world: World) -> None:
     lost.wait()
     renewals = len(world.history.exchanges("renew", world.tag(key)))
     eventually(lambda: len(world.history.exchanges("renew", world.tag(key))) > renewals + 1, "it goes on renewing")
+    acquired_at = world.history.exchanges("acquire", world.tag(key))[-1].sent_at
+    # Read all the while: no reader triggers another load.
+    eventually(
+        lambda: world.read(key) and time.monotonic() > acquired_at + LEASE_SECONDS, "it takes longer than the lease"
+    )
     world.let_go(key)
     world.verify(within_seconds=WITHIN_LEASE_SECONDS)
     assert world.runs(key) == ["committed", "committed"]
