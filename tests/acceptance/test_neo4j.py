@@ -1,19 +1,15 @@
-"""The same job on a real Neo4j, and what only a real one shows: bookmarks, timeouts, read-only sessions."""
+"""The same job on a real Neo4j, and what only a real one shows: bookmarks, read-only sessions, endless results."""
 
 from __future__ import annotations
 
 import base64
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta, timezone
 
 import neo4j
 import pytest
 
 from api_client import EntryState, RefreshFailed
-from api_client.protocol import payload
-from api_client.protocol.entry import decode_header
 from refresher.embedded import RedisServer
 from refresher.errors import LoadFailed
 from refresher.graph.loader import Graph
@@ -104,132 +100,6 @@ def test_a_bookmark_that_the_graph_never_reaches_fails_only_the_read_that_passes
     assert client.get("from_graph", {"name": "hub"}) == [{"name": "hub", "version": 1}]
 
 
-SHAPES = """
-CREATE (:Item {
-  name: 'shapes', day: date('2026-07-21'), local: localtime('09:27:01.123456'), time: time('09:27:01-03:30'),
-  plain: localdatetime('2026-07-21T09:27:01'), zoned: datetime('2026-07-21T09:27:01.123456789[Europe/Berlin]'),
-  took: duration('P14M3DT4.5S'), lasted: duration('P14DT16H12M30.5S'), back: duration({days: -2, seconds: -3}),
-  flat: point({x: 1.5, y: 2.5}), deep: point({x: 1.5, y: 2.5, z: 3.5}),
-  home: point({longitude: 4.9, latitude: 52.4}), peak: point({longitude: 4.9, latitude: 52.4, height: 3.5})
-})-[:LINK {since: date('2020-01-02')}]->(:Item {name: 'other'})
-"""
-
-
-@dataclass
-class Point:
-    srid: int
-    coordinates: list[float]
-
-
-@dataclass
-class Item:
-    name: str
-    day: date
-    local: time
-    time: time
-    plain: datetime
-    zoned: datetime
-    took: str
-    lasted: timedelta
-    back: timedelta
-    flat: Point
-    deep: Point
-    home: Point
-    peak: Point
-
-
-@dataclass
-class Named:
-    name: str
-
-
-@dataclass
-class ItemNode:
-    id: str
-    labels: list[str]
-    properties: Item
-
-
-@dataclass
-class AnyNode:
-    id: str
-    labels: list[str]
-    properties: Named
-
-
-@dataclass
-class Since:
-    since: date
-
-
-@dataclass
-class Link:
-    id: str
-    type: str
-    start: str
-    end: str
-    properties: Since
-
-
-@dataclass
-class GraphPath:
-    nodes: list[AnyNode]
-    relationships: list[Link]
-
-
-@dataclass
-class Row:
-    n: int
-    day: date
-
-
-@dataclass
-class Shapes:
-    node: ItemNode
-    link: Link
-    way: GraphPath
-    zoned: datetime
-    zone: str
-    took: str
-    back_is_read_by_the_graph: bool
-    rows: list[Row]
-
-
-def test_values_of_graph_types_reach_a_reader_as_the_requested_types(
-    system_with_worker: System, session: neo4j.Session
-) -> None:
-    session.run(SHAPES).consume()
-    client = system_with_worker.client()
-    got = client.get("shapes", type=Shapes)
-
-    a, b = got.way.nodes
-    at = datetime(2026, 7, 21, 9, 27, 1, 123457, tzinfo=timezone(timedelta(hours=2)))
-    assert got.node.properties == Item(
-        name="shapes", day=date(2026, 7, 21), local=time(9, 27, 1, 123456),
-        time=time(9, 27, 1, tzinfo=timezone(-timedelta(hours=3, minutes=30))), plain=datetime(2026, 7, 21, 9, 27, 1),
-        zoned=at, took="P1Y2M3DT4.5S", lasted=timedelta(days=14, hours=16, minutes=12, seconds=30.5),
-        back=timedelta(days=-2, seconds=-3), flat=Point(7203, [1.5, 2.5]), deep=Point(9157, [1.5, 2.5, 3.5]),
-        home=Point(4326, [4.9, 52.4]), peak=Point(4979, [4.9, 52.4, 3.5]),
-    )  # fmt: skip
-    assert (got.zoned, got.zoned.utcoffset(), got.zone) == (at, timedelta(hours=2), "Europe/Berlin")
-    assert (got.took, got.back_is_read_by_the_graph) == ("P1Y2M3DT4.5S", True)
-    assert (got.node.id, got.node.labels, a.properties, b.properties) == (
-        a.id,
-        ["Item"],
-        Named("shapes"),
-        Named("other"),
-    )
-    assert got.link == Link(got.link.id, "LINK", a.id, b.id, Since(date(2020, 1, 2)))
-    assert got.way.relationships == [got.link]
-    assert (len(got.rows), got.rows[0]) == (2_000, Row(1, date(2026, 1, 2)))
-
-    key = client.key("shapes")
-    raw = system_with_worker.cache.get(key.entry)
-    assert decode_header(raw, key.digest).is_compressed
-    assert len(raw) < 20_000 < len(payload.encode(client.get("shapes")))
-    assert client.get("shapes")["zoned"] == "2026-07-21T09:27:01.123456789+02:00"
-
-
 def registered(loader_body: str, **options: object) -> Query:
     into = Registry()
 
@@ -270,15 +140,6 @@ def test_a_query_that_the_graph_rejects_is_a_permanent_failure(
     assert (caught.value.kind, caught.value.is_transient) == (kind, is_transient)
 
 
-def test_a_query_past_its_timeout_is_ended_by_the_server_and_allows_one_retry(graph: Graph) -> None:
-    endless = registered(
-        "UNWIND range(1, 100000) AS a UNWIND range(1, 100000) AS b WITH a, b WHERE a * b = -1 RETURN count(*)"
-    )
-    with pytest.raises(LoadFailed) as caught:
-        graph.load(endless, [{}], [None], (), 0.3)
-    assert (caught.value.kind, caught.value.is_transient, caught.value.max_attempts) == ("timeout", True, 2)
-
-
 def test_an_endless_result_is_fetched_only_up_to_the_maximum_value_size(graph: Graph) -> None:
     into, taken = Registry(), [0]
 
@@ -295,34 +156,3 @@ def test_an_endless_result_is_fetched_only_up_to_the_maximum_value_size(graph: G
     assert (caught.value.kind, caught.value.is_transient) == ("too_large", False)
     assert taken[0] < MAX_BYTES / 4  # a row takes more bytes than that
     assert graph.load(registered("RETURN 1 AS one"), [{}], [None], (), 5.0)[0].value == [{"one": 1}]
-
-
-def test_a_wrong_graph_password_is_a_permanent_failure(neo4j_server: Neo4jServer) -> None:
-    wrong = Graph(WorkerSettings(neo4j_uri=neo4j_server.bolt_uri, neo4j_user="neo4j", neo4j_password="wrong"))
-    with pytest.raises(LoadFailed) as caught:
-        wrong.verify()
-    assert (caught.value.kind, caught.value.is_transient) == ("auth", False)
-    assert "wrong" not in str(caught.value)
-    wrong.close()
-
-
-def test_while_neo4j_is_down_the_stale_value_is_served_and_refreshed_after_the_restart(
-    neo4j_system: System, session: neo4j.Session, neo4j_server: Neo4jServer
-) -> None:
-    neo4j_system.start_worker(CACHE_COOLING="1s", CACHE_XFETCH_RETRY_BACKOFF="1")
-    client = neo4j_system.client()
-    first = client.get_entry("from_graph", {"name": "hub"})
-    neo4j_server.kill()
-    try:
-        client.invalidate("from_graph", {"name": "hub"})
-        assert client.get_entry("from_graph", {"name": "hub"}).state is EntryState.STALE
-        eventually(
-            lambda: (
-                client.get_entry("from_graph", {"name": "hub"}).token == first.token
-                and neo4j_system.record(client.key("from_graph", {"name": "hub"})).get("kind") == "graph_unavailable"
-            ),
-            "a load has failed, the stale value is still served",
-        )
-    finally:
-        neo4j_server.restart(keep_data=True)
-    eventually(lambda: client.get_entry("from_graph", {"name": "hub"}).token > first.token, "the refresh follows")

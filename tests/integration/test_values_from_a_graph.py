@@ -1,4 +1,4 @@
-"""Values of a graph's own types, as the embedded graph and the driver really give them, read as Python's types."""
+"""Values of a graph's own types, as both graphs and the driver really give them, read as Python's types."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from typing import Any
 import neo4j
 import pytest
 
-from refresher.embedded import ArcadeDbServer
 from refresher.graph import values
 from tests.support.graph_session import graph_session
 from tests.support.payloads import read_payload
 
+ROUNDED_US = 123457
+AT = {"srid": 7203, "coordinates": [1.5, 2.5]}
 PLUS_2, MINUS = timezone(timedelta(hours=2)), timezone(-timedelta(hours=3, minutes=30))
 
 
-@pytest.fixture(scope="module")
-def session(arcadedb: ArcadeDbServer) -> Iterator[neo4j.Session]:
-    with graph_session(arcadedb) as opened:
+@pytest.fixture(scope="module", params=["arcadedb", "neo4j_server"])
+def session(request: pytest.FixtureRequest) -> Iterator[neo4j.Session]:
+    with graph_session(request.getfixturevalue(request.param)) as opened:
         yield opened
 
 
@@ -37,11 +38,17 @@ def read(value: object, type_: Any = Any) -> Any:
         ("localdatetime('2026-07-21T09:27:01.123456')", datetime(2026, 7, 21, 9, 27, 1, 123456)),
         ("datetime('2026-07-21T09:27:01+02:00')", datetime(2026, 7, 21, 9, 27, 1, tzinfo=PLUS_2)),
         ("datetime('2026-07-21T09:27:01[Europe/Berlin]')", datetime(2026, 7, 21, 9, 27, 1, tzinfo=PLUS_2)),
+        ("datetime('2026-07-21T09:27:01.123456789+02:00')", datetime(2026, 7, 21, 9, 27, 1, ROUNDED_US, tzinfo=PLUS_2)),
+        ("datetime('2026-07-21T09:27:01.123456789+02:00')", "2026-07-21T09:27:01.123456789+02:00"),
+        ("datetime('2026-07-21T09:27:01[Europe/Berlin]').timezone", "Europe/Berlin"),
         ("duration('P14DT4.5S')", timedelta(days=14, seconds=4.5)),
         ("duration({days: -2, seconds: -3})", timedelta(days=-2, seconds=-3)),
         ("duration('P14M3DT4S')", "P1Y2M3DT4S"),
+        ("duration('-P2DT3S') = duration({days: -2, seconds: -3})", True),
         ("point({x: 1.5, y: 2.5})", {"srid": 7203, "coordinates": [1.5, 2.5]}),
+        ("point({x: 1.5, y: 2.5, z: 3.5})", {"srid": 9157, "coordinates": [1.5, 2.5, 3.5]}),
         ("point({longitude: 4.9, latitude: 52.4})", {"srid": 4326, "coordinates": [4.9, 52.4]}),
+        ("point({longitude: 4.9, latitude: 52.4, height: 3.5})", {"srid": 4979, "coordinates": [4.9, 52.4, 3.5]}),
     ],
 )
 def test_a_value_of_the_graph_is_read_as_its_python_type(
@@ -55,7 +62,10 @@ def test_a_value_of_the_graph_is_read_as_its_python_type(
 
 
 def test_a_node_a_relationship_and_a_path_have_the_documented_shape(session: neo4j.Session) -> None:
-    session.run("CREATE (:Shaped {name: 'a'})-[:LEADS {since: 5}]->(:Shaped {name: 'b'})").consume()
+    session.run(
+        "CREATE (:Shaped {name: 'a', at: point({x: 1.5, y: 2.5})})-[:LEADS {since: date('2020-01-02')}]->"
+        "(:Shaped {name: 'b', at: point({x: 1.5, y: 2.5})})"
+    ).consume()
     try:
         record = session.run("MATCH way = (a:Shaped)-[link:LEADS]->(b:Shaped) RETURN a, b, link, way").single(
             strict=True
@@ -65,9 +75,11 @@ def test_a_node_a_relationship_and_a_path_have_the_documented_shape(session: neo
         session.run("MATCH (n:Shaped) DETACH DELETE n").consume()
     a, b, link = shown["a"], shown["b"], shown["link"]
     assert (a, b) == tuple(
-        {"id": record[name].element_id, "labels": ["Shaped"], "properties": {"name": name}} for name in ("a", "b")
+        {"id": record[name].element_id, "labels": ["Shaped"], "properties": {"name": name, "at": AT}}
+        for name in ("a", "b")
     )
     assert link == {
-        "id": record["link"].element_id, "type": "LEADS", "start": a["id"], "end": b["id"], "properties": {"since": 5},
+        "id": record["link"].element_id, "type": "LEADS", "start": a["id"], "end": b["id"],
+        "properties": {"since": "2020-01-02"},
     }  # fmt: skip
     assert shown["way"] == {"nodes": [a, b], "relationships": [link]}

@@ -12,10 +12,10 @@ def server_error(code: str, message: str = "as the server said") -> Neo4jError:
     return Neo4jError._hydrate_neo4j(code=f"Neo.{code}", message=message)  # noqa: SLF001
 
 
-def friends_path(**home: object) -> Path:
-    """Return a path from Ann, who has ``home`` as properties, to Bob, whom she knows."""
+def friends_path() -> Path:
+    """Return a path from Ann to Bob, whom she knows."""
     graph = Graph()
-    ann = Node(graph, "4:x:1", 1, ["Person", "Admin"], {"name": "Ann"} | home)
+    ann = Node(graph, "4:x:1", 1, ["Person", "Admin"], {"name": "Ann"})
     bob = Node(graph, "4:x:2", 2, [], {"name": "Bob"})
     knows = graph.relationship_type("KNOWS")(graph, "5:x:7", 7, {"since": Date(2020, 1, 2)})
     knows._start_node, knows._end_node = ann, bob  # noqa: SLF001

@@ -113,17 +113,6 @@ def slow_in_graph(tx: Any) -> list[dict[str, Any]]:
     ).data()
 
 
-@query("shapes", ttl="1h", slots=64, grace="1h")
-def shapes(tx: Any) -> Any:
-    """Return values of the graph's own types, as the driver gives them, and enough of them to be compressed."""
-    return tx.run(
-        "MATCH way = (a:Item {name: 'shapes'})-[link:LINK]->(:Item) "
-        "RETURN a AS node, link, way, a.zoned AS zoned, a.zoned.timezone AS zone, a.took AS took, "
-        "duration('-P2DT3S') = a.back AS back_is_read_by_the_graph, "
-        "[n IN range(1, 2000) | {n: n, day: date({year: 2026}) + duration({days: n})}] AS rows"
-    ).single()
-
-
 @query("unencodable", ttl="1h", slots=64, grace="1h")
 def unencodable(tx: Any) -> object:
     """Return a value that a payload can't represent."""

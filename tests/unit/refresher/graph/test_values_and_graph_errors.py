@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import pickle
-from datetime import UTC, datetime
-from typing import Any
 
-import msgspec
 import neo4j
 import pytest
 from celery.exceptions import SoftTimeLimitExceeded
 from neo4j import exceptions as driver_errors
-from neo4j.spatial import CartesianPoint, WGS84Point
-from neo4j.time import Date, DateTime, Duration, Time
 
 from api_client.errors import ConfigurationError
 from api_client.protocol.lease import BookmarkFault
@@ -22,55 +17,9 @@ from refresher.graph.failures import classify_error
 from refresher.graph.loader import Graph as Origin
 from refresher.ops.startup_checks import log_problems
 from refresher.settings import WorkerSettings
-from tests.support.driver_values import friends_path, server_error
+from tests.support.driver_values import server_error
 
 MIB = 1024 * 1024
-
-
-def shown(value: object) -> Any:
-    return msgspec.msgpack.decode(values.encode(value, query="q", max_bytes=MIB))
-
-
-A_PATH = friends_path(home=CartesianPoint((1.0, 2.0)))
-ANN = {
-    "id": "4:x:1",
-    "labels": ["Admin", "Person"],
-    "properties": {"name": "Ann", "home": {"srid": 7203, "coordinates": [1.0, 2.0]}},
-}
-BOB = {"id": "4:x:2", "labels": [], "properties": {"name": "Bob"}}
-KNOWS = {"id": "5:x:7", "type": "KNOWS", "start": "4:x:1", "end": "4:x:2", "properties": {"since": "2020-01-02"}}
-
-
-@pytest.mark.parametrize(
-    ("value", "payload"),
-    [
-        (Date(2026, 11, 21), "2026-11-21"),
-        (Time(9, 27, 1, 5, tzinfo=UTC), "09:27:01.000000005+00:00"),
-        (DateTime(2026, 11, 21, 9, 27, tzinfo=UTC), "2026-11-21T09:27:00.000000000+00:00"),
-        (Duration(months=1, days=2, seconds=3), "P1M2DT3S"),
-        (CartesianPoint((1.0, 2.0)), {"srid": 7203, "coordinates": [1.0, 2.0]}),
-        (WGS84Point((1.0, 2.0, 3.0)), {"srid": 4979, "coordinates": [1.0, 2.0, 3.0]}),
-        (A_PATH.start_node, ANN),
-        (A_PATH.relationships[0], KNOWS),
-        (A_PATH, {"nodes": [ANN, BOB], "relationships": [KNOWS]}),
-        (neo4j.Record({"a": 1, "b": Date(2020, 1, 2)}), {"a": 1, "b": "2020-01-02"}),
-        (neo4j.Record({"n": A_PATH.start_node}), {"n": ANN}),
-        ([neo4j.Record({"p": A_PATH})], [{"p": {"nodes": [ANN, BOB], "relationships": [KNOWS]}}]),
-        ({"deep": [{"at": Date(2020, 1, 2)}]}, {"deep": [{"at": "2020-01-02"}]}),
-        (datetime(2020, 1, 2, tzinfo=UTC), "2020-01-02T00:00:00Z"),
-        (None, None),
-        ({1}, [1]),
-        ((1, (Duration(days=1), "a")), [1, ["P1D", "a"]]),
-        ({"a": WGS84Point((1.0, 2.0))}, {"a": {"srid": 4326, "coordinates": [1.0, 2.0]}}),
-    ],
-)
-def test_a_value_of_the_graph_is_encoded_in_its_documented_plain_shape(value: object, payload: object) -> None:
-    decoded = shown(value)
-    assert (decoded.isoformat().replace("+00:00", "Z") if isinstance(decoded, datetime) else decoded) == payload
-
-
-def test_a_list_of_nodes_in_a_record_keeps_their_whole_shape() -> None:
-    assert shown(neo4j.Record({"nodes": [A_PATH.start_node]})) == {"nodes": [ANN]}
 
 
 def deep() -> object:
