@@ -1,4 +1,4 @@
-"""The main job with RabbitMQ as the broker."""
+"""A worker and a broker that are killed, with RabbitMQ as the broker."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from collections.abc import Iterator
 import kombu.pools
 import pytest
 
-from api_client import CacheClient, RefreshReason, RefreshState
 from tests.acceptance.conftest import System
 from tests.acceptance.test_broker_outages import BACK_WITHIN_SECONDS
-from tests.acceptance.test_main_job import Counted, stale_entry
 from tests.servers.rabbitmq_server import RabbitMqServer
 from tests.support.timing import promptly
-from tests.support.waiting import MAX_WAIT_SECONDS, eventually
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("patient_publishers")
 
@@ -33,19 +31,6 @@ def on_rabbitmq(no_connection_outlives_it: None, system: System, rabbitmq: Rabbi
     return system
 
 
-def has_newer(client: CacheClient, token: int) -> bool:
-    return client.get_entry("short_lived", {"key": "a"}).token > token
-
-
-def test_a_stale_value_is_served_and_refreshed_through_retries(on_rabbitmq: System) -> None:
-    on_rabbitmq.start_worker()
-    client = on_rabbitmq.client()
-    token = stale_entry(client, {"key": "a"})
-    on_rabbitmq.control.rpush("script:a", "fail", "fail", "fail", "ok")
-    eventually(lambda: has_newer(client, token), "the fourth attempt's value")
-    assert on_rabbitmq.loads("a") == 5
-
-
 def test_a_killed_worker_is_replaced_without_waiting_for_redelivery(on_rabbitmq: System) -> None:
     lease = {"STAMPEDE_LOCK_TIMEOUT_MS": "600"}
     worker = on_rabbitmq.start_worker(**lease)
@@ -56,20 +41,6 @@ def test_a_killed_worker_is_replaced_without_waiting_for_redelivery(on_rabbitmq:
     on_rabbitmq.start_worker(**lease)
     on_rabbitmq.open_gate("gate", times=3)
     assert client.get("long_lived", {"key": "a", "hold": "gate"})["load"] >= 2
-
-
-def test_the_queue_is_counted_and_early_refreshes_are_dropped_beyond_the_bound(on_rabbitmq: System) -> None:
-    events = Counted()
-    client = on_rabbitmq.client(events, CACHE_XFETCH_QUEUE_SIZE="1")
-    worker = on_rabbitmq.start_worker()
-    client.get("long_lived", {"key": "early"})
-    worker.kill()
-    client.refresh("long_lived", {"key": "waiting"})
-    on_rabbitmq.make_every_draw_positive(client, "long_lived", {"key": "early"})
-    assert client.get_entry("long_lived", {"key": "early"}).refresh is RefreshState.TRIGGERED
-    assert client.flush(MAX_WAIT_SECONDS)
-    assert events.dropped == ["backpressure"]
-    assert events.triggered == [RefreshReason.MISS, RefreshReason.MANUAL]
 
 
 def test_worker_and_reader_come_back_after_the_broker_has_restarted(

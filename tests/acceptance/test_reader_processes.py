@@ -1,8 +1,7 @@
-"""Readers in processes of their own: a thousand at once, and children of a fork."""
+"""A thousand readers at once, in processes of their own."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import subprocess
 import sys
@@ -10,9 +9,7 @@ from collections import Counter
 
 import pytest
 
-from api_client import AsyncCacheClient, ReaderSettings
 from tests.acceptance.conftest import ROOT, System
-from tests.support.forks import run_forked
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 
@@ -56,27 +53,3 @@ def test_a_thousand_readers_in_four_processes_cause_one_recompute_and_none_waits
     eventually(lambda: client.get("long_lived", params)["load"] == 2, "the new value")
     assert system.loads(callers) == 2
     assert system.cache.keys("cache:l1:*") == []
-
-
-def test_a_forked_child_reads_with_the_async_client_of_its_parent(system_with_worker: System) -> None:
-    client = AsyncCacheClient(ReaderSettings.from_env(system_with_worker.env))
-    asyncio.run(client.get("long_lived", {"key": "c"}))
-
-    def read() -> None:
-        assert asyncio.run(client.get("long_lived", {"key": "d"})) == {"key": "d", "load": 1}
-
-    run_forked(read)
-    assert asyncio.run(client.get("long_lived", {"key": "c"}))["load"] == 1
-    client.close_threads()
-
-
-def test_a_forked_child_reads_with_the_client_of_its_parent(system_with_worker: System) -> None:
-    client = system_with_worker.client()
-    client.get("long_lived", {"key": "a"})
-
-    def read() -> None:
-        # A miss: publisher and waits came up again.
-        assert client.get("long_lived", {"key": "b"}) == {"key": "b", "load": 1}
-
-    run_forked(read)
-    assert client.get("long_lived", {"key": "a"})["load"] == 1

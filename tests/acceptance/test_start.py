@@ -3,47 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
-
-import pytest
 
 from refresher.embedded import free_port
-from tests.acceptance.conftest import ROOT, System
-from tests.support.waiting import MAX_WAIT_SECONDS, eventually
+from tests.acceptance.conftest import System
+from tests.support.waiting import eventually
 
 SECRET = "canary-5c2592d9"
-
-
-def celery(system: System, *args: str, **changes: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "celery", "-A", "refresher", *args],
-        env={**system.env, **changes}, cwd=ROOT, capture_output=True, text=True, timeout=MAX_WAIT_SECONDS, check=False,
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("variable", "value", "allowed"),
-    [
-        ("CACHE_XFETCH_BETA", "0", "more than 0"),
-        pytest.param("CACHE_XFETCH_TIMEOUT", "soon", "0.1 s to 1 h", marks=pytest.mark.long),
-        pytest.param("TSPR_REFRESH_MODE", "clever", "topology_sensitive or plain", marks=pytest.mark.long),
-        pytest.param("NEO4J_URI", f"http://neo4j:{SECRET}@localhost", "bolt://", marks=pytest.mark.long),
-        ("NEO4J_URI", f"bolt://neo4j:{SECRET}@localhost", "NEO4J_PASSWORD"),
-        ("CACHE_REDIS_URL", f"rediz://:{SECRET}@localhost", "redis://"),
-        ("REFRESHER_QUERIES", "no_such_module", "importable modules"),
-    ],
-)
-def test_an_invalid_setting_is_one_clear_error_and_no_worker_starts(
-    system: System, variable: str, value: str, allowed: str
-) -> None:
-    done = celery(system, "worker", **{variable: value})
-    said = done.stdout + done.stderr
-    assert done.returncode != 0
-    assert variable in said
-    assert allowed in said
-    assert SECRET not in said
-    assert "Traceback" not in said
 
 
 def test_a_worker_starts_without_cache_and_graph_and_logs_both(system: System) -> None:

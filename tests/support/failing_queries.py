@@ -1,4 +1,4 @@
-"""Queries for runs that are monitored from outside: one that always fails, slowly, and one that fails on demand."""
+"""A query for runs that are monitored from outside, which fails on demand."""
 
 from __future__ import annotations
 
@@ -10,19 +10,7 @@ from refresher import TransientFailure, query
 from refresher.checker.nodes import READ_NODE
 from tests.support.scripted_queries import control_redis
 
-POISONED_LOAD_SECONDS = 0.3
 MAX_SOAKED_SECONDS = 0.1
-
-
-@query("poisoned", ttl="300ms", slots=64, grace="10m")
-def poisoned(tx: Any, key: str) -> None:
-    """Take some time, and fail: a bug in the loader."""
-    with control_redis() as control:
-        control.rpush(f"calls:{key}", "poisoned")
-    time.sleep(POISONED_LOAD_SECONDS)
-    raise ValueError("poisoned")
-
-
 FAILING = "failing_percent"
 """A key of the control's database: the percentage of loads that fail."""
 
