@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from refresher.embedded import ArcadeDbServer, RedisServer
-from tests.acceptance.conftest import System
+from tests.acceptance.conftest import System, system_of_module
 from tests.support.flower import PASSWORD, USER, Flower
 from tests.support.flower_scene import WORKER, Scene, scene_of
 from tests.support.processes import addresses_beyond_loopback
@@ -45,10 +45,9 @@ class FlowerSystem:
 def flower_system(
     redis_server: RedisServer, arcadedb: ArcadeDbServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[FlowerSystem]:
-    folder = tmp_path_factory.mktemp("flower")
     with ExitStack() as stack:
-        system = System(stack, stack.enter_context(RedisServer.start()), redis_server, arcadedb, folder)
-        flower = Flower(system.env, folder, FLOWER_BASIC_AUTH=f"{USER}:{PASSWORD}")
+        system = stack.enter_context(system_of_module(redis_server, arcadedb, tmp_path_factory))
+        flower = Flower(system.env, tmp_path_factory.mktemp("flower"), FLOWER_BASIC_AUTH=f"{USER}:{PASSWORD}")
         stack.callback(flower.process.kill)
         scene = scene_of(system)
         eventually(lambda: flower.sees(WORKER), "Flower knows the worker")

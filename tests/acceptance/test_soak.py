@@ -185,7 +185,7 @@ def test_a_thousand_reads_per_second_under_faults_break_no_guarantee(
     stack: ExitStack, system: System, arcadedb: ArcadeDbServer, tmp_path: Path
 ) -> None:
     span = span_seconds()
-    broker = stack.enter_context(RedisServer.start())
+    broker = stack.enter_context(RedisServer.start())  # not the cache's, which is killed and emptied
     stack.enter_context(nodes_in(arcadedb))
     seen, summary = in_order(span, stack, system, broker, tmp_path)
     print(summary)  # noqa: T201 - the run's figures, shown with -rA or -s

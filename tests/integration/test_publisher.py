@@ -228,16 +228,17 @@ def test_a_full_backlog_accepts_some_triggers_and_reports_which(
     assert bench.publisher.submit_all([]) == []
 
 
-def test_an_unreachable_redis_fails_all_triggers_and_the_publisher_thread_lives_on(script: ScriptedBroker) -> None:
-    with RedisServer.start() as server:
-        bench = PublisherHarness(server, script)
-        bench.handle(bench.trigger(0))
-        server.kill()
-        ends: list[Ended] = [Ended() for _ in range(3)]
-        bench.handle(*(bench.trigger(n + 1, done=done) for n, done in enumerate(ends)))
-        assert all(isinstance(done.error(), CacheUnavailable) for done in ends)
-        assert bench.events.recorded[1:] == [("failed", "ConnectionError")] * 3
-        server.restart(keep_data=False)
-        bench.handle(bench.trigger(1), bench.trigger(2))
-        assert bench.events.recorded[4:] == [("triggered", "stale")] * 2
-        bench.close()
+def test_an_unreachable_redis_fails_all_triggers_and_the_publisher_thread_lives_on(
+    own_redis: RedisServer, script: ScriptedBroker
+) -> None:
+    bench = PublisherHarness(own_redis, script)
+    bench.handle(bench.trigger(0))
+    own_redis.kill()
+    ends: list[Ended] = [Ended() for _ in range(3)]
+    bench.handle(*(bench.trigger(n + 1, done=done) for n, done in enumerate(ends)))
+    assert all(isinstance(done.error(), CacheUnavailable) for done in ends)
+    assert bench.events.recorded[1:] == [("failed", "ConnectionError")] * 3
+    own_redis.restart(keep_data=False)
+    bench.handle(bench.trigger(1), bench.trigger(2))
+    assert bench.events.recorded[4:] == [("triggered", "stale")] * 2
+    bench.close()

@@ -32,21 +32,20 @@ def test_a_broker_that_refuses_connections_is_tried_once_per_batch() -> None:
 
 
 @pytest.mark.alone
-def test_a_silent_broker_costs_a_batch_one_timeout() -> None:
-    with RedisServer.start() as server:
-        broker = CeleryBroker(server.url(1), NAMESPACE)
-        assert broker.publish_each(items(2), has_waiter=False) == [None, None]
-        os.kill(server.pid, signal.SIGSTOP)
-        try:
-            with Measured() as took:
-                errors = broker.publish_each(items(64), has_waiter=False)
-            assert len(set(map(id, errors))) == 1
-            assert type(errors[0]).__name__ == "BatchPublishError", "the batch's own: none was tried alone after it"
-            took.at_most(4 * TIMEOUT_SECONDS)  # for each message alone it would be 64 of them
-        finally:
-            os.kill(server.pid, signal.SIGCONT)
-        eventually(lambda: None in broker.publish_each(items(2), has_waiter=False), "it is published again")
-        broker.close()
+def test_a_silent_broker_costs_a_batch_one_timeout(own_redis: RedisServer) -> None:
+    broker = CeleryBroker(own_redis.url(1), NAMESPACE)
+    assert broker.publish_each(items(2), has_waiter=False) == [None, None]
+    os.kill(own_redis.pid, signal.SIGSTOP)
+    try:
+        with Measured() as took:
+            errors = broker.publish_each(items(64), has_waiter=False)
+        assert len(set(map(id, errors))) == 1
+        assert type(errors[0]).__name__ == "BatchPublishError", "the batch's own: none was tried alone after it"
+        took.at_most(4 * TIMEOUT_SECONDS)  # for each message alone it would be 64 of them
+    finally:
+        os.kill(own_redis.pid, signal.SIGCONT)
+    eventually(lambda: None in broker.publish_each(items(2), has_waiter=False), "it is published again")
+    broker.close()
 
 
 def test_a_broker_that_replies_with_errors_is_tried_for_each_message(clean_redis: RedisServer) -> None:

@@ -7,6 +7,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+import redis
 
 from api_client import (
     CacheUnavailable,
@@ -19,7 +20,6 @@ from api_client import (
     get_cached,
     invalidate_tags,
 )
-from api_client.transport.redis_py import connect
 from refresher import Result
 from refresher.embedded import RedisServer, free_port
 from refresher.flow.outcome import OutcomeKind
@@ -169,21 +169,22 @@ def test_invalid_arguments_of_invalidate_tags_are_refused_before_anything_is_sen
             client.invalidate_tags(["x"])
 
 
-def test_upkeep_removes_the_expired_members_of_all_tags(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_upkeep_removes_the_expired_members_of_all_tags(
+    clean_redis: RedisServer, control: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tag_upkeep, "SCAN_COUNT", 1)
     monkeypatch.setattr(tag_upkeep, "SWEPT_AT_ONCE", 3)
-    with RedisServer.start() as server, connect(server.url(), timeout_seconds=5) as client:
-        link = RetryingLink(server.url())
-        for tag in range(20):
-            client.zadd(f"here:t1:{{{tag}}}", {f"q:1:{member:016}": member + 1 for member in range(10)})
-            client.hset(f"here:g1:{{{tag}}}", mapping={"last": 5, "marked": 1})
-        client.zadd("here:t1:{live}", {"q:1:0123456789abcdef": 2e15})
-        client.zadd("there:t1:{x}", {"q:1:0123456789abcdef": 1})
-        upkeep = TagUpkeep(WorkerSettings(redis_url=server.url(), namespace="here"))
-        for _ in range(100):
-            upkeep(link)
-        assert sorted(client.scan_iter()) == [b"here:t1:{live}", b"there:t1:{x}"]
-        link.close()
+    link = RetryingLink(clean_redis.url())
+    for tag in range(20):
+        control.zadd(f"here:t1:{{{tag}}}", {f"q:1:{member:016}": member + 1 for member in range(10)})
+        control.hset(f"here:g1:{{{tag}}}", mapping={"last": 5, "marked": 1})
+    control.zadd("here:t1:{live}", {"q:1:0123456789abcdef": 2e15})
+    control.zadd("there:t1:{x}", {"q:1:0123456789abcdef": 1})
+    upkeep = TagUpkeep(WorkerSettings(redis_url=clean_redis.url(), namespace="here"))
+    for _ in range(100):
+        upkeep(link)
+    assert sorted(control.scan_iter()) == [b"here:t1:{live}", b"there:t1:{x}"]
+    link.close()
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))

@@ -7,7 +7,6 @@ import os
 import pickle
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from api_client.protocol import messages
 from api_client.protocol.entry import FIXED_HEADER_BYTES
 from refresher.embedded import ArcadeDbServer, GuardedProcess, RedisServer, free_port
 from refresher.worker.celery_fixes.message_guard import DropReason, validate_message
-from tests.acceptance.conftest import System
+from tests.acceptance.conftest import System, system_of_module
 from tests.support.any_reader import KINDS
 from tests.support.event_counting_app import EVENT_COUNTS
 from tests.support.poison import QUEUE, envelope
@@ -60,9 +59,7 @@ CODE: dict[str, Callable[[Path], dict[str, Any]]] = {
 def running(
     redis_server: RedisServer, arcadedb: ArcadeDbServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[System, GuardedProcess]]:
-    with ExitStack() as stack:
-        server = stack.enter_context(RedisServer.start())
-        system = System(stack, server, redis_server, arcadedb, tmp_path_factory.mktemp("json"))
+    with system_of_module(redis_server, arcadedb, tmp_path_factory) as system:
         yield system, system.start_worker("-c", "1", app="tests.support.event_counting_app")
 
 

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from api_client.trigger.broker import CeleryBroker
 from refresher.cli.commands import app
 from refresher.embedded import ArcadeDbServer, RedisServer
 from refresher.embedded.ports import free_port
-from tests.acceptance.conftest import ROOT, System
+from tests.acceptance.conftest import ROOT, System, system_of_module
 from tests.servers.rabbitmq_server import RabbitMqServer
 from tests.support.authority import HOST, Authority
 from tests.support.waiting import eventually
@@ -105,6 +105,7 @@ def hashed(password: str) -> str:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RabbitMqWithUsers]:
+    """A RabbitMQ beside the session's: with TLS, users and permissions of its own."""
     with RabbitMqWithUsers.start() as started:
         yield started
 
@@ -114,9 +115,7 @@ def running(
     server: RabbitMqWithUsers, redis_server: RedisServer, arcadedb: ArcadeDbServer,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[System]:  # fmt: skip
-    with ExitStack() as stack:
-        cache = stack.enter_context(RedisServer.start())
-        system = System(stack, cache, redis_server, arcadedb, tmp_path_factory.mktemp("rabbitmq"))
+    with system_of_module(redis_server, arcadedb, tmp_path_factory) as system:
         system.env |= {"CACHE_BROKER_URL": server.url_of("publisher")}
         system.start_worker("-c", "1", CACHE_BROKER_URL=server.url_of("worker"))
         yield system

@@ -91,16 +91,17 @@ def test_tasks_that_share_a_refused_connection_get_an_exception_each(cut_off: Re
     assert {type(error.__cause__).__name__ for error in errors if error is not None} == {"ConnectionError"}
 
 
-def test_tasks_that_share_a_lost_connection_get_an_exception_each(settings: dict[str, Any]) -> None:
-    async def read(server: RedisServer) -> list[BaseException | None]:
-        client = AsyncCacheClient(ReaderSettings(**settings | {"redis_url": server.url(0)}))
+def test_tasks_that_share_a_lost_connection_get_an_exception_each(
+    settings: dict[str, Any], own_redis: RedisServer
+) -> None:
+    async def read() -> list[BaseException | None]:
+        client = AsyncCacheClient(ReaderSettings(**settings | {"redis_url": own_redis.url(0)}))
         await client.explain("q", {})
-        found = await failures([client.get("q", {}) for _ in range(TASKS)], server.kill)
+        found = await failures([client.get("q", {}) for _ in range(TASKS)], own_redis.kill)
         await client.close()
         return found
 
-    with RedisServer.start() as server:
-        are_each_their_own(asyncio.run(read(server)), CacheUnavailable)
+    are_each_their_own(asyncio.run(read()), CacheUnavailable)
 
 
 def test_items_of_a_batch_that_share_a_failure_get_an_exception_each(
