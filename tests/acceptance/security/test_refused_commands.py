@@ -59,8 +59,8 @@ def test_an_applications_worker_with_gossip_and_mingle_needs_additional_permissi
     with redis.Redis.from_url(users.broker.url()) as admin:
         admin.execute_command("ACL", "SETUSER", "worker", *more_rights)
         queues = ["-Q", "cache.refresh-miss,cache.refresh"]
-        worker = start(system, stack, tmp_path, "-A", "tests.support.host_app", "worker", *queues, *options)
         try:
+            worker = start(system, stack, tmp_path, "-A", "tests.support.host_app", "worker", *queues, *options)
             assert reads(system, users, f"with install {options}") == 1
         finally:
             admin.execute_command("ACL", "LOAD")
@@ -80,8 +80,8 @@ def test_a_refused_command_is_logged_by_name_and_key(
 ) -> None:
     with redis.Redis.from_url(users.broker.url()) as admin:
         admin.execute_command("ACL", "SETUSER", "worker", f"-{right}")
-        worker = start(system, stack, tmp_path, "-A", "refresher", "worker", "-l", "INFO")
         try:
+            worker = start(system, stack, tmp_path, "-A", "refresher", "worker", "-l", "INFO")
             eventually(lambda: "the broker rejected" in worker.tail_of_log(100_000), "the refusal is logged")
         finally:
             admin.execute_command("ACL", "LOAD")

@@ -32,8 +32,10 @@ def test_status_shows_an_operator_what_its_permissions_allow(users: Users) -> No
         world.claim()
         DeadLetters(admin, "cache").add(a_letter(7))
         admin.execute_command("ACL", "SETUSER", "operator", "-scan", "-object|freq")
-        exit_code, without = status_as_operator(users, "operator")
-        admin.execute_command("ACL", "SETUSER", "operator", "+scan", "+object|freq")
+        try:
+            exit_code, without = status_as_operator(users, "operator")
+        finally:
+            admin.execute_command("ACL", "SETUSER", "operator", "+scan", "+object|freq")
         _, with_scan = status_as_operator(users, "publisher")
     assert exit_code == 0
     assert without["keys"]["problem"] == "this user of CACHE_REDIS_URL may not SCAN"

@@ -177,9 +177,11 @@ def test_users_can_read_and_invalidate_while_a_slot_moves_and_afterwards(system:
     slot, source = key_slot(entry.encode()), cluster.node_of(entry)
     target = next(node for node in cluster.nodes if node is not source)
     cluster.begin_move(slot, source, target)
-    cluster.move_keys(slot, source, target)
-    assert [reader.get("long_lived", params)["load"] for reader in readers] == [1, 1]  # by ASKING
-    cluster.end_move(slot, target)
+    try:
+        cluster.move_keys(slot, source, target)
+        assert [reader.get("long_lived", params)["load"] for reader in readers] == [1, 1]  # by ASKING
+    finally:
+        cluster.end_move(slot, target)
     try:
         for load, reader in enumerate(readers, start=2):
             assert reader.invalidate("long_lived", params).generation
