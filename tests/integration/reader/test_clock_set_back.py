@@ -5,12 +5,14 @@ Once entry and record of a key are both gone, its tokens restart from that clock
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import redis
 
-from api_client import EntryState, RefreshState
+from api_client import Entry, EntryState, RefreshState
 from api_client.protocol.clock import monotonic_seconds
 from tests.integration.reader.conftest import MakeReader, NewKey, wait_until_received
 from tests.support.any_reader import AnyReader, client_of
@@ -52,7 +54,20 @@ def test_an_entry_stored_just_ahead_of_the_reader_s_clock_is_fresh(
         assert (entry.value, entry.state, entry.refresh) == ("new", EntryState.FRESH, RefreshState.NONE)
 
 
-def test_a_reader_with_a_wrong_clock_offset_syncs_it_again(make_reader: MakeReader, new_key: NewKey) -> None:
+def read_alone(reader: AnyReader) -> Entry[Any]:
+    return reader.get_entry("q", {"n": 1})
+
+
+def read_in_a_batch(reader: AnyReader) -> Entry[Any]:
+    (entry,) = reader.get_many([("q", {"n": 1})])
+    assert isinstance(entry, Entry)
+    return entry
+
+
+@pytest.mark.parametrize("read", [read_alone, read_in_a_batch])
+def test_a_reader_with_a_wrong_clock_offset_syncs_it_again(
+    make_reader: MakeReader, new_key: NewKey, read: Callable[[AnyReader], Entry[Any]]
+) -> None:
     reader = make_reader()
     new_key().store_value("new")
     assert reader.get("q", {}) == "new"
@@ -60,8 +75,8 @@ def test_a_reader_with_a_wrong_clock_offset_syncs_it_again(make_reader: MakeRead
     clock.sync(clock.now_us() - int(HOUR_SECONDS * 1e6), asked_at=monotonic_seconds())
     never_resync(clock)  # only an implausible entry makes it sync
     new_key(params={"n": 1}).store_value("new")
-    assert reader.get_entry("q", {"n": 1}).state is EntryState.STALE
-    eventually(lambda: reader.get_entry("q", {"n": 1}).state is EntryState.FRESH, "the clock is synced")
+    assert read(reader).state is EntryState.STALE
+    eventually(lambda: read(reader).state is EntryState.FRESH, "the clock is synced")
 
 
 def planted_ahead(key: WorkedKey, **changes: float) -> int:
