@@ -74,7 +74,8 @@ class VersionRegistration:
                 raise
         else:
             self._registered_at[name] = now
-        self._next_at[name] = now + HEARTBEAT_SECONDS
+        # From its end: a Redis that is down takes the link's patience, as long as the time between two heartbeats.
+        self._next_at[name] = self._monotonic() + HEARTBEAT_SECONDS
 
 
 def register_versions(link: RetryingLink, settings: WorkerSettings, queries: Registry) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,6 +18,9 @@ from refresher.worker.version_registration import (
     registration_of,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 SETTINGS = WorkerSettings(namespace="n")
 
 
@@ -27,9 +30,11 @@ class Records:
     def __init__(self) -> None:
         self.calls: list[Call[Any]] = []
         self.is_down = False
+        self.patience: Callable[[], None] = lambda: None
 
     def run(self, call: Call[Any]) -> Any:
         if self.is_down:
+            self.patience()
             raise CacheUnavailable("down")
         self.calls.append(call)
         return 1
@@ -107,3 +112,22 @@ def test_a_registered_version_is_loaded_without_redis_until_the_margin_ends(
     now[0] += HEARTBEAT_SECONDS
     with pytest.raises(CacheUnavailable):
         registration.ensure(first)
+
+
+def test_a_link_that_waits_for_redis_delays_only_one_load_per_heartbeat(
+    registration: VersionRegistration, registry: Registry, records: Records, now: list[float]
+) -> None:
+    first, _ = registry
+    registration.ensure(first)
+    now[0] += HEARTBEAT_SECONDS
+    waits: list[float] = []
+
+    def wait() -> None:
+        waits.append(now[0])
+        now[0] += HEARTBEAT_SECONDS
+
+    records.is_down, records.patience = True, wait
+    registration.ensure(first)
+    now[0] += HEARTBEAT_SECONDS - 1
+    registration.ensure(first)
+    assert len(waits) == 1
