@@ -53,4 +53,9 @@ class Periodic:
                 if not has_failed:
                     log.warning("could not %s (%s); retrying", self._what, error)
                 has_failed = True
+            except Exception:
+                # Whatever it met may be gone the next time; a thread that ended would be missing until a restart.
+                if not has_failed:
+                    log.exception("could not %s; retrying", self._what)
+                has_failed = True
             self._stopped.wait(self._interval_seconds)

@@ -1,0 +1,40 @@
+"""What a worker's main process does in Redis every few seconds is tried again, whatever it met."""
+
+from __future__ import annotations
+
+import logging
+from queue import SimpleQueue
+
+import pytest
+
+from api_client import CacheUnavailable
+from refresher.worker.periodic import Periodic
+from tests.support.waiting import MAX_WAIT_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("error", "logged"),
+    [
+        (CacheUnavailable("Redis is down"), "could not keep up the tags (Redis is down); retrying"),
+        (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "a key of others"), "could not keep up the tags; retrying"),
+    ],
+)
+def test_a_failure_is_logged_once_and_tried_again(
+    error: Exception, logged: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    tried: SimpleQueue[int] = SimpleQueue()
+    answers = iter([error, error, None])
+
+    def act(_: object) -> None:
+        tried.put(1)
+        answer = next(answers, None)
+        if answer is not None:
+            raise answer
+
+    periodic = Periodic("keep up the tags", "redis://127.0.0.1:1/0", 0.001, act)
+    with caplog.at_level(logging.WARNING, "refresher"):
+        periodic.start()
+        for _ in range(4):
+            tried.get(timeout=MAX_WAIT_SECONDS)
+        periodic.stop()
+    assert [record.getMessage() for record in caplog.records] == [logged]
