@@ -98,7 +98,8 @@ class AsyncReadPath:
                         raw = node.end_read(await reading, key)
                     except RedisError as error:
                         raw = await node.read_again(key, error)
-                await self._sync_clock()
+                if self._link.routes.clock.is_due_once():
+                    await self._sync_clock()
             except BaseException:
                 self._core.abandon(fill)
                 raise
@@ -119,20 +120,19 @@ class AsyncReadPath:
         with batch.reading() as keys:
             if keys:
                 found = await self._link.read_all(keys)
-                await self._sync_clock()
+                if self._link.routes.clock.is_due_once():
+                    await self._sync_clock()
                 pending = batch.serve(found)
         if pending:
             with self._core.spans.waiting([one.key for one in pending]):
                 batch.end(await asyncio.gather(*map(self._wait_or_error, pending)))
 
     async def _sync_clock(self) -> None:
-        """Sync Redis' clock where it is unknown; every 10 s again, off the caller's path."""
-        clock = self._link.routes.clock
-        if clock.is_due_once():
-            if clock.is_known:
-                self._core.resync_clock()
-            else:
-                await self._link.sync_clock()
+        """Sync Redis' clock, which is due: off the caller's path, unless it is unknown."""
+        if self._link.routes.clock.is_known:
+            self._core.resync_clock()
+        else:
+            await self._link.sync_clock()
 
     async def _wait_or_error(self, pending: PendingRead) -> bytes | CacheError:
         try:
