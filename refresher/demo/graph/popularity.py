@@ -14,7 +14,7 @@ import numpy as np
 if TYPE_CHECKING:
     from refresher.demo.graph.social_graph import SocialGraph
 
-DEFAULT_KEYS: Final = 200
+KEYS: Final = 200
 """As many as one worker keeps fresh beside the readers on two cores: about 45 refreshes/s at the demo's TTLs."""
 
 SHARES: Final = {"profile": 0.35, "friends_of_friends": 0.35, "recommend": 0.2, "shortest_path": 0.1}
@@ -23,18 +23,16 @@ SHARES: Final = {"profile": 0.35, "friends_of_friends": 0.35, "recommend": 0.2, 
 EXPONENT: Final = 0.8
 
 
-def hot_keys(
-    graph: SocialGraph, seed: int, *, keys: int = DEFAULT_KEYS
-) -> tuple[list[tuple[str, dict[str, object]]], list[float]]:
-    """Choose the hot keys, at most ``keys`` (fewer on a small graph), and the probability of each, which sum to 1.
+def hot_keys(graph: SocialGraph, seed: int) -> tuple[list[tuple[str, dict[str, object]]], list[float]]:
+    """Choose the hot keys, at most `KEYS` (fewer on a small graph), and the probability of each, which sum to 1.
 
-    The same graph, seed and number give the same keys: distinct (query, params).
+    The same graph and seed give the same keys: distinct (query, params).
     """
     rng = np.random.default_rng(seed)
     chosen: list[tuple[str, dict[str, object]]] = []
     weights: list[float] = []
     for query, share in SHARES.items():
-        persons = _hot_persons(graph, rng, max(1, int(keys * share)))
+        persons = _hot_persons(graph, rng, max(1, int(KEYS * share)))
         chosen.extend((query, _params(query, graph, rng, person)) for person in persons)
         zipf = np.arange(1, len(persons) + 1, dtype=np.float64) ** -EXPONENT
         weights.extend((share * zipf / zipf.sum()).tolist())
