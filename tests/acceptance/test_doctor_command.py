@@ -5,22 +5,20 @@ from __future__ import annotations
 import json
 import threading
 from functools import partialmethod
-from typing import Any
 
 import pytest
 import redis
 from celery.app.control import Inspect
-from typer.testing import CliRunner, Result
 
 from api_client.protocol import lease
 from api_client.protocol.keys import make_key
 from api_client.transport.scripts import LeaseStore
-from refresher.cli.commands import app
 from refresher.embedded import ArcadeDbServer, RedisServer, free_port
 from refresher.flow.dead_letters import DeadLetters
 from refresher.ops.doctor import deployment
 from tests.acceptance.conftest import System
 from tests.contract.test_dead_letters import a_letter
+from tests.support.command_line import CommandLine
 from tests.support.graph_session import graph_session
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
@@ -28,10 +26,11 @@ SECRET = "canary-77b0"
 WATCHING = {"REFRESHER_QUERIES": "tests.support.scripted_queries,refresher.watch"}
 
 
-class DoctorCommand:
+class DoctorCommand(CommandLine):
     """`refresher doctor`, run against a system."""
 
     def __init__(self, system: System, patch: pytest.MonkeyPatch) -> None:
+        super().__init__("doctor", system.env)
         self.system, self._patch = system, patch
         patch.setattr(deployment, "TIMEOUT_SECONDS", 10.0)  # long, for a busy machine
         patch.setattr(deployment, "ANSWER_SECONDS", 0.1)  # there is no worker to wait for
@@ -42,19 +41,11 @@ class DoctorCommand:
         self._patch.setattr(deployment, "ANSWER_SECONDS", MAX_WAIT_SECONDS)
         self._patch.setattr(Inspect, "__init__", partialmethod(Inspect.__init__, limit=1))
 
-    def run(self, *arguments: str, **changes: str) -> Result:
-        return CliRunner().invoke(app, ["doctor", *arguments], env={**self.system.env, **changes})
-
-    def report(self, *arguments: str, exit_code: int = 0, **changes: str) -> Any:
-        done = self.run(*arguments, "--json", **changes)
-        assert done.exit_code == exit_code, done.output
-        return json.loads(done.stdout)
-
     def levels(self, exit_code: int = 0, **changes: str) -> dict[str, str]:
-        return {one["check"]: one["level"] for one in self.report(exit_code=exit_code, **changes)["findings"]}
+        return {one["check"]: one["level"] for one in self.run_json(exit_code=exit_code, **changes)["findings"]}
 
     def finding(self, check: str, exit_code: int = 0, **changes: str) -> tuple[str, str, str]:
-        (found,) = [one for one in self.report(exit_code=exit_code, **changes)["findings"] if one["check"] == check]
+        (found,) = [one for one in self.run_json(exit_code=exit_code, **changes)["findings"] if one["check"] == check]
         return found["level"], found["said"], found["mend"]
 
 
@@ -93,7 +84,9 @@ def test_doctor_reports_a_problem_without_workers_of_the_own_namespace(doctor: D
 
 def test_doctor_as_reader_skips_the_checks_that_do_not_concern_readers(doctor: DoctorCommand) -> None:
     ports = {"CACHE_HEALTH_PORT": str(free_port()), "CACHE_METRICS_PORT": str(free_port())}
-    report = doctor.report("--as-reader", exit_code=1, NEO4J_URI="bolt://127.0.0.1:1", REFRESHER_QUERIES="no", **ports)
+    report = doctor.run_json(
+        "--as-reader", exit_code=1, NEO4J_URI="bolt://127.0.0.1:1", REFRESHER_QUERIES="no", **ports
+    )
     problems = [one["check"] for one in report["findings"] if one["level"] == "problem"]
     assert problems == ["workers"]
     checks = {one["check"] for one in report["findings"]}
@@ -174,7 +167,7 @@ def test_doctor_reports_a_full_noeviction_cache_as_a_problem(doctor: DoctorComma
 
 def test_doctor_reports_a_full_broker_as_a_problem(doctor: DoctorCommand) -> None:
     with RedisServer.start(extra_config={"maxmemory": "1", "maxmemory-policy": "noeviction"}) as full:
-        findings = doctor.report(exit_code=1, CACHE_BROKER_URL=full.url())["findings"]
+        findings = doctor.run_json(exit_code=1, CACHE_BROKER_URL=full.url())["findings"]
     said = {one["check"]: (one["level"], one["said"]) for one in findings}
     assert said["broker's memory"][0] == "problem"
     assert "nothing can be published" in said["broker's memory"][1]
@@ -222,7 +215,7 @@ def test_doctor_watch_writes_invalidates_reads_checks_and_leaves_no_node(
     doctor: DoctorCommand, arcadedb: ArcadeDbServer
 ) -> None:
     doctor.start_worker(**WATCHING)
-    report = doctor.report("--watch", "--seconds", "5", **WATCHING)
+    report = doctor.run_json("--watch", "--seconds", "5", **WATCHING)
     watch = report["watch"]
     assert (report["ok"], watch["broken"], watch["failures"]) == (True, [], {})
     assert watch["soft_invalidations"] >= 1
@@ -252,7 +245,7 @@ def test_doctor_watch_detects_a_cache_that_loses_invalidations(doctor: DoctorCom
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("refresher.checker.monitor.REPAIR_SECONDS", 0.5)
-            report = doctor.report("--watch", "--seconds", "5", exit_code=1, **WATCHING)
+            report = doctor.run_json("--watch", "--seconds", "5", exit_code=1, **WATCHING)
     finally:
         over.set()
         thread.join()
@@ -271,7 +264,7 @@ def test_doctor_watch_that_cannot_start_reports_the_remedy(doctor: DoctorCommand
         assert done.exit_code == 1
         assert f"PROBLEM  watch: {words}" in done.output
         assert SECRET not in done.output
-        report = doctor.report("--watch", exit_code=1, **changes)
+        report = doctor.run_json("--watch", exit_code=1, **changes)
         assert (report["watch"], report["findings"][-1]["check"]) == (None, "watch")
         assert watched_nodes(arcadedb) == 0
 

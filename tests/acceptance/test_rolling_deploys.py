@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from refresher.embedded import GuardedProcess, RedisServer
-from tests.acceptance.conftest import NO_GRAPH, System
+from refresher.embedded import GuardedProcess
+from tests.acceptance.conftest import System
 from tests.support import long_running_traffic, scripted_queries
 from tests.support.installations import Installation
 from tests.support.releases import MADE_UP, NOW, install_release, last_tag
@@ -115,15 +115,11 @@ def install(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Install
 
 
 @pytest.fixture
-def parts(stack: ExitStack, redis_server: RedisServer, tmp_path: Path) -> System:
-    """Two Redis; no load of these tests queries the graph."""
-    return System(stack, stack.enter_context(RedisServer.start()), redis_server, NO_GRAPH, tmp_path)
-
-
-@pytest.fixture
-def fleet(parts: System, stack: ExitStack, install: Callable[[str], Installation], tmp_path: Path) -> Iterator[Fleet]:
+def fleet(
+    system_without_graph: System, stack: ExitStack, install: Callable[[str], Installation], tmp_path: Path
+) -> Iterator[Fleet]:
     (tmp_path / "apart").mkdir()
-    fleet = Fleet(parts, stack, install, tmp_path / "apart")
+    fleet = Fleet(system_without_graph, stack, install, tmp_path / "apart")
     yield fleet
     for process in [*fleet.workers, *(reader.process for reader in fleet.readers)]:
         process.kill()
@@ -131,10 +127,10 @@ def fleet(parts: System, stack: ExitStack, install: Callable[[str], Installation
 
 @pytest.mark.parametrize(("release", "order"), ROLLS, ids=[f"{release}-{order[0]}s-first" for release, order in ROLLS])
 def test_no_message_is_lost_while_one_release_replaces_another(
-    fleet: Fleet, parts: System, release: str, order: tuple[str, str]
+    fleet: Fleet, system_without_graph: System, release: str, order: tuple[str, str]
 ) -> None:
     old, new = (NOW, release) if release in MADE_UP else (release, NOW)
-    parts.control.rpush("script:shared-0", "fail", "ok", "fail")
+    system_without_graph.control.rpush("script:shared-0", "fail", "ok", "fail")
     running = {"worker": fleet.worker(old), "reader": fleet.reader(old).process}
     (old_reader,) = fleet.readers
     fleet.goes_on()
@@ -156,13 +152,17 @@ def test_no_message_is_lost_while_one_release_replaces_another(
     assert fleet.dropped() == []
     assert old_reader.reported("unreadable").keys() == ({"version"} if release == "major" else set())
     assert new_reader.reported("unreadable") == {}
-    eventually(lambda: not parts.broker.exists("unacked", *QUEUES), "all are done")
+    eventually(lambda: not system_without_graph.broker.exists("unacked", *QUEUES), "all are done")
 
 
-def test_messages_of_a_newer_version_wait_for_a_worker_that_understands_them(fleet: Fleet, parts: System) -> None:
+def test_messages_of_a_newer_version_wait_for_a_worker_that_understands_them(
+    fleet: Fleet, system_without_graph: System
+) -> None:
     old = fleet.worker(NOW)
     reader = fleet.reader("major")
-    eventually(lambda: parts.broker.llen("cache.2.refresh-miss"), "the new reader's first miss is queued")
+    eventually(
+        lambda: system_without_graph.broker.llen("cache.2.refresh-miss"), "the new reader's first miss is queued"
+    )
     fleet.worker("major")
     fleet.goes_on()
     fleet.end(old)

@@ -123,7 +123,6 @@ def test_without_the_client_command_readers_still_read_but_can_t_be_counted() ->
     assert (found.level, found.message.startswith("can't be counted: ")) == (Level.WARNING, True)
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
 def test_a_reader_without_permission_to_set_its_name_still_reads(
     own_redis: RedisServer, cache: redis.Redis, kind: str
 ) -> None:
@@ -136,7 +135,6 @@ def test_a_reader_without_permission_to_set_its_name_still_reads(
         reader.close()
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
 def test_a_client_name_in_the_url_is_used(own_redis: RedisServer, cache: redis.Redis, kind: str) -> None:
     reader = KINDS[kind](reader_settings(own_redis.url(0) + "?client_name=mine"), ReaderEvents())
     try:

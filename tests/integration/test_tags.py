@@ -156,7 +156,6 @@ def test_a_load_with_invalid_tags_fails_and_the_stale_value_stays(cache: InlineC
         ({"tags": ["x"], "bookmarks": "FB:1"}, "bookmarks for"),
     ],
 )
-@pytest.mark.parametrize("kind", sorted(KINDS))
 def test_invalid_arguments_of_invalidate_tags_are_refused_before_anything_is_sent(
     arguments: dict[str, Any], says: str, kind: str
 ) -> None:
@@ -187,7 +186,6 @@ def test_upkeep_removes_the_expired_members_of_all_tags(
     link.close()
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
 def test_each_invalidation_is_recorded_once_it_is_finished(redis_server: RedisServer, kind: str) -> None:
     events = EventRecorder()
     settings = ReaderSettings(redis_url=redis_server.url(), broker_url="redis://127.0.0.1:1/1", namespace="recorded")

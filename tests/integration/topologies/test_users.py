@@ -107,7 +107,6 @@ def is_listened_to(servers: Servers, channel: str) -> bool:
     return False
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
 def test_the_reader_s_user_may_read_batches_refresh_and_be_notified(
     system: SystemOfUsers, kind: str, pool: ThreadPoolExecutor
 ) -> None:
@@ -126,7 +125,6 @@ def test_the_reader_s_user_may_read_batches_refresh_and_be_notified(
     assert read.result(MAX_WAIT_SECONDS)["load"] == 1
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
 def test_an_invalidator_invalidates_and_a_reader_can_t(system: SystemOfUsers, kind: str) -> None:
     reader, invalidator = system.reader_as("reader", kind), system.reader_as("invalidator", kind)
     params = {"key": f"invalidated by {kind}"}
