@@ -119,3 +119,21 @@ def neo4j_server() -> Iterator[Neo4jServer]:
 def no_hold_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no hold of a batch end by time, however busy the machine."""
     monkeypatch.setattr("api_client.trigger.batches.HOLD_SECONDS", MAX_WAIT_SECONDS)
+
+
+@pytest.fixture
+def patient_publishers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Raise the timeouts of a publisher in this process, so that a busy machine does not exceed them.
+
+    They are half a second for a step of the broker, and three seconds for `refresh`.
+    """
+    monkeypatch.setattr("api_client.trigger.broker.TIMEOUT_SECONDS", 20.0)
+    for module in ("client", "aio"):
+        monkeypatch.setattr(f"api_client.{module}.PUBLISH_BOUND_SECONDS", MAX_WAIT_SECONDS)
+
+
+@pytest.fixture
+def suppression_outlasts_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no trigger's suppression in this process end by its limit of a second, however busy the machine."""
+    for module in ("trigger.suppression", "trigger.claim_and_publish", "read.core"):
+        monkeypatch.setattr(f"api_client.{module}.MAX_SUPPRESSION_SECONDS", 10 * MAX_WAIT_SECONDS)

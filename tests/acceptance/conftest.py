@@ -190,17 +190,6 @@ def system_with_worker(module_worker: System, stack: ExitStack) -> System:
     return system
 
 
-@pytest.fixture
-def patient_publishers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Raise the timeouts of a publisher in this process, so that a busy machine does not exceed them.
-
-    They are half a second for a step of the broker, and three seconds for `refresh`.
-    """
-    monkeypatch.setattr("api_client.trigger.broker.TIMEOUT_SECONDS", 20.0)
-    for module in ("client", "aio"):
-        monkeypatch.setattr(f"api_client.{module}.PUBLISH_BOUND_SECONDS", MAX_WAIT_SECONDS)
-
-
 @pytest.fixture(scope="session")
 def rabbitmq() -> Iterator[RabbitMqServer]:
     """One RabbitMQ for the session."""
