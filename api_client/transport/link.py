@@ -19,14 +19,14 @@ from api_client.transport.connection_maker import READER, connection_maker
 from api_client.transport.health import TIME_REQUEST, NodeHealth
 from api_client.transport.pool import Connections
 from api_client.transport.routing import FindSlots, Nodes, Pause, Plan, Routes, Send, Step, SyncClock
-from api_client.transport.scripts import by_text_and_wait, drive, none_failed, script_plan
+from api_client.transport.scripts import Until, by_text_and_wait, drive, none_failed, script_plan
 from api_client.transport.sentinel import MasterAddress
 from api_client.transport.wire import Command, is_wrong_node, pack, pack_all, pack_get
 
 T = TypeVar("T")
 
-Patience: TypeAlias = Callable[[Callable[[], list[Any]]], list[Any]]
-"""Repeats an exchange, which returns replies with errors in their places, until it accepts them."""
+Patience: TypeAlias = Callable[[Callable[[], list[Any]], Until], list[Any]]
+"""Repeats an exchange, which returns replies with errors in their places, until enough of them are answers."""
 
 
 class CacheNode:
@@ -183,17 +183,17 @@ class CacheLink:
         """Run steps as `run_each`; the first failure is raised."""
         return none_failed(self.run_each(calls))
 
-    def run_each(self, calls: Sequence[Call[T]], query: str | None = None) -> list[T | CacheUnavailable]:
-        """Run steps in one round trip (two when Redis has forgotten a script); one that fails ends alone."""
+    def run_each(
+        self, calls: Sequence[Call[T]], query: str | None = None, *, until: Until = all
+    ) -> list[T | CacheUnavailable]:
+        """Run steps in one round trip (two when Redis has forgotten a script); one that fails ends alone.
+
+        ``until`` limits patience: what one node does not answer may not hold up what another has done.
+        """
         if not calls:
             return []
-        replies = drive(script_plan(calls), lambda commands: self._write(commands, query))
+        replies = drive(script_plan(calls), lambda commands: self._write(commands, query, until))
         return self.routes.results(calls, replies, query)
-
-    def run_each_once(self, calls: Sequence[Call[T]]) -> list[T | CacheUnavailable]:
-        """Run steps as `run_each`, and without patience: what a node does not answer holds up no other node's."""
-        replies = drive(script_plan(calls), lambda commands: self._exchange(commands, None))
-        return self.routes.results(calls, replies, None)
 
     def run_and_wait(self, call: Call[T], query: str, *, replicas: int, timeout_seconds: float) -> tuple[T, int]:
         """Run one step and wait for replicas: its reply, and how many have it."""
@@ -225,10 +225,10 @@ class CacheLink:
         """Close all connections."""
         self._nodes.close()
 
-    def _write(self, commands: Sequence[Command], query: str | None) -> list[Any]:
+    def _write(self, commands: Sequence[Command], query: str | None, until: Until = all) -> list[Any]:
         if self._patience is None:
             return self._exchange(commands, query)
-        return self._patience(lambda: self._exchange(commands, query))
+        return self._patience(lambda: self._exchange(commands, query), until)
 
     def _exchange(self, commands: Sequence[Command], query: str | None) -> list[Any]:
         if self._only_node is not None:

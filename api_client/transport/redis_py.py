@@ -90,7 +90,7 @@ class ClusterClient(redis.Redis):
 
         # It only says how replies are read: by RESP2, which links speak.
         super().__init__(connection_pool=redis.ConnectionPool.from_url(read_url(url).node_url, protocol=2))
-        self._link = CacheLink(url, timeout_seconds, timeout_seconds, patience=lambda exchange: exchange())
+        self._link = CacheLink(url, timeout_seconds, timeout_seconds, patience=lambda exchange, _: exchange())
         self._timeout_seconds, self._retry = timeout_seconds, retry
         self._nodes: dict[str, redis.Redis] = {}
 

@@ -153,14 +153,26 @@ def all_answered(plan: Generator[S, Sequence[Any], T]) -> Generator[S, Sequence[
         return result
 
 
+Until: TypeAlias = Callable[[Sequence[bool]], bool]
+"""Whether steps sent together are sent no more, by which of them a node has answered: `all`, `any`, `at_once`."""
+
+
+def at_once(_answered: Sequence[bool]) -> bool:
+    """Send steps no more, whether they were answered or not."""
+    return True
+
+
 class LeaseStepRunner(Protocol):
     """Runs steps of lease records."""
 
     def run(self, call: Call[T], /) -> T:
         """Run one step."""
 
-    def run_each(self, calls: Sequence[Call[T]], /) -> Sequence[T | CacheUnavailable]:
-        """Run steps in one round trip; one that fails ends alone."""
+    def run_each(self, calls: Sequence[Call[T]], /, *, until: Until = all) -> Sequence[T | CacheUnavailable]:
+        """Run steps in one round trip; one that fails ends alone.
+
+        A worker's runner sends them all again, for some seconds, ``until`` as many as that are answered.
+        """
 
 
 class LeaseStore:

@@ -24,7 +24,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 import msgspec
 
 from api_client.errors import CacheUnavailable, InvalidQuery
-from api_client.protocol import lease, tags
+from api_client.protocol import lease
 from api_client.protocol.keys import CacheKey
 from api_client.protocol.lease import AcquireStatus, Call, CommitStatus, FailReply
 from api_client.protocol.messages import RefreshItem
@@ -36,7 +36,7 @@ from refresher.flow.entries import entry_of, parts_of
 from refresher.flow.follow_up import hand_back, request_follow_up
 from refresher.flow.outcome import Outcome, OutcomeKind
 from refresher.flow.ports import RefreshDeps
-from refresher.flow.registration import register, with_tag_bookmarks
+from refresher.flow.registration import register, with_tags
 from refresher.flow.renewals import HeldLease
 from refresher.flow.revalidation import previous_of
 from refresher.flow.run import (
@@ -112,51 +112,43 @@ class Refresher:
 
     def _acquire(self, query: Query | None, items: Sequence[RefreshItem], owner: str | None) -> Sequence[Run | Ended]:
         """Return the run of each item that is to be loaded, and how each of the others ended."""
-        settings, deps = self._settings, self._deps
+        deps = self._deps
         begun: list[Run | Ended] = [_MALFORMED] * len(items)
-        keys = {place: key for place, item in enumerate(items) if (key := _key_of(item, settings.namespace))}
+        keys = {place: key for place, item in enumerate(items) if (key := _key_of(item, self._settings.namespace))}
         if not keys:
             return begun
         if query is not None:
             deps.register(query)
         nonces = {place: os.urandom(8) for place in keys}
-        has_tags = query is not None and query.has_tags
-        calls: list[Call[Any]] = [
-            lease.acquire(
-                key,
-                nonce=nonces[place],
-                claim_number=items[place].claim_number,
-                ticket=items[place].ticket,
-                lease_seconds=learned_lease_seconds(None, settings, self._jitter_seconds()),
-                limit_seconds=settings.lease_limit_seconds,
-                retention_seconds=settings.record_retention_seconds,
-                by=owner,
-            )
-            for place, key in keys.items()
-        ]
-        if has_tags:
-            calls.append(tags.read_clock(settings.namespace))
-        replies = list(deps.lease_steps.run_each(calls))
-        tag_clock = replies.pop() if has_tags else 0
-        if isinstance(tag_clock, CacheUnavailable):
-            tag_clock = 0  # then every invalidation that its tags remember counts as later than the load
-        acquired: dict[int, Run] = {}
+        calls = [self._acquire_call(items[place], key, nonces[place], owner) for place, key in keys.items()]
+        # Nobody renews what is acquired before this returns: a node that is down may not hold up the others' leases.
+        replies = deps.lease_steps.run_each(calls, until=any)
         for (place, key), reply in zip(keys.items(), replies, strict=True):
             if isinstance(reply, CacheUnavailable):
                 begun[place] = reply
             elif reply.status is AcquireStatus.ACQUIRED:
                 attempt = max(items[place].attempt, reply.attempts + 1)
                 item = msgspec.structs.replace(items[place], attempt=attempt)
-                acquired[place] = Run(
-                    item, key, query, nonces[place], reply, deps.monotonic(), deps.monotonic, tag_clock
-                )
+                begun[place] = Run(item, key, query, nonces[place], reply, deps.monotonic(), deps.monotonic)
             else:
                 is_fresh = reply.status is AcquireStatus.ALREADY_FRESH
                 begun[place] = self._skipped(key, "already_fresh" if is_fresh else reply.state.value)
-        runs = list(acquired.values())
-        for place, run in zip(acquired, with_tag_bookmarks(deps.lease_steps, settings, runs), strict=True):
-            begun[place] = run
         return begun
+
+    def _acquire_call(
+        self, item: RefreshItem, key: CacheKey, nonce: bytes, owner: str | None
+    ) -> Call[lease.AcquireReply]:
+        settings = self._settings
+        return lease.acquire(
+            key,
+            nonce=nonce,
+            claim_number=item.claim_number,
+            ticket=item.ticket,
+            lease_seconds=learned_lease_seconds(None, settings, self._jitter_seconds()),
+            limit_seconds=settings.lease_limit_seconds,
+            retention_seconds=settings.record_retention_seconds,
+            by=owner,
+        )
 
     def _load_under_leases(self, runs: Sequence[Run], share: LoadShare) -> dict[bytes, Ended]:
         """Bring runs to their ends, by nonce. One that may be what ended a process before is loaded alone."""
@@ -171,7 +163,7 @@ class Refresher:
         loaded = [run for run in runs if run.nonce not in ended]
         if loaded:
             with self._holding(loaded):
-                ends = self._load_until_ended(loaded, share)
+                ends = self._load_until_ended(with_tags(self._deps.lease_steps, self._settings, loaded), share)
             ended.update(zip((run.nonce for run in loaded), ends, strict=True))
         return ended
 

@@ -1,6 +1,7 @@
-"""What is registered between load and commit, so that an invalidation finds it: tags, and versions that live longer.
+"""Tags in a run: what they remember before the load, and what is registered before the commit.
 
-Where the load may have missed an invalidation of a tag, the run's own key is invalidated, and the commit meets that.
+An invalidation finds what is registered. Where the load may have missed one, the run's own key is invalidated, and the
+commit meets that.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from api_client.protocol import lease, live_versions, tags
 from api_client.protocol.entry import UnreadableEntry
 from api_client.protocol.lease import MAX_BOOKMARKS_BYTES, Call
 from api_client.protocol.tags import TagReply
-from api_client.transport.scripts import LeaseStepRunner
+from api_client.transport.scripts import LeaseStepRunner, at_once
 from refresher.flow.run import MAX_BOOKMARKS_KEPT, LoadedEntry, Run, bookmarks_of, newest, recent_bookmarks
 from refresher.flow.terms import HANDOFF_SECONDS
 from refresher.settings import WorkerSettings
@@ -59,23 +60,30 @@ def register(
     return failed
 
 
-def with_tag_bookmarks(steps: LeaseStepRunner, settings: WorkerSettings, runs: Sequence[Run]) -> list[Run]:
-    """Return runs that know the bookmarks which the tags of their entries remember, where these have not kept all.
+def with_tags(steps: LeaseStepRunner, settings: WorkerSettings, runs: Sequence[Run]) -> Sequence[Run]:
+    """Return runs of one query that know its tag clock, and the bookmarks that their entries' tags remember.
 
-    In one round trip; in none if there is nothing. Where Redis does not answer, a load may have to be made again.
+    The latter where the entries have not kept all. In one round trip; in none for a query without tags. Their nodes are
+    not waited for: where one does not answer, every invalidation that the tags remember counts as later than the load,
+    which may have to be made again.
     """
-    calls = [
+    query = runs[0].query
+    if query is None or not query.has_tags:
+        return runs
+    registers = [
         (run, tags.register(run.key, tag, lives_seconds=_late_seconds(settings)))
         for run in runs
         if len(recent_bookmarks(run, settings)) >= MAX_BOOKMARKS_KEPT
         for tag in _tags_before(run)
     ]
-    replies = steps.run_each([call for _, call in calls]) if calls else []
+    calls: list[Call[Any]] = [tags.read_clock(settings.namespace), *(call for _, call in registers)]
+    clock, *replies = steps.run_each(calls, until=at_once)
     found: dict[bytes, list[TagReply]] = {}
-    for (run, _), reply in zip(calls, replies, strict=True):
+    for (run, _), reply in zip(registers, replies, strict=True):
         if isinstance(reply, TagReply):
             found.setdefault(run.nonce, []).append(reply)
-    return [replace(run, tag_bookmarks=_bookmarks_of(found.get(run.nonce, ()))) for run in runs]
+    tag_clock = 0 if isinstance(clock, CacheUnavailable) else clock
+    return [replace(run, tag_clock=tag_clock, tag_bookmarks=_bookmarks_of(found.get(run.nonce, ()))) for run in runs]
 
 
 def _tags_before(run: Run) -> tuple[str, ...]:

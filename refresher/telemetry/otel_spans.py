@@ -43,7 +43,7 @@ from api_client.observe.otel_spans import (
 )
 from api_client.protocol.lease import Call
 from api_client.protocol.messages import RefreshItem
-from api_client.transport.scripts import LeaseStepRunner
+from api_client.transport.scripts import LeaseStepRunner, Until
 from refresher.errors import LoadFailed
 from refresher.flow.events import RecordOutcomes, WorkerSpans
 from refresher.flow.outcome import Outcome, OutcomeKind
@@ -171,7 +171,7 @@ class _TracedLeaseSteps:
         with within(span, _kind_of):
             return self._steps.run(call)
 
-    def run_each(self, calls: Sequence[Call[T]], /) -> Sequence[T | CacheUnavailable]:
+    def run_each(self, calls: Sequence[Call[T]], /, *, until: Until = all) -> Sequence[T | CacheUnavailable]:
         """Run steps in one round trip: of the first's kind, and possibly one of another after them."""
         if not calls:
             return []
@@ -180,7 +180,7 @@ class _TracedLeaseSteps:
         with within(span, _kind_of):
             if (size := sum(call.script == script for call in calls)) > 1:
                 span.set_attribute("db.operation.batch.size", size)
-            results = self._steps.run_each(calls)
+            results = self._steps.run_each(calls, until=until)
             for error in (result for result in results if isinstance(result, CacheUnavailable)):
                 failed(span, _kind_of(error))
                 break

@@ -21,6 +21,7 @@ from api_client.transport.connection_maker import WORKER
 from api_client.transport.health import is_outage
 from api_client.transport.link import CacheLink
 from api_client.transport.redis_py import connect
+from api_client.transport.scripts import Until
 from api_client.transport.wire import is_wrong_node
 
 TIMEOUT_SECONDS: Final = 2.0
@@ -52,8 +53,8 @@ class RetryingLink:
         self.store.close()
         self.client.close()
 
-    def _patiently(self, exchange: Callable[[], list[Any]]) -> list[Any]:
-        """Repeat an exchange until it is answered; all of it where one reply says that this passes (loading, say)."""
+    def _patiently(self, exchange: Callable[[], list[Any]], until: Until) -> list[Any]:
+        """Repeat all of an exchange until it is answered: each step may be. Loading, say, is no answer: it passes."""
         deadline, failures = monotonic_seconds() + PATIENCE_SECONDS, 0
         while True:
             replies = exchange()
@@ -61,7 +62,7 @@ class RetryingLink:
                 # A master that has become a replica answers on as before, and refuses each step: connections made anew
                 # lead to whoever is master at this address now. Those in use go when they are refused themselves.
                 self.client.connection_pool.disconnect(inuse_connections=False)
-            if not any(map(is_outage, replies)) or monotonic_seconds() >= deadline:
+            if until([not is_outage(reply) for reply in replies]) or monotonic_seconds() >= deadline:
                 return replies
             failures += 1
             sleep(_BACKOFF.compute(failures))

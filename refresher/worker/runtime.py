@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import cast
 
 import msgspec
@@ -14,6 +15,7 @@ from api_client.protocol.clock import monotonic_seconds
 from api_client.protocol.lease import AcquireReply, AcquireStatus, RecordState
 from api_client.protocol.messages import RefreshItem
 from api_client.transport.redis_py import node_of, translated
+from api_client.transport.scripts import at_once
 from api_client.trigger.broker import Broker
 from refresher.errors import LoadFailed
 from refresher.flow.budgets import Budgets
@@ -55,7 +57,7 @@ class Runtime:
         self.slots: QuerySlots = QuerySlots(slots or NodeSlots(), queries, events)
         self.queries: Registry = queries
         self._cache = RetryingLink(settings.redis_url)
-        self._renewals = Renewals(self._cache.store.run_each_once)
+        self._renewals = Renewals(partial(self._cache.store.run_each, until=at_once))
         self.graph: Graph = Graph(settings, spans=self.spans)
         self.dead_letters: DeadLetters = DeadLetters(self._cache.client, settings.namespace)
         self.refresher: Refresher = Refresher(settings, self._deps(broker, events))

@@ -13,6 +13,7 @@ from api_client.protocol import lease
 from api_client.protocol.keys import make_key
 from api_client.protocol.lease import AcquireStatus, Call
 from api_client.transport.pool import Connections
+from api_client.transport.scripts import at_once
 from refresher.embedded import RedisServer
 from refresher.worker import redis_link
 from refresher.worker.redis_link import PATIENCE_SECONDS, RetryingLink
@@ -102,7 +103,9 @@ def test_a_step_fails_after_ten_seconds_without_redis(link: RetryingLink, proxy:
 
 def test_renewals_fail_at_once_without_redis(link: RetryingLink, proxy: FaultProxy, pauses: Pauses) -> None:
     proxy.refuses()
-    assert [type(reply) for reply in link.store.run_each_once([acquire(1), acquire(2)])] == [CacheUnavailable] * 2
+    assert [type(reply) for reply in link.store.run_each([acquire(1), acquire(2)], until=at_once)] == [
+        CacheUnavailable
+    ] * 2
     assert pauses.seconds == []
 
 

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from api_client.errors import CacheUnavailable
 from api_client.protocol.lease import Call
+from api_client.transport.scripts import Until
 
 T = TypeVar("T")
 
@@ -18,7 +19,7 @@ class StepByStep:
         """Run one step."""
         raise NotImplementedError
 
-    def run_each(self, calls: Sequence[Call[Any]], /) -> list[Any]:
+    def run_each(self, calls: Sequence[Call[Any]], /, *, until: Until = all) -> list[Any]:
         """Run steps one after the other; a failed one does not affect the others."""
         return [self._run_or_error(call) for call in calls]
 

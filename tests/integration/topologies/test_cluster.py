@@ -16,6 +16,7 @@ from redis.crc import key_slot
 from api_client import CacheUnavailable, Entry, EntryState
 from api_client.protocol.lease import invalidate
 from api_client.transport.link import CacheLink
+from api_client.transport.scripts import at_once
 from refresher.worker.redis_link import RetryingLink
 from tests.integration.topologies.conftest import (
     KEYS,
@@ -130,7 +131,7 @@ def test_a_worker_s_steps_on_other_nodes_succeed_while_one_node_is_lost(own_clus
     link = stack.enter_context(closing(RetryingLink(own_cluster.url())))
     link.store.run_all(claims)
     lost.kill()
-    replies = link.store.run_each_once(claims)
+    replies = link.store.run_each(claims, until=at_once)
     failed = [isinstance(reply, CacheUnavailable) for reply in replies]
     assert failed == [own_cluster.node_of(key.record) is lost for key in keys]
     assert True in failed

@@ -12,6 +12,7 @@ import pytest
 from api_client.errors import CacheUnavailable
 from api_client.protocol.lease import AcquireReply, AcquireStatus, Call, CommitStatus, RecordState
 from api_client.protocol.messages import RefreshItem, RefreshReason
+from api_client.transport.scripts import Until
 from refresher.errors import LoadFailed
 from refresher.flow.outcome import Outcome, OutcomeKind
 from refresher.flow.policy import GRAPH_FAULTS, TIMEOUTS
@@ -44,10 +45,10 @@ class BatchWorker(Worker):
         self.stored: dict[str, Any] = {}
         self.tokens = iter(range(1_000, 10_000))
 
-    def run_each(self, calls: Sequence[Call[Any]]) -> list[Any]:
+    def run_each(self, calls: Sequence[Call[Any]], *, until: Until = all) -> list[Any]:
         self.rounds.append([call.script for call in calls])
         self.stored |= {call.keys[0]: call.args[2] for call in calls if call.script == "commit"}
-        return super().run_each(calls)
+        return super().run_each(calls, until=until)
 
     def run(self, call: Call[Any]) -> Any:
         reply = self.of_key.get((call.script, call.keys[-1]))

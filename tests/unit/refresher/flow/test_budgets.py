@@ -82,7 +82,9 @@ def worker() -> BudgetedWorker:
 def test_a_share_is_taken_before_the_lease_and_given_back_with_the_commit(worker: BudgetedWorker) -> None:
     sent: list[list[str]] = []
     run_each = worker.run_each
-    cast("Any", worker).run_each = lambda calls: sent.append([call.script for call in calls]) or run_each(calls)
+    cast("Any", worker).run_each = lambda calls, **until: (
+        sent.append([call.script for call in calls]) or run_each(calls, **until)
+    )
     assert worker.refresher.refresh(ITEM).kind is OutcomeKind.COMMITTED
     assert worker.share_steps() == ["take_share", "acquire", "load", "commit", "release_share"]
     assert sent == [["acquire"], ["commit", "release_share"]], "one round trip more than without a budget"

@@ -11,6 +11,7 @@ from api_client.errors import CacheUnavailable
 from api_client.protocol.keys import tag_member
 from api_client.protocol.lease import MAX_BOOKMARKS_BYTES, Call, CommitStatus
 from api_client.protocol.tags import MAX_RUN_SECONDS, TagReply
+from api_client.transport.scripts import Until
 from refresher.flow.outcome import OutcomeKind
 from refresher.queries import Registry, query
 from tests.unit.refresher.flow.test_batched_refreshes import BatchWorker, item, kinds
@@ -40,9 +41,9 @@ class TaggedWorker(Worker):
         self.registered: list[Call[Any]] = []
         self.rounds: list[list[str]] = []
 
-    def run_each(self, calls: Any) -> list[Any]:
+    def run_each(self, calls: Any, *, until: Until = all) -> list[Any]:
         self.rounds.append([call.script for call in calls])
-        return super().run_each(calls)
+        return super().run_each(calls, until=until)
 
     def run(self, call: Call[Any]) -> Any:
         if call.script == "tag_register":
@@ -55,10 +56,11 @@ def reply(last: int = 0, hard: int = 0, bookmarks: tuple[str, ...] = (), later_s
     return TagReply(NOW_US + int(later_seconds * 1e6), last, hard, bookmarks)
 
 
-def test_a_tagged_refresh_takes_one_round_trip_more() -> None:
+def test_a_tagged_refresh_takes_two_round_trips_more() -> None:
     worker = TaggedWorker()
     assert worker.refresher.refresh(ITEM).kind is OutcomeKind.COMMITTED
-    assert worker.rounds == [["acquire", "tag_clock"], ["tag_register"] * 2, ["commit"]]
+    assert worker.rounds == [["acquire"], ["tag_clock"], ["tag_register"] * 2, ["commit"]]
+    assert worker.diary.index(("hold",)) < worker.diary.index(("tag_clock",)), "its lease is renewed meanwhile"
     lives_ms = {call.args[1] for call in worker.registered}
     settings = worker.settings
     late_seconds = settings.lease_limit_seconds + settings.record_retention_seconds + 60
@@ -87,7 +89,7 @@ def test_a_query_without_tags_takes_no_additional_step() -> None:
 def test_a_value_without_tags_is_not_registered(tags: Any, options: dict[str, Any]) -> None:
     worker = TaggedWorker(tags, **options)
     worker.refresher.refresh(ITEM)
-    assert worker.rounds == [["acquire", "tag_clock"], ["commit"]]
+    assert worker.rounds == [["acquire"], ["tag_clock"], ["commit"]]
 
 
 def test_a_fixed_list_of_tags_applies_to_every_value() -> None:
@@ -111,7 +113,7 @@ def test_a_run_whose_load_may_have_missed_an_invalidation_invalidates_its_key(se
     worker.states["2"] = second
     worker.replies["commit"] = CommitStatus.INVALIDATED if hard else CommitStatus.ACCEPTED_AS_STALE
     worker.refresher.refresh(ITEM)
-    assert worker.rounds[1:] == [["tag_register"] * 2, ["invalidate", "tag_tick"], ["commit"]]
+    assert worker.rounds[2:] == [["tag_register"] * 2, ["invalidate", "tag_tick"], ["commit"]]
     call = worker.calls["invalidate"]
     assert (call.keys, call.args[0]) == ((KEY.entry, KEY.record), hard)
     assert worker.calls["tag_tick"].args == (second.last,), "a clock that was lost is raised"
@@ -236,4 +238,4 @@ def test_in_a_batch_each_key_has_its_tags_and_its_own_failure() -> None:
     assert kinds(worker.refresh(1, 2, 3, 4)) == {
         1: OutcomeKind.COMMITTED, 2: CacheUnavailable, 3: OutcomeKind.COMMITTED, 4: OutcomeKind.FAILED,
     }  # fmt: skip
-    assert worker.rounds[:3] == [[*["acquire"] * 4, "tag_clock"], ["tag_register"] * 3, ["commit"] * 2]
+    assert worker.rounds[:4] == [["acquire"] * 4, ["tag_clock"], ["tag_register"] * 3, ["commit"] * 2]

@@ -17,6 +17,7 @@ from api_client.errors import CacheUnavailable
 from api_client.protocol import messages
 from api_client.protocol.lease import Call
 from api_client.protocol.messages import RefreshItem
+from api_client.transport.scripts import Until
 from refresher.errors import LoadFailed
 from refresher.flow.events import WorkerEvents
 from refresher.flow.outcome import Outcome, OutcomeKind
@@ -80,7 +81,7 @@ class Parts:
             raise end
         return end
 
-    def run_each(self, calls: Sequence[Call[Any]]) -> list[Any]:
+    def run_each(self, calls: Sequence[Call[Any]], *, until: Until = all) -> list[Any]:
         return [self.run(call) for call in calls]
 
     def load(self, *_: Any) -> list[Loaded]:

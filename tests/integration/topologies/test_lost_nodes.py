@@ -1,0 +1,103 @@
+"""A worker's refresh on a cluster that has lost a node: what is on the others goes on."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, nullcontext
+from typing import Any
+
+import pytest
+
+from api_client.errors import CacheUnavailable
+from api_client.protocol.keys import tag_clock_key, tag_index_key
+from api_client.protocol.messages import RefreshItem, RefreshReason
+from refresher.flow.events import WorkerEvents
+from refresher.flow.outcome import Outcome, OutcomeKind
+from refresher.flow.ports import RefreshDeps
+from refresher.flow.refresh import Ended, Refresher
+from refresher.graph import values
+from refresher.graph.failures import classify_error
+from refresher.queries import Loaded, Registry, query
+from refresher.settings import WorkerSettings
+from refresher.worker import redis_link
+from refresher.worker.redis_link import RetryingLink
+from tests.integration.topologies.conftest import NAMESPACE
+from tests.servers.redis_cluster import Cluster
+
+
+class ClusterWorker:
+    """A worker's flow on a cluster of its own; records how often its link has paused before each load."""
+
+    def __init__(self, stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.cluster = Cluster(stack)
+        # The clock's node is the one that the tests lose: the tag's own must be another one.
+        self.lost = self.cluster.node_of(tag_clock_key(NAMESPACE))
+        tags = (f"tag{n}" for n in itertools.count())
+        self.tag = next(tag for tag in tags if self.cluster.node_of(tag_index_key(NAMESPACE, tag)) is not self.lost)
+        self.registry = Registry()
+        query("tagged", ttl=300, grace=60, tags=[self.tag], into=self.registry)(lambda tx, n: n)
+        query("batched", ttl=300, grace=60, batch=8, into=self.registry)(lambda tx, calls: calls)
+        self.pauses: list[float] = []
+        self.pauses_before_load: list[int] = []
+        monkeypatch.setattr(redis_link, "sleep", self.pauses.append)
+        monkeypatch.setattr(redis_link, "monotonic_seconds", lambda: sum(self.pauses))
+        settings = WorkerSettings(redis_url=self.cluster.url(), namespace=NAMESPACE)
+        self.link = stack.enter_context(closing(RetryingLink(settings.redis_url)))
+        self.refresher = Refresher(
+            settings,
+            RefreshDeps(
+                lease_steps=self.link.store, origin=self, encode=values.encode, registry=self.registry,
+                keep_leases=lambda _: nullcontext(), publish=lambda _: None, write_dead_letter=lambda *_: None,
+                monotonic=time.monotonic, sleep=lambda _: None, events=WorkerEvents(), failure_of=classify_error,
+            ),
+        )  # fmt: skip
+
+    def items(self, query: str) -> Iterator[tuple[bool, RefreshItem]]:
+        """Yield items of keys, and whether a key is on the node that gets lost."""
+        for n in itertools.count():
+            item = RefreshItem(query=query, params=f'{{"n":{n}}}', reason=RefreshReason.STALE)
+            yield self.cluster.node_of(item.key(NAMESPACE).record) is self.lost, item
+
+    def load(self, _query: Any, calls: Any, *_: Any) -> list[Loaded]:
+        self.pauses_before_load.append(len(self.pauses))
+        return [Loaded(dict(params)) for params in calls]
+
+
+@pytest.fixture
+def worker(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> ClusterWorker:
+    return ClusterWorker(stack, monkeypatch)
+
+
+def first(items: Iterator[tuple[bool, RefreshItem]], wanted: Callable[[bool], bool], count: int) -> list[RefreshItem]:
+    return list(itertools.islice((item for is_lost, item in items if wanted(is_lost)), count))
+
+
+def kinds(ended: list[Ended]) -> list[Any]:
+    return [one.kind if isinstance(one, Outcome) else type(one) for one in ended]
+
+
+def test_a_tagged_key_is_refreshed_at_once_without_the_node_of_the_tag_clock(worker: ClusterWorker) -> None:
+    before, after = first(worker.items("tagged"), lambda is_lost: not is_lost, 2)
+    assert worker.refresher.refresh(before).kind is OutcomeKind.COMMITTED
+    worker.lost.kill()
+    assert worker.refresher.refresh(after).kind is OutcomeKind.COMMITTED
+    assert worker.pauses_before_load == [0, 0], "its lease was acquired, and nobody renewed it meanwhile"
+
+
+def test_in_a_batch_the_keys_of_other_nodes_are_refreshed_at_once(worker: ClusterWorker) -> None:
+    lost = first(worker.items("batched"), bool, 2)
+    others = first(worker.items("batched"), lambda is_lost: not is_lost, 2)
+    both = [lost[0], others[0], lost[1], others[1]]
+    worker.lost.kill()
+    assert kinds(worker.refresher.refresh_together(both)) == [CacheUnavailable, OutcomeKind.COMMITTED] * 2
+    assert worker.pauses_before_load == [0]
+
+
+def test_a_batch_whose_keys_are_all_on_a_lost_node_waits_for_it(worker: ClusterWorker) -> None:
+    lost = first(worker.items("batched"), bool, 2)
+    worker.lost.kill()
+    assert kinds(worker.refresher.refresh_together(lost)) == [CacheUnavailable] * 2
+    assert worker.pauses_before_load == []
+    assert sum(worker.pauses) >= redis_link.PATIENCE_SECONDS
