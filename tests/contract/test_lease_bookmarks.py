@@ -94,6 +94,21 @@ def test_a_bookmark_of_an_invalidation_is_kept_for_10_to_20_minutes(clocked_worl
     assert given(world) == ("b3", "b4", "b5")
 
 
+def test_a_late_bookmark_of_the_next_period_keeps_none_longer_than_20_minutes(clocked_world: ClockedWorld) -> None:
+    world = clocked_world
+    begun = world.clock.now_us
+    world.invalidate(bookmarks=["b1"])
+    world.at(begun + 2 * KEPT_US - 1)
+    world.invalidate(bookmarks=["b2"])
+    assert given(world) == ("b1", "b2")
+    world.at(begun + 2 * KEPT_US)
+    assert given(world) == ("b2",)
+    world.at(begun + 3 * KEPT_US - 1)
+    assert given(world) == ("b2",)
+    world.at(begun + 3 * KEPT_US)
+    assert given(world) == ()
+
+
 def test_a_bookmark_expires_after_20_minutes_without_new_ones(clocked_world: ClockedWorld) -> None:
     world = clocked_world
     begun = world.clock.now_us

@@ -150,17 +150,19 @@ class Model:
             return None
         return ((record.attempts or 0) + (record.state == "running")) or None
 
-    def kept_bookmarks(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the bookmarks of invalidations: those of this period, and those of the one before."""
+    def kept_bookmarks(self) -> tuple[tuple[str, ...], tuple[str, ...], int]:
+        """Return the bookmarks of invalidations: of this period, and of the one before; and when this one began."""
         record = self.record
-        age_us = self.now - (record.bookmarks_since or 0)
-        if age_us < BOOKMARKS_KEPT_US:
-            return record.bookmarks or (), record.bookmarks_before or ()
-        return (), (record.bookmarks or ()) if age_us < 2 * BOOKMARKS_KEPT_US else ()
+        since = record.bookmarks_since or 0
+        if self.now - since < BOOKMARKS_KEPT_US:
+            return record.bookmarks or (), record.bookmarks_before or (), since
+        if self.now - since < 2 * BOOKMARKS_KEPT_US:
+            return (), record.bookmarks or (), since + BOOKMARKS_KEPT_US
+        return (), (), self.now
 
     def to_read_after(self) -> tuple[str, ...]:
         """Return the bookmarks after which the run's load reads."""
-        bookmarks, before = self.kept_bookmarks()
+        bookmarks, before, _ = self.kept_bookmarks()
         return tuple(dict.fromkeys((*before, *bookmarks, *(self.record.claim_bookmarks or ()))))
 
     def _is_running(self, token: int, nonce: bytes) -> bool:
@@ -280,8 +282,7 @@ class Model:
             failures=None, attempts=None, gone_at_ms=max(record.gone_at_ms, self.after(RETENTION_SECONDS)),
         )  # fmt: skip
         if bookmarks:
-            kept, before = self.kept_bookmarks()
-            since = record.bookmarks_since if kept else self.now
+            kept, before, since = self.kept_bookmarks()
             self.record = replace(
                 self.record, bookmarks=merge(kept, bookmarks), bookmarks_before=before, bookmarks_since=since
             )

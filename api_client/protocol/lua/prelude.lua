@@ -13,8 +13,8 @@ local function text(number)
   return string.format('%.0f', number)
 end
 
--- How long bookmarks of invalidations are kept at least, in µs; at most twice as long. Two lists in turn spare a deadline
--- for each bookmark.
+-- How long bookmarks of invalidations are kept at least, in µs; at most twice as long. Two lists, of periods as long as
+-- that, spare a deadline for each bookmark.
 local BOOKMARKS_KEPT = 600000000
 
 -- How long a tag's state is kept after its last mark, in µs: longer than bookmarks, and than any run that may commit.
@@ -108,20 +108,22 @@ local function merge_bookmarks(old, new, limit)
   return merged
 end
 
--- The bookmarks of invalidations (lines): those of this period, and those of the one before.
+-- The bookmarks of invalidations (lines): those of this period, and those of the one before; and when this one began.
 local function kept_bookmarks(record, now)
-  local age = now - record.bookmarks_since
-  if age < BOOKMARKS_KEPT then
-    return record.bookmarks, record.bookmarks_before
+  local since = record.bookmarks_since
+  if now - since < BOOKMARKS_KEPT then
+    return record.bookmarks, record.bookmarks_before, since
+  elseif now - since < 2 * BOOKMARKS_KEPT then
+    return '', record.bookmarks, since + BOOKMARKS_KEPT
   end
-  return '', age < 2 * BOOKMARKS_KEPT and record.bookmarks or ''
+  return '', '', now
 end
 
 -- Keep bookmarks of an invalidation in a hash, a lease record or a tag's state.
 local function keep_bookmarks(key, record, now, new, limit)
-  local bookmarks, before = kept_bookmarks(record, now)
+  local bookmarks, before, since = kept_bookmarks(record, now)
   redis.call('HSET', key, 'bookmarks', merge_bookmarks(bookmarks, new, limit), 'bookmarks_before', before,
-    'bookmarks_since', text(bookmarks == '' and now or record.bookmarks_since))
+    'bookmarks_since', text(since))
 end
 
 -- What a load reads after (lines): the bookmarks of invalidations, then those of its claim.
