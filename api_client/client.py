@@ -239,7 +239,8 @@ class CacheClient(ClientBase):
             keys: as the calls of `invalidate_many`, no iterator; likewise.
 
         Raises:
-            InvalidQuery: an argument is wrong, or the session is an async one; nothing was written.
+            InvalidQuery: an argument is wrong, or the session is an async one; nothing was written. Or the session's
+                bookmarks can't be kept; then all is written, and invalidated without them.
             CacheUnavailable: the write is done, and it is not known whether all invalidations are.
             Exception: what the block, or the driver, raised.
         """

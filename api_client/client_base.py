@@ -217,10 +217,19 @@ class ClientBase:
     def _write_rounds(
         self, tags: Collection[str], keys: Iterable[AnyCall], *, hard: bool, bookmarks: Collection[str]
     ) -> Generator[Sequence[Call[Any]], Sequence[Any], None]:
-        """Return the rounds of the invalidations that follow a write; the first failure of any is raised at the end."""
-        done = yield from self._many_invalidations(keys, hard=hard, bookmarks=bookmarks)
-        yield from self._tag_walk(tags, hard=hard, bookmarks=bookmarks, wait=True)
-        none_failed(done)
+        """Return the rounds of the invalidations that follow a write; the first failure of any is raised at the end.
+
+        So are bookmarks that can't be kept: the write is done, and what it has changed is invalidated without them.
+        """
+        marks: tuple[str, ...] = ()
+        failed: list[CacheError] = []
+        try:
+            marks = parse_bookmarks("writes", bookmarks)
+        except InvalidQuery as error:
+            failed.append(error)
+        done = yield from self._many_invalidations(keys, hard=hard, bookmarks=marks)
+        yield from self._tag_walk(tags, hard=hard, bookmarks=marks, wait=True)
+        none_failed([*failed, *done])
 
     def _tag_walk(
         self, tags: Collection[str], *, hard: bool, bookmarks: Collection[str], wait: bool

@@ -61,9 +61,9 @@ class Entry(msgspec.Struct, Generic[T], frozen=True):
 
     ``age`` counts from the start of the load. ``ttl_remaining`` is negative past the soft expiry, and not positive once
     invalidated; ``delta`` is the mean lead time of a refresh, ``beta`` the effective β, ``degree`` that of the query's
-    node (0: not known). ``token`` grows with each refresh of this key, ``generation`` with each invalidation, while its
-    entry or record is there: after that they begin at Redis' clock, which may have been set back. The value was read
-    after every invalidation below ``token``.
+    node (0: not known). ``token`` grows with each refresh of this key while its entry or record is there; after that it
+    begins at Redis' clock, which may have been set back. The value was read after every invalidation below ``token``.
+    ``generation`` is the number of the last invalidation; 0 where none has come since the refresh before this one.
     """
 
     value: T

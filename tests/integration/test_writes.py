@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from api_client import CacheUnavailable, EntryState, InvalidQuery
+from api_client.read.requirements import MAX_BOOKMARK_CHARACTERS
 from refresher.embedded import RedisServer
 from refresher.testing import InlineCache
 from tests.support.internals import link_of
@@ -28,6 +29,7 @@ class Graph:
     def __init__(self) -> None:
         self.value, self.pending = "old", ""
         self.fails: BaseException | None = None
+        self.bookmark = "FB:7"
         self.log: list[str] = []
 
     def begin_transaction(self) -> Graph:
@@ -47,7 +49,7 @@ class Graph:
         self.log.append("close")
 
     def last_bookmarks(self) -> Any:
-        return SimpleNamespace(raw_values=frozenset({"FB:7"}))
+        return SimpleNamespace(raw_values=frozenset({self.bookmark}))
 
 
 class AsyncGraph:
@@ -122,6 +124,18 @@ def test_a_commit_invalidates_tags_and_keys_with_the_session_s_bookmarks(
     entry = cache.client.get_entry("by_tag")
     assert (entry.value, entry.bookmarks) == ("new", ("FB:7",))
     assert cache.client.get_entry("by_key", {"n": 1}).bookmarks == ("FB:7",)
+
+
+@both
+def test_a_write_whose_bookmark_is_too_long_is_invalidated_without_it(
+    cache: InlineCache, graph: Graph, awaited: bool
+) -> None:
+    states(cache)
+    graph.bookmark = "b" * (MAX_BOOKMARK_CHARACTERS + 1)
+    with pytest.raises(InvalidQuery, match=rf"bookmarks for 'writes': .* 1 to {MAX_BOOKMARK_CHARACTERS} "):
+        write(cache, graph, lambda tx: tx.write(), awaited=awaited)
+    assert states(cache) == [EntryState.STALE] * 2
+    assert cache.client.get_entry("by_tag").bookmarks == ()
 
 
 def _raises(_: Any) -> None:
