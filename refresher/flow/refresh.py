@@ -156,7 +156,7 @@ class Refresher:
         for run in runs:
             if run.lease.attempts >= self._settings.max_attempts:
                 ended[run.nonce] = self._ended(self._abandon, run, run.lease.attempts, _taken_over())
-            elif run.lease.attempts and len(runs) > 1:
+            elif run.lease.has_overtaken and len(runs) > 1:
                 ended[run.nonce] = self._ended(self._send_alone, run, _taken_over())
             elif run.lease.has_overtaken:
                 self._report_takeover(run)

@@ -162,11 +162,12 @@ def test_a_fault_of_the_graph_counts_as_an_attempt_of_each_key(worker: BatchWork
 
 
 def test_a_key_that_may_have_crashed_a_process_is_not_loaded_in_a_batch(worker: BatchWorker) -> None:
-    worker.answer("acquire", 2, replace(ACQUIRED, attempts=1))
+    worker.answer("acquire", 2, replace(ACQUIRED, attempts=1, has_overtaken=True))
     worker.answer("acquire", 3, replace(ACQUIRED, attempts=worker.settings.max_attempts))
-    ended = worker.refresh(1, 2, 3)
-    assert worker.loaded == [[1]]
-    assert kinds(ended) == {1: COMMITTED, 2: RETRY, 3: FAILED}
+    worker.answer("acquire", 4, replace(ACQUIRED, attempts=1))  # an attempt that only failed
+    ended = worker.refresh(1, 2, 3, 4)
+    assert worker.loaded == [[1, 4]]
+    assert kinds(ended) == {1: COMMITTED, 2: RETRY, 3: FAILED, 4: COMMITTED}
     second = ended[2]
     assert isinstance(second, Outcome)
     assert second.again is not None
