@@ -41,8 +41,9 @@ help: ## Show this help.
 demo: $(VENV)/.demo ## Run the end-to-end demo: kills a worker under load, fails if a guarantee is broken. Starts and stops its servers.
 	$(bin)/refresher demo $(ARGS)
 
-check: lint ## Lint, and run the unit tests: within a minute, without a server.
-	$(pytest) --tier check tests/unit $(ARGS)$(report)
+check: $(VENV)/.dev ## Lint, and run the unit tests: within a minute, without a server.
+	@began=$$(date +%s); $(MAKE) --no-print-directory lint && \
+	TIER_BEGAN=$$began $(pytest) --tier check tests/unit $(ARGS)$(report)
 
 test: $(VENV)/.dev ## Run the tests that need only what pip installs, on servers of their own: within five minutes.
 	$(pytest) --tier test --ignore tests/unit $(ARGS)$(report)

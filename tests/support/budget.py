@@ -1,12 +1,14 @@
-"""Time budgets of test tiers, evaluated with regard to the machine's other load.
+"""Time budgets of test tiers, evaluated with regard to the machine: its speed, and what else it did.
 
-Every run reports its time. With TIER_BUDGETS=1 a run over its budget fails, if the machine was quiet. That is for a
-machine of known speed: on a slower one a test suite must not fail for being slow.
+Every run reports its time. Where CI is set, a run over its budget fails, unless others used the processors meanwhile.
+On a machine that is slower than the one for which the budgets were set, they are longer in proportion.
 """
 
 from __future__ import annotations
 
 import os
+import statistics
+import threading
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -21,14 +23,17 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
 BUDGET_SECONDS: Final = {"check": 60, "test": 300, "all": 840, "long": 5_400}
-"""How long a tier may take on two quiet cores, from pytest's start to its end."""
+"""How long a tier may take on two quiet cores, from pytest's start to its end; `make check` from the lint's start."""
+
+WORK_SECONDS: Final = 0.003
+"""Processor time of `_work` on the machine for which the budgets were set, while a tier runs: its median."""
 
 MAX_OTHERS_SHARE: Final = 0.15
 """Of all processor time. Beyond it the machine was not quiet. What an orphan of a test used counts as others', too."""
 
 SHOWN_FILES: Final = 30
 PROCESSOR_SECONDS: Final = "processor_seconds"
-FAILS_OVER_BUDGET: Final = is_set("TIER_BUDGETS")
+FAILS_OVER_BUDGET: Final = is_set("CI")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +59,51 @@ class Usage:
         return max(0.0, others) / max(self.available - since.available, 0.01)
 
 
+class Slowness:
+    """How slow the machine is, from the start on: a thread does one small piece of work again and again.
+
+    Its processor time is taken, which grows with the processors' clock, their caches, and what a host runs beside.
+    """
+
+    def __init__(self) -> None:
+        self._took: list[float] = []
+        self._over = threading.Event()
+        threading.Thread(target=self._measure, name="measures-the-machine", daemon=True).start()
+
+    def end(self) -> float:
+        """End it; return how many times as long the work took as `WORK_SECONDS`, at least 1."""
+        self._over.set()
+        return max(1.0, statistics.median(self._took or [0.0]) / WORK_SECONDS)
+
+    def _measure(self) -> None:
+        while not self._over.wait(1.0):
+            began = time.thread_time()
+            _work()
+            self._took.append(time.thread_time() - began)
+
+
+def _work() -> None:
+    sum(range(100_000))
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A tier's duration, and the processor time that others used meanwhile."""
+    """A tier's duration; what of the processors' time others used meanwhile, and how slow the machine was."""
 
     tier: str
     seconds: float
     others_share: float
+    slowness: float = 1.0
+
+    @property
+    def budget_seconds(self) -> float:
+        """Return what it was allowed to take on this machine."""
+        return BUDGET_SECONDS[self.tier] * self.slowness
 
     @property
     def is_over_budget(self) -> bool:
         """Return whether it took longer than allowed."""
-        return self.seconds > BUDGET_SECONDS[self.tier]
+        return self.seconds > self.budget_seconds
 
     @property
     def is_quiet(self) -> bool:
@@ -77,9 +115,13 @@ class Result:
         """Return whether it took too long on a quiet machine."""
         return self.is_over_budget and self.is_quiet
 
+    @property
+    def _on_this_machine(self) -> str:
+        return f" ({self.budget_seconds:.0f} s on this machine)" if self.slowness > 1 else ""
+
     def lines(self, processor_seconds_of: Counter[str], seconds_of: Counter[str]) -> Iterator[str]:
         """Yield the report's lines, by file: those that used the processors most come first."""
-        yield f"tier {self.tier}: {self.seconds:.0f} s of {BUDGET_SECONDS[self.tier]} s"
+        yield f"tier {self.tier}: {self.seconds:.0f} s of {BUDGET_SECONDS[self.tier]} s{self._on_this_machine}"
         if self.fails:
             yield "the budget is exceeded on a quiet machine; these files used the processors most:"
         elif self.is_over_budget:
@@ -107,10 +149,15 @@ class ProcessorTime:
 
 
 class BudgetPlugin:
-    """Times a tier, in the process that reports; with TIER_BUDGETS=1 it fails a run that exceeds its budget."""
+    """Times a tier, in the process that reports; in CI it fails a run that exceeds its budget.
+
+    TIER_BEGAN (Unix time) says that the tier began before pytest.
+    """
 
     def __init__(self, tier: str) -> None:
-        self._tier, self._began, self._before = tier, time.monotonic(), Usage.now()
+        earlier_seconds = max(0.0, time.time() - float(os.environ.get("TIER_BEGAN", "inf")))
+        self._tier, self._began, self._before = tier, time.monotonic() - earlier_seconds, Usage.now()
+        self._slowness = Slowness()
         self._seconds_of, self._processor_seconds_of = Counter[str](), Counter[str]()
         self._result: Result | None = None
 
@@ -121,7 +168,8 @@ class BudgetPlugin:
     @pytest.hookimpl(trylast=True)  # the processes of xdist have ended
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         took = time.monotonic() - self._began
-        self._result = Result(self._tier, took, Usage.now().others_share(self._before))
+        others_share = Usage.now().others_share(self._before)
+        self._result = Result(self._tier, took, others_share, self._slowness.end())
         if FAILS_OVER_BUDGET and self._result.fails and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
