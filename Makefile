@@ -20,6 +20,8 @@ test-long: jobs = 4
 # Tests start hundreds of processes, each of which would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
+lint = $(bin)/ruff check . && $(bin)/ruff format --check . && $(bin)/mypy && $(bin)/lint-imports
+
 # make test COVERAGE=1 reports the branches that this tier reaches, in subprocesses too; make coverage, all measured tiers.
 COVERAGE ?=
 reached = $(CURDIR)/build/coverage/$@
@@ -42,7 +44,7 @@ demo: $(VENV)/.demo ## Run the end-to-end demo: kills a worker under load, fails
 	$(bin)/refresher demo $(ARGS)
 
 check: $(VENV)/.dev ## Lint, and run the unit tests: within a minute, without a server.
-	@began=$$(date +%s); $(MAKE) --no-print-directory lint && \
+	began=$$(date +%s); $(lint) && \
 	TIER_BEGAN=$$began $(pytest) --tier check tests/unit $(ARGS)$(report)
 
 test: $(VENV)/.dev ## Run the tests that need only what pip installs, on servers of their own: within five minutes.
@@ -63,10 +65,7 @@ bench: $(VENV)/.dev ## Run a benchmark: make bench ARGS='hits --rounds 3' (or st
 	$(bin)/python -m benchmarks $(ARGS)
 
 lint: $(VENV)/.dev ## Lint, type-check and verify import contracts.
-	$(bin)/ruff check .
-	$(bin)/ruff format --check .
-	$(bin)/mypy
-	$(bin)/lint-imports
+	$(lint)
 
 docs: $(VENV)/.dev ## Build the documentation site in build/site.
 	NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --quiet --strict --config-file .mkdocs.yml
