@@ -20,7 +20,6 @@ from api_client.protocol.messages import RefreshReason, item_for
 from refresher.flow.outcome import OutcomeKind
 from tests.contract.stepped_flow import SETTINGS, Flow
 from tests.support.lease_invariants import Watch, frozen_fields
-from tests.support.requirements import IS_LONG
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -64,8 +63,12 @@ LONG_SCENES = [
     for beside in [("soft", "lapse"), ("hard", "lapse"), ("soft", "hard")]
     for attempt in (1, 2)
 ]
-QUICK = SCENES[:3]
-ALL = [*SCENES, *(LONG_SCENES if IS_LONG else [])]
+QUICK = 3
+MARKED = [
+    *((scene, []) for scene in SCENES[:QUICK]),
+    *((scene, [pytest.mark.slow]) for scene in SCENES[QUICK:]),
+    *((scene, [pytest.mark.long]) for scene in LONG_SCENES),
+]
 
 
 class FlowHarness:
@@ -147,9 +150,7 @@ def every_order(world: ClockedWorld, scene: Scene) -> Iterator[tuple[FlowHarness
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    "scene", [pytest.param(scene, id=str(scene), marks=[] if scene in QUICK else [pytest.mark.slow]) for scene in ALL]
-)
+@pytest.mark.parametrize("scene", [pytest.param(scene, id=str(scene), marks=marks) for scene, marks in MARKED])
 def test_every_interleaving_of_two_refresh_flows_leaves_the_key_at_rest(
     clocked_world: ClockedWorld, scene: Scene
 ) -> None:

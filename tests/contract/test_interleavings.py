@@ -15,7 +15,6 @@ import pytest
 
 from tests.contract.actors import Mishaps, Reader, Worker, Writer
 from tests.contract.explorer import Explorer
-from tests.support.requirements import IS_LONG
 
 if TYPE_CHECKING:
     from tests.contract.actors import Actor
@@ -52,16 +51,21 @@ LONG_SCENES: dict[str, tuple[Actor, ...]] = {
     "two whole workers, a reader, an invalidation": (A, B, Reader("R"), Writer()),
     "three workers, an invalidation": (HASTY_A, HASTY_B, Worker("C", ("commit", "fail")), Writer()),
 }  # fmt: skip
-ALL = SCENES | FULL_SCENES | (LONG_SCENES if IS_LONG else {})
+ALL = SCENES | FULL_SCENES | LONG_SCENES
 
 
-@pytest.mark.timeout(7_200 if IS_LONG else 900)
+def marks_of(scene: str, *, entry_there: bool) -> list[pytest.MarkDecorator]:
+    if scene not in LONG_SCENES and (scene in SCENES or entry_there):
+        return [pytest.mark.timeout(900), *([] if scene in SCENES else [pytest.mark.slow])]
+    return [pytest.mark.timeout(7_200), pytest.mark.long]
+
+
 @pytest.mark.parametrize(
     ("scene", "entry_there"),
     [
-        pytest.param(name, entry_there, marks=[] if name in SCENES else [pytest.mark.slow])
+        pytest.param(name, entry_there, marks=marks_of(name, entry_there=entry_there))
         for name in ALL
-        for entry_there in ([False, True] if name in SCENES or IS_LONG else [True])
+        for entry_there in (False, True)
     ],
 )
 def test_every_interleaving_keeps_every_invariant(clocked_world: ClockedWorld, scene: str, entry_there: bool) -> None:

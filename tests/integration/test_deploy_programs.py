@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.confined import directives
 from tests.support.deployment_files import DEPLOY, ROOT, compose, image, stages
-from tests.support.requirements import IS_LONG, skip_or_fail
+from tests.support.requirements import skip_or_fail
 from tests.support.tools import run, tool
 
 SERVICES = compose()["services"]
@@ -33,27 +33,26 @@ def test_hadolint_accepts_the_dockerfile() -> None:
     assert (done.returncode, done.stdout) == (0, "")
 
 
-if IS_LONG:
-
-    @pytest.mark.parametrize(("stage", "target"), [("worker-venv", "worker"), ("application-venv", "application")])
-    def test_an_image_s_build_steps_install_the_programs_it_starts(tmp_path: Path, stage: str, target: str) -> None:
-        copied = [rest.split() for word, rest in stages()["source"] if word == "COPY"]
-        for source in (ROOT / one for words in copied for one in words[:-1]):
-            if source.is_dir():
-                shutil.copytree(source, tmp_path / source.name)
-            else:
-                shutil.copy(source, tmp_path)
-        [step] = [rest for word, rest in stages()[stage] if word == "RUN"]
-        made = tmp_path / "venv"
-        tools = f"PATH={Path(sys.executable).parent}:/usr/bin:/bin"
-        installed = run("/usr/bin/env", tools, "/bin/sh", "-c", step.replace(" /venv", f" {made}"), cwd=tmp_path)
-        assert installed.returncode == 0, installed.stderr
-        for words in (image(target)["CMD"], image(target)["HEALTHCHECK"]):
-            assert (made / "bin" / words[0]).exists()
-        program, *words = IMPORTS_ALL[target]
-        imported = run(str(made / "bin" / program), *words, cwd=DEPLOY / "example-app")
-        assert imported.returncode == 0, imported.stderr
-        assert not (made / "bin" / "pip").exists()
+@pytest.mark.long
+@pytest.mark.parametrize(("stage", "target"), [("worker-venv", "worker"), ("application-venv", "application")])
+def test_an_image_s_build_steps_install_the_programs_it_starts(tmp_path: Path, stage: str, target: str) -> None:
+    copied = [rest.split() for word, rest in stages()["source"] if word == "COPY"]
+    for source in (ROOT / one for words in copied for one in words[:-1]):
+        if source.is_dir():
+            shutil.copytree(source, tmp_path / source.name)
+        else:
+            shutil.copy(source, tmp_path)
+    [step] = [rest for word, rest in stages()[stage] if word == "RUN"]
+    made = tmp_path / "venv"
+    tools = f"PATH={Path(sys.executable).parent}:/usr/bin:/bin"
+    installed = run("/usr/bin/env", tools, "/bin/sh", "-c", step.replace(" /venv", f" {made}"), cwd=tmp_path)
+    assert installed.returncode == 0, installed.stderr
+    for words in (image(target)["CMD"], image(target)["HEALTHCHECK"]):
+        assert (made / "bin" / words[0]).exists()
+    program, *words = IMPORTS_ALL[target]
+    imported = run(str(made / "bin" / program), *words, cwd=DEPLOY / "example-app")
+    assert imported.returncode == 0, imported.stderr
+    assert not (made / "bin" / "pip").exists()
 
 
 def test_images_run_unprivileged_and_contain_the_files_they_start() -> None:

@@ -15,11 +15,12 @@ from tests.model import page
 from tests.model.cases import BROKEN, INVARIANTS, ROWS, TAGS_BROKEN, TAGS_UPHELD, UPHELD, Case
 from tests.model.checker import MODEL, Result, check, missing_tools, shortest_way, spin_version
 from tests.model.timelines import STORIES, Story, story_text
-from tests.support.requirements import IS_LONG, skip_or_fail
+from tests.support.requirements import skip_or_fail
 
-# Each takes some seconds of a core, the largest 20, and the long ones minutes; a busy machine gives much less than a
-# core.
-pytestmark = pytest.mark.timeout(7_200 if IS_LONG else 900)
+# Each takes some seconds of a core, the largest 20; a busy machine gives much less than a core.
+pytestmark = pytest.mark.timeout(900)
+# And these take minutes.
+LONG = [pytest.mark.long, pytest.mark.timeout(7_200)]
 
 # The numbers on the page are those of this version. Another one may count states differently, and must find the same.
 SPIN_OF_THE_PAGE = "6.5.2"
@@ -42,7 +43,9 @@ def named(case: Case | Story) -> str:
     return case.name.replace(" | ", ", ")
 
 
-@pytest.mark.parametrize("case", [case for case in (*UPHELD, *TAGS_UPHELD) if IS_LONG or not case.is_long], ids=named)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=LONG if case.is_long else (), id=named(case)) for case in (*UPHELD, *TAGS_UPHELD)]
+)
 def test_every_invariant_holds_in_every_state(case: Case, tmp_path: Path, text: str, spin: str) -> None:
     result = check(case, tmp_path)
     assert not result.violated, result.events
@@ -60,6 +63,7 @@ def test_a_broken_variant_is_refuted_by_the_invariant_that_it_breaks(
 
 
 @pytest.mark.long
+@pytest.mark.timeout(7_200)
 @pytest.mark.parametrize("case", ROWS, ids=named)
 def test_each_row_of_the_first_study_is_reproduced(case: Case, tmp_path: Path, text: str, spin: str) -> None:
     result = check(case, tmp_path)
@@ -68,6 +72,7 @@ def test_each_row_of_the_first_study_is_reproduced(case: Case, tmp_path: Path, t
 
 
 @pytest.mark.long
+@pytest.mark.timeout(7_200)
 @pytest.mark.parametrize("story", STORIES, ids=named)
 def test_the_page_shows_the_shortest_path_to_each_error(story: Story, tmp_path: Path, text: str, spin: str) -> None:
     timeline = story_text(story, shortest_way(story.case, tmp_path))

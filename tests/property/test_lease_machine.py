@@ -311,6 +311,7 @@ def machine_on(redis_: ClockedRedis, client: redis.Redis) -> type[LeaseMachine]:
     return type("Machine", (LeaseMachine,), parts)
 
 
+@pytest.mark.longer
 @pytest.mark.timeout(7_200 if IS_LONG else 1_800)
 def test_the_scripts_do_what_the_model_says_and_keep_the_invariants(clocked_redis: ClockedRedis) -> None:
     with redis.Redis.from_url(clocked_redis.server.url()) as client:

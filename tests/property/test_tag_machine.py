@@ -207,6 +207,7 @@ def play_on(server: RedisServer, *, shrinks: bool = True, **changes: Any) -> Non
         )  # fmt: skip
 
 
+@pytest.mark.longer
 @pytest.mark.timeout(7_200 if IS_LONG else 1_800)
 def test_no_order_of_runs_and_invalidations_keeps_an_old_value_fresh(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch

@@ -14,7 +14,7 @@ def is_set(variable: str) -> bool:
 
 
 IS_LONG: Final = is_set("LONG_TESTS")
-"""Whether long variants run. A test file that imports this is part of `make test-long`, which sets LONG_TESTS."""
+"""Whether tests marked `longer` do more: `make test-long`, which sets LONG_TESTS, runs them again."""
 
 
 def skip_or_fail(reason: str) -> NoReturn:

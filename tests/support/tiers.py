@@ -1,7 +1,7 @@
 """Tiers of tests, by what they need: a pytest plugin with the option ``--tier``.
 
-Each test is in exactly one of the first three tiers or, marked `long`, in the last alone; ``long`` also runs what has a
-long variant: tests whose file imports `IS_LONG`, or whose fixtures do. Without the option pytest runs what it is given.
+Each test is in exactly one of the first three tiers or, marked `long`, in the last alone; ``long`` also runs what is
+marked `longer`, and does more there. Without the option pytest runs what it is given.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.support.waiting import MAX_WAIT_SECONDS
 if TYPE_CHECKING:
     from xdist.remote import Producer
 
-RESOURCE_OF: Final = {
+MARK_OF: Final = {
     "redis_server": "redis",
     "clocked_redis": "redis",
     "redis_binary": "redis",
@@ -29,8 +29,9 @@ RESOURCE_OF: Final = {
     "neo4j": "neo4j",
     "rabbitmq": "rabbitmq",
     "browser": "browser",
+    "fuzz": "longer",
 }
-"""The resource behind a fixture, or behind a parameter of that name."""
+"""The resource behind a fixture, or behind a parameter of that name; what is fuzzed does more in `test-long`."""
 
 FOLDERS: Final = {
     "tests/acceptance/": "slow",
@@ -125,14 +126,14 @@ def resources_of(item: pytest.Item) -> set[str]:
     names = set(getattr(item, "fixturenames", ()))
     if hasattr(item, "callspec"):
         names |= {value for value in item.callspec.params.values() if isinstance(value, str)}
-    found = {RESOURCE_OF[name] for name in names & RESOURCE_OF.keys()}
+    found = {MARK_OF[name] for name in names & MARK_OF.keys()}
     by_folder = {resource for folder, resource in FOLDERS.items() if item.nodeid.startswith(folder)}
     return found | (by_folder - {"slow"} if is_smoke else by_folder)
 
 
 def is_in(tier: str, item: pytest.Item) -> bool:
     """Return whether a test, marked already, is run by a tier."""
-    return tier == tier_of(item) or (tier == "long" and has_long_variant(item))
+    return tier == tier_of(item) or (tier == "long" and item.get_closest_marker("longer") is not None)
 
 
 def tier_of(item: pytest.Item) -> str:
@@ -162,12 +163,6 @@ def unit_of_work(nodeid: str) -> str:
     """Return the unit that one process of xdist runs: a test's file, or those `TOGETHER` with it."""
     path = file_of(nodeid)
     return next((name for name, paths in TOGETHER.items() if path in paths), path)
-
-
-def has_long_variant(item: pytest.Item) -> bool:
-    """Return whether a test does more with LONG_TESTS=1."""
-    module = getattr(item, "module", None)
-    return hasattr(module, "IS_LONG") or "fuzz" in getattr(item, "fixturenames", ())
 
 
 class _UnitScheduling(LoadFileScheduling):
