@@ -49,13 +49,10 @@ class Periodic:
                 with fork_gate.at_work(), closing(RetryingLink(self._redis_url)) as link:
                     self._act(link)
                 has_failed = False
-            except (CacheUnavailable, RedisError) as error:
-                if not has_failed:
-                    log.warning("could not %s (%s); retrying", self._what, error)
-                has_failed = True
-            except Exception:
+            except Exception as error:
                 # Whatever it met may be gone the next time; a thread that ended would be missing until a restart.
                 if not has_failed:
-                    log.exception("could not %s; retrying", self._what)
+                    is_known = isinstance(error, CacheUnavailable | RedisError)
+                    log.warning("could not %s (%s); retrying", self._what, error, exc_info=not is_known)
                 has_failed = True
             self._stopped.wait(self._interval_seconds)
