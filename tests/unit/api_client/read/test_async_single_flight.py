@@ -13,6 +13,7 @@ from api_client.errors import RefreshFailed, WaitTimeout
 from api_client.read.coalescing import AsyncSingleFlight
 from tests.support.clock import Time
 from tests.support.internals import flights_of
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 Run: TypeAlias = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -28,7 +29,7 @@ def run() -> Run:
         reported: list[Any] = []
         with asyncio.Runner(debug=True) as runner:
             runner.get_loop().set_exception_handler(lambda _, context: reported.append(context))
-            runner.run(asyncio.wait_for(coroutine, 20))
+            runner.run(asyncio.wait_for(coroutine, MAX_WAIT_SECONDS))
             gc.collect()
         assert reported == [], "an exception was never retrieved"
 

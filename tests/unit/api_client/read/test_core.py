@@ -24,6 +24,7 @@ from api_client.read.evaluate import ANY
 from api_client.trigger.backlog import Trigger
 from api_client.trigger.history import DecisionLog
 from api_client.trigger.suppression import TriggerSuppressor
+from tests.support.clock import Time
 from tests.support.lease_world import a_header
 
 KEY = make_key("cache", "q", {"n": 1}, 1)
@@ -47,7 +48,7 @@ class Reader:
 
     def __init__(self, redis_us: int) -> None:
         self.redis_us, self.publisher = redis_us, Publisher()
-        self.suppressor = TriggerSuppressor(monotonic=monotonic_seconds)
+        self.suppressor = TriggerSuppressor(monotonic=Time())
         self.tier = LocalTier(max_entries=10, max_bytes=10_000, max_age_seconds=60.0)
         self.tier.resume()
         clock = RedisClock()

@@ -11,6 +11,7 @@ import pytest
 from api_client.errors import RefreshFailed, WaitTimeout
 from api_client.protocol.clock import monotonic_seconds
 from api_client.read.coalescing import SingleFlight
+from tests.support.clock import Time
 from tests.support.internals import flights_of
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
@@ -38,16 +39,19 @@ class Lead:
         return outcome
 
 
-def all_wait(flights: SingleFlight, lead: Lead, timeouts: list[float], release: int) -> list[object]:
+def all_wait(
+    flights: SingleFlight, lead: Lead, timeouts: list[float], release: int, meanwhile: Callable[[], None] = lambda: None
+) -> list[object]:
     """Let one reader per timeout share a flight, the first leading; return their results or errors in order."""
     with ThreadPoolExecutor(len(timeouts)) as pool:
         first = pool.submit(flights.share, "k", timeouts[0], lead)
         eventually(lambda: lead.timeouts, "the leader")
         others = [pool.submit(flights.share, "k", timeout, lead) for timeout in timeouts[1:]]
         eventually(lambda: len(waiters(flights)) == len(others), "the followers")
+        meanwhile()
         for _ in range(release):
             lead.go.release()
-        return [future.exception(10) or future.result() for future in (first, *others)]
+        return [future.exception(MAX_WAIT_SECONDS) or future.result() for future in (first, *others)]
 
 
 def waiters(flights: SingleFlight) -> list[object]:
@@ -56,7 +60,7 @@ def waiters(flights: SingleFlight) -> list[object]:
 
 def test_followers_share_the_leader_s_bytes(flights: SingleFlight) -> None:
     lead = Lead(b"value")
-    results = all_wait(flights, lead, [10.0] * 5, release=1)
+    results = all_wait(flights, lead, [MAX_WAIT_SECONDS] * 5, release=1)
     assert results == [(b"value", False), *[(b"value", True)] * 4]
     assert len(lead.timeouts) == 1
     assert flights_of(flights) == []
@@ -64,25 +68,28 @@ def test_followers_share_the_leader_s_bytes(flights: SingleFlight) -> None:
 
 def test_followers_share_the_leader_s_error(flights: SingleFlight) -> None:
     error = RefreshFailed("q", "syntax", 1, 30.0)
-    leader, *followers = all_wait(flights, Lead(error), [10.0] * 3, release=1)
+    leader, *followers = all_wait(flights, Lead(error), [MAX_WAIT_SECONDS] * 3, release=1)
     assert leader is error
     assert [(type(each), str(each)) for each in followers] == [(RefreshFailed, str(error))] * 2
 
 
-def test_a_leader_whose_time_ran_out_passes_the_lead_on(flights: SingleFlight) -> None:
+def test_a_leader_whose_time_ran_out_passes_the_lead_on(time: Time) -> None:
+    def time_passes() -> None:
+        time.now += 0.5
+
     lead = Lead(WaitTimeout("q", 1.0, "queued"), b"value", b"value", b"value")
-    results = all_wait(flights, lead, [1.0, 10.0, 10.0], release=4)
+    leader_s, others = MAX_WAIT_SECONDS, 2 * MAX_WAIT_SECONDS
+    results = all_wait(SingleFlight(time), lead, [leader_s, others, others], release=4, meanwhile=time_passes)
     assert isinstance(results[0], WaitTimeout)
     assert {result[0] for result in results[1:]} == {b"value"}
     assert 1 < len(lead.timeouts) <= 3
-    assert lead.timeouts[0] <= 1.0
-    assert 5 < lead.timeouts[1] <= 10.0, "the next leader waits for the rest of its own timeout"
+    assert lead.timeouts[:2] == [leader_s, others - 0.5], "the next leader waits for the rest of its own timeout"
 
 
 def test_a_follower_waits_no_longer_than_its_own_timeout(flights: SingleFlight) -> None:
     lead = Lead(b"value")
     with ThreadPoolExecutor(1) as pool:
-        leader = pool.submit(flights.share, "k", 10.0, lead)
+        leader = pool.submit(flights.share, "k", MAX_WAIT_SECONDS, lead)
         eventually(lambda: lead.timeouts, "the leader")
         with pytest.raises(TimeoutError):
             flights.share("k", 0.01, lead)
@@ -113,9 +120,9 @@ def test_a_follower_takes_no_bytes_whose_read_had_begun_before_it_came(flights: 
         return b"new"
 
     with ThreadPoolExecutor(2) as pool:
-        leader = pool.submit(flights.share, "k", 10.0, old)
+        leader = pool.submit(flights.share, "k", MAX_WAIT_SECONDS, old)
         assert reading.wait(MAX_WAIT_SECONDS)
-        late = pool.submit(flights.share, "k", 10.0, new)
+        late = pool.submit(flights.share, "k", MAX_WAIT_SECONDS, new)
         eventually(lambda: waiters(flights), "the late one follows")
         end.set()
         assert leader.result(MAX_WAIT_SECONDS) == (b"old", False)

@@ -13,6 +13,7 @@ from api_client.errors import CacheUnavailable
 from api_client.protocol.entry import encode
 from api_client.protocol.keys import make_key
 from api_client.protocol.lease import Call, ClaimReply, ClaimStatus, RecordState
+from api_client.read import wait as wait_module
 from api_client.read.aio import AsyncWaitRunner
 from api_client.read.evaluate import ANY
 from api_client.read.sync import SyncWaitRunner
@@ -20,6 +21,7 @@ from api_client.read.wait import Wait
 from api_client.transport.pubsub import Wakes
 from api_client.trigger.backlog import Trigger
 from tests.support.lease_world import a_header
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 KEY = make_key("test", "query", {"n": 1}, 1)
 NOW_US = 1_800_000_000_000_000
@@ -97,10 +99,13 @@ class Silent:
 
 
 @pytest.fixture(params=["sync", "async"])
-def wait(request: pytest.FixtureRequest) -> Callable[..., tuple[Link, Published, bytes]]:
+def wait(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[Link, Published, bytes]]:
+    monkeypatch.setattr(wait_module, "RECLAIM_SECONDS", MAX_WAIT_SECONDS)  # one claim, however long the test takes
     settings = ReaderSettings(wait_poll_ms=0.1)
 
-    def waited(failing: set[int], timeout_seconds: float = 20.0) -> tuple[Link, Published, bytes]:
+    def waited(failing: set[int], timeout_seconds: float = MAX_WAIT_SECONDS) -> tuple[Link, Published, bytes]:
         published = Published()
         wait, silent = Wait(KEY, ANY, 0, timeout_seconds, settings, cast("Any", published)), cast("Any", Silent())
         if request.param == "sync":

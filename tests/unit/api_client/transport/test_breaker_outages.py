@@ -100,8 +100,11 @@ def test_only_connection_errors_and_timeouts_open_the_breaker(error: Exception, 
     assert {(type(one), one.query, one.__cause__) for one in errors} == {(CacheUnavailable, "q", error)}
 
 
-def test_the_error_of_a_call_refused_by_the_open_breaker_names_the_setting_and_the_last_failure() -> None:
+def test_the_error_of_a_call_refused_by_the_open_breaker_names_the_setting_and_the_last_failure(
+    breaker: Breaker,
+) -> None:
     health = NodeHealth()
+    health.breaker = breaker
     for _ in range(5):
         health.failure(ConnectionError("refused"), "q")
     with pytest.raises(CacheUnavailable, match=r"\(CACHE_REDIS_URL\) .* not tried for a moment: .*refused") as error:

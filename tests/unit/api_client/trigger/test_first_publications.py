@@ -13,6 +13,7 @@ import threading
 import time
 
 from api_client.config.broker import queue_for
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 reached, go_on = threading.Event(), threading.Event()
 
@@ -21,7 +22,7 @@ def hold(frame, event, _):
     if frame.f_code.co_filename.endswith("kombu/__init__.py") and frame.f_code.co_name == "<module>":
         if frame.f_lineno > 40 and not reached.is_set():
             reached.set()
-            go_on.wait(30)
+            go_on.wait(MAX_WAIT_SECONDS)
         return hold
     return hold if event == "call" else None
 
@@ -32,7 +33,7 @@ def first():
 made = []
 one = threading.Thread(target=first)
 one.start()
-assert reached.wait(30)
+assert reached.wait(MAX_WAIT_SECONDS)
 two = threading.Thread(target=lambda: made.append(queue_for("ns", "redis://127.0.0.1/1", has_waiter=True)))
 two.start()
 while two.is_alive() and "_bootstrap" not in sys._current_frames()[two.ident].f_code.co_filename:
