@@ -118,7 +118,7 @@ def test_a_newly_registered_batched_query_is_noticed_after_half_a_minute(
     register_batched_query(bench.client)
     bench.handle(bench.trigger(2), bench.trigger(3))
     assert script.sizes == [1] * 4
-    bench.clock.ahead_seconds += LOOKED_UP_SECONDS + 1
+    bench.clock.now += LOOKED_UP_SECONDS + 1
     bench.handle(bench.trigger(4), bench.trigger(5))
     assert script.sizes[4:] == [2]
 
@@ -128,7 +128,7 @@ def test_a_queue_s_length_is_counted_in_refreshes(bench: PublisherHarness, scrip
     for round_ in range(20):
         bench.handle(*(bench.trigger(100 * round_ + n) for n in range(10)))
     script.length = 20  # messages, of ten refreshes each
-    bench.clock.ahead_seconds += 1.0
+    bench.clock.now += 1.0
     bench.handle(bench.trigger(9_000, RefreshReason.EARLY), bench.trigger(9_001, RefreshReason.EARLY))
     assert bench.events.recorded[-2:] == [("dropped", "backpressure")] * 2
 

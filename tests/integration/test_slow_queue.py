@@ -31,6 +31,7 @@ from tests.support.publisher_harness import (
     register_batched_query,
 )
 
+pytestmark = pytest.mark.usefixtures("patient_publishers")
 REFUSED, HELD_BACK = ("deduplicated", "queued"), ("dropped", "repeat")
 
 
@@ -60,7 +61,7 @@ def test_republishing_stops_at_the_queue_s_bound_and_below_it_fills_the_room_lef
     assert bench.client.hget(key(0).record, "republished") == b"0"  # the next one does not come later for it
 
     script.length = QUEUE_SIZE - 2
-    bench.clock.ahead_seconds += 0.3
+    bench.clock.now += 0.3
     bench.handle(*(bench.trigger(n) for n in range(5)))
     assert script.messages[1:] == [([0, 1], False)]
     assert bench.events.recorded[15:] == [REFUSED] * 5 + [HELD_BACK] * 3 + [("republished",)] * 2
@@ -76,7 +77,7 @@ def test_republishing_for_waiters_is_limited_by_their_own_queue_only(
     bench.handle(again)
     assert script.messages == [([1], True)]
     script.misses = QUEUE_SIZE
-    bench.clock.ahead_seconds += 0.3
+    bench.clock.now += 0.3
     bench.handle(again)
     # A claim that is published for the first time goes in any case.
     bench.handle(bench.trigger(1, claim_id="own", claim_number=number, has_waiter=True))
@@ -116,7 +117,7 @@ def test_a_queue_that_stays_long_drops_stale_refreshes_but_no_invalidated_ones(
 ) -> None:
     script.length = QUEUE_SIZE + 1
     for _ in range(11):
-        bench.clock.ahead_seconds += 1.0
+        bench.clock.now += 1.0
         bench.handle(bench.trigger(0, reason=RefreshReason.EARLY))
     bench.handle(bench.trigger(1), bench.trigger(2, reason=RefreshReason.INVALIDATED))
     assert script.messages == [([2], False)]
@@ -124,7 +125,7 @@ def test_a_queue_that_stays_long_drops_stale_refreshes_but_no_invalidated_ones(
     assert not bench.client.exists(key(1).record)
     assert 0 < bench.suppressor.left_seconds(key(1).entry) <= LENGTH_CACHED_SECONDS  # then its next read tries again
     script.length = QUEUE_SIZE - 1
-    bench.clock.ahead_seconds += LENGTH_CACHED_SECONDS
+    bench.clock.now += LENGTH_CACHED_SECONDS
     bench.handle(bench.trigger(3), bench.trigger(1))
     assert script.messages[1:] == [([3], False)]
 
@@ -136,17 +137,17 @@ def test_in_an_overload_heavy_loads_are_dropped_unless_batched_or_invalidated(
     bench.handle(bench.trigger(0, run_seconds=100.0))  # no overload: nothing is weighed
     script.length = QUEUE_SIZE + 1
     for _ in range(11):
-        bench.clock.ahead_seconds += 1.0
+        bench.clock.now += 1.0
         bench.handle(bench.trigger(0, reason=RefreshReason.EARLY))
     script.length = 0
-    bench.clock.ahead_seconds += LENGTH_CACHED_SECONDS
+    bench.clock.now += LENGTH_CACHED_SECONDS
     light = [bench.trigger(n, run_seconds=0.1) for n in (1, 2)]
     bench.handle(*light, bench.trigger(3, run_seconds=10.0), bench.trigger(4), bench.trigger(5, run_seconds=0.15))
     bench.handle(bench.trigger(6, run_seconds=10.0, reason=RefreshReason.INVALIDATED))
     assert script.messages[1:] == [([1, 2, 4, 5], False), ([6], False)]
     assert not bench.client.exists(key(3).record)
     register_batched_query(bench.client)
-    bench.clock.ahead_seconds += LOOKED_UP_SECONDS
+    bench.clock.now += LOOKED_UP_SECONDS
     bench.handle(bench.trigger(3, run_seconds=10.0))
     assert script.messages[3:] == [([3], False)]
 
@@ -162,7 +163,7 @@ class Readers:
     def read_all(self, after_seconds: float = 0.0) -> int:
         """Read all keys, ``after_seconds`` after the last time; return the number of messages then."""
         let_pass(self.cache, after_seconds, *self.keys if after_seconds else ())
-        self.bench.clock.ahead_seconds += 0.3  # the length of the queue is queried anew
+        self.bench.clock.now += 0.3  # the length of the queue is queried anew
         self.bench.handle(*(self.bench.trigger(n) for n in range(len(self.keys))))
         return self.waiting()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from queue import SimpleQueue
@@ -23,11 +22,11 @@ from api_client.trigger.history import DecisionLog
 from api_client.trigger.publisher import Publisher
 from api_client.trigger.suppression import TriggerSuppressor
 from refresher.embedded import RedisServer
+from tests.support.clock import Time
 from tests.support.event_recorder import EventRecorder
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 NAMESPACE = "cache"
-TIMEOUT_SECONDS = 20.0
 QUEUE_SIZE = 10
 
 
@@ -63,16 +62,6 @@ class ScriptedBroker(Broker):
         pass
 
 
-class Clock:
-    """Real time, plus an offset that tests set."""
-
-    def __init__(self) -> None:
-        self.ahead_seconds = 0.0
-
-    def __call__(self) -> float:
-        return time.monotonic() + self.ahead_seconds
-
-
 class Ended:
     """The outcome of a trigger that was submitted with this as its ``done``."""
 
@@ -105,12 +94,12 @@ def held(publisher: Publisher) -> Iterator[None]:
 
 
 class PublisherHarness:
-    """A publisher whose thread a test can hold while it submits triggers."""
+    """A publisher whose thread a test can hold while it submits triggers, and whose ``clock`` only the test moves."""
 
     def __init__(self, server: RedisServer, broker: Broker, **settings: object) -> None:
         self.client = redis.Redis.from_url(server.url(0))
-        self.link = CacheLink(server.url(0), TIMEOUT_SECONDS, TIMEOUT_SECONDS)
-        self.broker, self.events, self.clock, self.decisions = broker, EventRecorder(), Clock(), DecisionLog()
+        self.link = CacheLink(server.url(0), MAX_WAIT_SECONDS, MAX_WAIT_SECONDS)
+        self.broker, self.events, self.clock, self.decisions = broker, EventRecorder(), Time(), DecisionLog()
         self.suppressor = TriggerSuppressor(monotonic=self.clock)
         publication = BatchPublisher(
             ReaderSettings(namespace=NAMESPACE, **settings),  # type: ignore[arg-type]
