@@ -27,7 +27,7 @@ from api_client.protocol.keys import CacheKey
 from api_client.read.batch import AnyCall
 from tests.support.internals import flights_of, single_flight_of, tier_of, tracking_of
 from tests.support.timing import Measured
-from tests.support.waiting import PATIENCE, eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 T = TypeVar("T")
 
@@ -163,9 +163,9 @@ def answer_of(call: Callable[..., Any], *args: Any, **options: Any) -> Answer:
 def timeout_of_unpublished(reader: AnyReader, query: str, params: dict[str, Any]) -> WaitTimeout:
     """Return the error of a miss that can't be published, which names the cause.
 
-    On a busy machine a short wait ends before the broker has refused the publication; then a long one follows.
+    On a busy machine a short wait ends before the broker has refused the publication; then longer ones follow.
     """
-    for timeout_seconds in (0.3, 10 * PATIENCE):
+    for timeout_seconds in (0.3, 3.0, MAX_WAIT_SECONDS / 4):
         error = answer_of(reader.get, query, params, timeout=timeout_seconds).error
         assert isinstance(error, WaitTimeout)
         if error.__cause__ is not None:

@@ -12,6 +12,8 @@ import redis
 
 from api_client import ReaderSettings
 from api_client.protocol.keys import make_key
+from api_client.read import wait
+from api_client.transport.link import CacheLink
 from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
 from tests.support.any_reader import KINDS, AnyReader, client_of, local_cache_of, turn_local_cache_on
@@ -21,6 +23,7 @@ from tests.support.tracked import drop_marker
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 NAMESPACE = "test"
+NEVER_SECONDS = 3_600.0
 
 
 class MakeReader(Protocol):
@@ -35,6 +38,11 @@ class NewKey(Protocol):
     def __call__(self, query: str = "q", params: dict[str, Any] | None = None, version: int = 1) -> WorkedKey: ...
 
 
+@pytest.fixture(autouse=True)
+def _patient(patient_publishers: None) -> None:
+    """No reader here has a publisher that gives up."""
+
+
 @pytest.fixture
 def events() -> EventRecorder:
     return EventRecorder()
@@ -47,7 +55,7 @@ def settings(clean_redis: RedisServer) -> dict[str, Any]:
         "redis_url": clean_redis.url(0),
         "broker_url": clean_redis.url(1),
         "namespace": NAMESPACE,
-        "redis_timeout_seconds": 5.0,
+        "redis_timeout_seconds": MAX_WAIT_SECONDS,
         "wait_timeout_ms": MAX_WAIT_SECONDS * 1000,
     }
 
@@ -64,6 +72,25 @@ def make_reader(kind: str, stack: ExitStack, settings: dict[str, Any], events: E
 
 
 @pytest.fixture
+def one_claim_per_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no wait claim again, nor publish again what is queued, because of the time that has passed."""
+    monkeypatch.setattr(wait, "RECLAIM_SECONDS", NEVER_SECONDS)
+
+
+@pytest.fixture
+def replica_waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long each wait for replicas may take, in seconds. It is cut short: there are none."""
+    allowed, run_and_wait = list[float](), CacheLink.run_and_wait
+
+    def short(link: CacheLink, *args: Any, timeout_seconds: float, **options: Any) -> Any:
+        allowed.append(timeout_seconds)
+        return run_and_wait(link, *args, timeout_seconds=0.01, **options)
+
+    monkeypatch.setattr(CacheLink, "run_and_wait", short)
+    return allowed
+
+
+@pytest.fixture
 def reader(make_reader: MakeReader) -> AnyReader:
     return make_reader()
 
@@ -74,6 +101,11 @@ def new_key(control: redis.Redis) -> NewKey:
         return WorkedKey(control, LeaseStore(control), make_key(NAMESPACE, query, params or {}, version))
 
     return named
+
+
+def connections(control: redis.Redis) -> set[str]:
+    """Return the server's ids of its connections."""
+    return {one["id"] for one in control.client_list()}
 
 
 def wait_until_received(reader: AnyReader, control: redis.Redis) -> None:

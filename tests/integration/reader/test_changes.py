@@ -112,10 +112,12 @@ def test_an_invalid_number_of_replicas_is_refused_before_anything_is_sent(
     assert key.state() == "idle"
 
 
-def test_missing_replicas_are_reported_and_the_invalidation_is_done(make_reader: MakeReader, new_key: NewKey) -> None:
-    reader, key = make_reader(redis_timeout_seconds=0.5), new_key()
-    key.store_value("v")
+def test_missing_replicas_are_reported_and_the_invalidation_is_done(
+    reader: AnyReader, new_key: NewKey, replica_waits: list[float]
+) -> None:
+    new_key().store_value("v")
     done = reader.invalidate("q", {}, replicas=1)
+    assert replica_waits == [MAX_WAIT_SECONDS / 2], "half of the timeout of Redis"
     assert (done.generation > 0, done.replicated) == (True, False)
     assert reader.get_entry("q", {}).state is EntryState.STALE  # the invalidation is done all the same
 
@@ -134,6 +136,7 @@ def test_a_manual_refresh_is_triggered_once(
         assert (broker.llen(refresh_queue(NAMESPACE)), broker.llen(miss_queue(NAMESPACE))) == (1, 0)
 
 
+@pytest.mark.usefixtures("one_claim_per_wait")
 def test_a_manual_refresh_can_be_waited_for(
     reader: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor, broker: redis.Redis
 ) -> None:

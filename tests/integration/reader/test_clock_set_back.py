@@ -30,6 +30,7 @@ def reader(request: pytest.FixtureRequest, make_reader: MakeReader) -> AnyReader
     return make_reader(local_max_entries=1_000 if request.param == "tier" else 0, local_max_age_seconds=600.0)
 
 
+@pytest.mark.usefixtures("suppression_outlasts_the_test")
 def test_an_entry_from_the_future_is_stale_and_triggers_a_refresh(
     reader: AnyReader, new_key: NewKey, control: redis.Redis
 ) -> None:

@@ -14,6 +14,7 @@ from refresher.embedded import free_port
 from tests.integration.reader.conftest import NewKey
 from tests.support.event_recorder import EventRecorder
 from tests.support.internals import default_clients
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +42,7 @@ def test_the_default_clients_use_the_settings_and_events_of_the_last_configure_c
     assert get_cached("q") == "v"
     assert CachedQuery("q", returns=str)() == "v"
     assert asyncio.run(aget_cached("q")) == "v"
-    assert default_client.default_client().settings.redis_timeout_seconds == 5
+    assert default_client.default_client().settings.redis_timeout_seconds == MAX_WAIT_SECONDS
     assert len(events["hit"]) == 3
 
 
@@ -51,6 +52,7 @@ def test_configure_without_settings_uses_the_environment(
     new_key().store_value("v")
     monkeypatch.setenv("CACHE_REDIS_URL", settings["redis_url"])
     monkeypatch.setenv("CACHE_NAMESPACE", settings["namespace"])
+    monkeypatch.setenv("CACHE_REDIS_TIMEOUT", f"{MAX_WAIT_SECONDS}s")
     configure(ReaderSettings(redis_url=settings["redis_url"], namespace="another"))
     configure()
     assert get_cached("q") == "v"

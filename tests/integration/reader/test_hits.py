@@ -17,6 +17,8 @@ from tests.support.any_reader import AnyReader, local_cache_of
 from tests.support.event_recorder import EventRecorder
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
+pytestmark = pytest.mark.usefixtures("suppression_outlasts_the_test")
+
 
 @dataclass
 class Friend:

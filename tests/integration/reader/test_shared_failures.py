@@ -26,7 +26,7 @@ LINES = 100
 @pytest.fixture
 def cut_off() -> ReaderSettings:
     nowhere = f"redis://127.0.0.1:{free_port()}/0"
-    return ReaderSettings(redis_url=nowhere, broker_url=nowhere)
+    return ReaderSettings(redis_url=nowhere, broker_url=nowhere, redis_timeout_seconds=MAX_WAIT_SECONDS)
 
 
 @pytest.fixture

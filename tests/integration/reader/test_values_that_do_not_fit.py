@@ -114,6 +114,7 @@ def test_a_broken_payload_is_refreshed(reader: AnyReader, new_key: NewKey, contr
     reads_later(reader, "whole", lambda reader: reader.get("q", {}))
 
 
+@pytest.mark.usefixtures("suppression_outlasts_the_test")
 def test_many_reads_of_a_value_that_does_not_fit_trigger_one_refresh(
     reader: AnyReader, new_key: NewKey, events: EventRecorder
 ) -> None:

@@ -62,10 +62,12 @@ def test_a_hard_invalidation_drops_all_registered_versions(reader: AnyReader, li
     assert [new_key(version=version).entry() for version in (1, 2)] == [None, None]
 
 
-def test_an_invalidation_with_replicas_waits_for_all_versions(reader: AnyReader, live: Any, new_key: NewKey) -> None:
+def test_an_invalidation_with_replicas_waits_for_all_versions(
+    reader: AnyReader, live: Any, replica_waits: list[float]
+) -> None:
     live(1, 2)
     done = reader.invalidate("q", {}, replicas=1)
-    assert (done.replicated, done.generations.keys()) == (False, {1, 2})
+    assert (done.replicated, done.generations.keys(), len(replica_waits)) == (False, {1, 2}, 2)
 
 
 def test_an_invalidation_s_bookmarks_are_recorded_for_all_versions(
