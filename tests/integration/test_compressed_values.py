@@ -12,6 +12,7 @@ from api_client.client import CacheClient
 from api_client.protocol.entry import decode_header
 from refresher.embedded import RedisServer
 from refresher.testing import InlineCache
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 
 class Row(TypedDict):
@@ -48,7 +49,8 @@ def test_a_reader_s_size_limit_applies_to_the_decompressed_value(clean_redis: Re
         get_cached("rows")
         _, size = stored(cache, clean_redis, "rows")
         settings = ReaderSettings(
-            redis_url=clean_redis.url(0), namespace=cache.client.settings.namespace, max_value_bytes=size
-        )
+            redis_url=clean_redis.url(0), redis_timeout_seconds=MAX_WAIT_SECONDS,
+            namespace=cache.client.settings.namespace, max_value_bytes=size,
+        )  # fmt: skip
         with CacheClient(settings) as strict, pytest.raises(DecodeError, match=f"CACHE_MAX_VALUE_BYTES allows {size}"):
             strict.get("rows")

@@ -21,11 +21,15 @@ NAMESPACE = "test"
 HOUR_US = 3_600_000_000
 
 
+@pytest.mark.usefixtures("patient_publishers")
 @pytest.mark.parametrize("has_old_value", [False, True])
 def test_a_retried_dead_key_is_refreshed_though_its_token_is_below_the_letter_s(
     clean_redis: RedisServer, control: redis.Redis, has_old_value: bool
 ) -> None:
-    settings = ReaderSettings(redis_url=clean_redis.url(0), broker_url=clean_redis.url(1), namespace=NAMESPACE)
+    settings = ReaderSettings(
+        redis_url=clean_redis.url(0), broker_url=clean_redis.url(1), namespace=NAMESPACE,
+        redis_timeout_seconds=MAX_WAIT_SECONDS,
+    )  # fmt: skip
     key = WorkedKey(control, LeaseStore(control), make_key(NAMESPACE, "q", {}, 1))
     if has_old_value:
         key.store_value("old", age_seconds=60.0)

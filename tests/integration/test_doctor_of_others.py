@@ -14,7 +14,7 @@ import pytest
 import redis
 from typer.testing import CliRunner
 
-from api_client import AsyncCacheClient, CacheClient, ReaderEvents, ReaderSettings, __version__
+from api_client import AsyncCacheClient, CacheClient, ReaderEvents, ReaderSettings, WaitTimeout, __version__
 from api_client.protocol import lease, tags
 from api_client.protocol.budget import Budget, Share, Urgency
 from api_client.protocol.entry import MAGIC
@@ -31,10 +31,10 @@ from refresher.ops.startup_checks import log_problems
 from refresher.queries import Registry
 from refresher.settings import WorkerSettings
 from refresher.worker.redis_link import RetryingLink
-from tests.support.any_reader import KINDS
+from tests.support.any_reader import KINDS, AnyReader
 from tests.support.canned_http_server import CannedHttpServer
 from tests.support.doctor import run_check
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 ROOT = Path(__file__).parents[2]
 SECRET = "canary-41c9"
@@ -50,8 +50,20 @@ def cache(own_redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[r
         yield client
 
 
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("refresher.ops.doctor.deployment.TIMEOUT_SECONDS", MAX_WAIT_SECONDS)
+
+
 def reader_settings(url: str) -> ReaderSettings:
-    return ReaderSettings(redis_url=url, broker_url="redis://127.0.0.1:1/0")
+    return ReaderSettings(redis_url=url, broker_url="redis://127.0.0.1:1/0", redis_timeout_seconds=MAX_WAIT_SECONDS)
+
+
+def finds_nothing(reader: CacheClient | AnyReader) -> bool:
+    """Read what is not there, as any reader that Redis serves."""
+    with pytest.raises(WaitTimeout):
+        reader.get("q", {}, timeout=0)
+    return True
 
 
 def said(url: str) -> str:
@@ -119,7 +131,7 @@ def test_without_the_client_command_readers_still_read_but_can_t_be_counted() ->
     with RedisServer.start(extra_config={"rename-command": "CLIENT NO-CLIENT"}) as server:
         found = run_check("readers", redis_url=server.url(0))
         with CacheClient(reader_settings(server.url(0))) as reader:
-            assert reader.get("q", {}, default="nothing", timeout=0) == "nothing"
+            assert finds_nothing(reader)
     assert (found.level, found.message.startswith("can't be counted: ")) == (Level.WARNING, True)
 
 
@@ -130,7 +142,7 @@ def test_a_reader_without_permission_to_set_its_name_still_reads(
     url = f"redis://weak:{SECRET}@{own_redis.host}:{own_redis.port}/0"
     reader = KINDS[kind](reader_settings(url), ReaderEvents())
     try:
-        assert reader.get("q", {}, default="nothing", timeout=0) == "nothing"
+        assert finds_nothing(reader)
     finally:
         reader.close()
 
@@ -138,7 +150,7 @@ def test_a_reader_without_permission_to_set_its_name_still_reads(
 def test_a_client_name_in_the_url_is_used(own_redis: RedisServer, cache: redis.Redis, kind: str) -> None:
     reader = KINDS[kind](reader_settings(own_redis.url(0) + "?client_name=mine"), ReaderEvents())
     try:
-        reader.get("q", {}, default=None, timeout=0)
+        assert finds_nothing(reader)
         assert {one["name"] for one in cache.client_list()} == {"", "mine"}
     finally:
         reader.close()
@@ -276,22 +288,22 @@ def test_tags_that_this_user_may_not_see_are_a_warning(own_redis: RedisServer, c
 
 
 @pytest.mark.parametrize(
-    ("of_query", "of_all", "keys", "waits", "loads", "level", "words"),
+    ("of_query", "of_all", "keys", "hours", "loads", "level", "words"),
     [
-        ({}, {}, 20, 5, 0, Level.OK, "none is set"),
-        ({"rate": 1.0}, {}, 20, 0, 1, Level.OK, "q: 1/s, 1 in progress"),
-        ({"rate": 1.0}, {}, 5, 5, 0, Level.OK, "q: 1/s, 0 in progress"),  # they wait for workers
-        ({"rate": 1.0}, {}, 20, 5, 0, Level.WARNING, "its keys need up to 2 loads a second, and 1 are allowed"),
-        ({"rate": 1.0, "negative_ttl": 5}, {}, 8, 5, 0, Level.WARNING, "its keys need up to 1.6 loads a second"),
-        ({"rate": 1.0, "batch": 10}, {}, 20, 5, 0, Level.OK, "q: 1/s, 0 in progress"),
-        ({}, {"refresh_rate": 1.5}, 20, 5, 0, Level.WARNING, "all queries: 1 queued, the oldest for 5"),
-        ({"concurrency": 2}, {}, 1, 5, 1, Level.OK, "q: 2 at once, 1 in progress"),
-        ({"concurrency": 2}, {}, 1, 5, 2, Level.WARNING, "all of 2 loads at once are in progress"),
+        ({}, {}, 20, 1, 0, Level.OK, "none is set"),
+        ({"rate": 1.0}, {}, 20, -1, 1, Level.OK, "q: 1/s, 1 in progress"),
+        ({"rate": 1.0}, {}, 5, 1, 0, Level.OK, "q: 1/s, 0 in progress"),  # they wait for workers
+        ({"rate": 1.0}, {}, 20, 1, 0, Level.WARNING, "its keys need up to 2 loads a second, and 1 are allowed"),
+        ({"rate": 1.0, "negative_ttl": 5}, {}, 8, 1, 0, Level.WARNING, "its keys need up to 1.6 loads a second"),
+        ({"rate": 1.0, "batch": 10}, {}, 20, 1, 0, Level.OK, "q: 1/s, 0 in progress"),
+        ({}, {"refresh_rate": 1.5}, 20, 1, 0, Level.WARNING, "all queries: 1 queued, the oldest for 60 min"),
+        ({"concurrency": 2}, {}, 1, 1, 1, Level.OK, "q: 2 at once, 1 in progress"),
+        ({"concurrency": 2}, {}, 1, 1, 2, Level.WARNING, "all of 2 loads at once are in progress"),
     ],
 )
 def test_a_budget_that_delays_refreshes_is_a_warning(
     own_redis: RedisServer, cache: redis.Redis, monkeypatch: pytest.MonkeyPatch,
-    of_query: dict[str, Any], of_all: dict[str, float], keys: int, waits: int, loads: int, level: Level, words: str,
+    of_query: dict[str, Any], of_all: dict[str, float], keys: int, hours: int, loads: int, level: Level, words: str,
 ) -> None:  # fmt: skip
     own, store = Registry(), LeaseStore(cache)
     query("q", ttl=10, grace=0, into=own, **of_query)(load_all if "batch" in of_query else load_one)
@@ -299,8 +311,10 @@ def test_a_budget_that_delays_refreshes_is_a_warning(
     for number in range(keys):
         cache.set(make_key("cache", "q", {"n": number}, 1).entry, b"")
     waiting = make_key("cache", "q", {"n": 0}, 1)
-    store.run(lease.claim(waiting, claim_id="x", seen_token=0, queue_ttl_seconds=60, retention_seconds=60))
-    cache.hincrby(waiting.record, "claimed_at", -waits * 1_000_000)
+    long = MAX_WAIT_SECONDS
+    store.run(lease.claim(waiting, claim_id="x", seen_token=0, queue_ttl_seconds=long, retention_seconds=long))
+    cache.hincrby(waiting.record, "claimed_at", -hours * 3_600_000_000)  # or in an hour: it does not wait yet
+    monkeypatch.setattr("api_client.protocol.budget._HOLDS_US", round(long * 1e6))
     for number in range(loads):
         store.run(Share("cache", "q", f"share-{number}", Budget(), Budget(concurrency=10)).take(Urgency.STALE))
     found = run_check("budgets", redis_url=own_redis.url(0), **of_all)

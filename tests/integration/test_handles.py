@@ -23,6 +23,9 @@ from api_client import (
 from api_client import default as default_client
 from api_client.config.settings import ReaderSettings
 from refresher.testing import InlineCache
+from tests.support.waiting import MAX_WAIT_SECONDS
+
+pytestmark = pytest.mark.usefixtures("patient_publishers")
 
 
 @dataclass
@@ -109,8 +112,9 @@ def test_handles_of_different_queries_go_in_one_batch(cache: InlineCache) -> Non
 
 
 def async_settings(cache: InlineCache) -> ReaderSettings:
-    redis_url = cache.client.settings.redis_url
-    return msgspec.structs.replace(cache.client.settings, broker_url=redis_url.removesuffix("/0") + "/1")
+    settings = cache.client.settings
+    broker_url = settings.redis_url.removesuffix("/0") + "/1"
+    return msgspec.structs.replace(settings, broker_url=broker_url, redis_timeout_seconds=MAX_WAIT_SECONDS)
 
 
 def test_on_an_async_client_the_same_methods_are_awaited(cache: InlineCache) -> None:

@@ -25,14 +25,17 @@ from refresher.embedded import RedisServer
 from tests.support.lease_world import World
 from tests.support.waiting import MAX_WAIT_SECONDS
 
+pytestmark = pytest.mark.usefixtures("patient_publishers")
 ROOT = Path(__file__).parents[2]
 READS, THREADS = 1_000, 8
 READER = """
 import json, sys, time
 from concurrent.futures import ThreadPoolExecutor
 from api_client import CacheClient, ReaderSettings
+from api_client.trigger import broker
 from tests.support.waiting import MAX_WAIT_SECONDS
-settings = ReaderSettings(redis_url=sys.argv[1], broker_url=sys.argv[2], redis_timeout_seconds=60)
+broker.TIMEOUT_SECONDS = MAX_WAIT_SECONDS
+settings = ReaderSettings(redis_url=sys.argv[1], broker_url=sys.argv[2], redis_timeout_seconds=MAX_WAIT_SECONDS)
 with CacheClient(settings) as client, ThreadPoolExecutor(8) as pool:
     print("ready", flush=True)
     sys.stdin.readline()
@@ -150,6 +153,7 @@ def test_two_processes_trigger_once_each(clean_redis: RedisServer, client: Cache
     assert sum(each["triggered"] for each in reports) <= sum(1 + int(each["seconds"]) for each in reports)
 
 
+@pytest.mark.usefixtures("suppression_outlasts_the_test")
 def test_a_changed_entry_ends_the_suppression(client: CacheClient, control: redis.Redis) -> None:
     world = plant_stale(control, client.key("q"))
     load_scripts(client, control)
@@ -162,6 +166,7 @@ def test_a_changed_entry_ends_the_suppression(client: CacheClient, control: redi
     assert client.get_entry("q").refresh is RefreshState.TRIGGERED
 
 
+@pytest.mark.usefixtures("suppression_outlasts_the_test")
 def test_an_invalidation_triggers_at_once_during_the_backoff(client: CacheClient, control: redis.Redis) -> None:
     world = plant_stale(control, client.key("q"))
     world.fail(world.acquire(number=10).token)

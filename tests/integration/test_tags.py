@@ -31,6 +31,7 @@ from refresher.worker.redis_link import RetryingLink
 from refresher.worker.tag_upkeep import TagUpkeep
 from tests.support.any_reader import KINDS
 from tests.support.event_recorder import EventRecorder
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 
 def friends(cache: InlineCache, graph: dict[int, list[int]]) -> None:
@@ -188,7 +189,10 @@ def test_upkeep_removes_the_expired_members_of_all_tags(
 
 def test_each_invalidation_is_recorded_once_it_is_finished(redis_server: RedisServer, kind: str) -> None:
     events = EventRecorder()
-    settings = ReaderSettings(redis_url=redis_server.url(), broker_url="redis://127.0.0.1:1/1", namespace="recorded")
+    settings = ReaderSettings(
+        redis_url=redis_server.url(), broker_url="redis://127.0.0.1:1/1", namespace="recorded",
+        redis_timeout_seconds=MAX_WAIT_SECONDS,
+    )  # fmt: skip
     with closing(KINDS[kind](settings, events)) as client:
         client.invalidate_tags(["x"], wait=False)
         client.invalidate_tags(["x"], hard=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -28,7 +27,7 @@ from tests.support.tracked import HEADER, Tracked, entry_key, listening_threads,
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 KEY, OTHER = entry_key("aa"), entry_key("bb")
-PATIENT_SECONDS, IMPATIENT_SECONDS = 5.0, 1.0
+IMPATIENT_SECONDS = 1.0
 
 
 @pytest.fixture
@@ -40,16 +39,21 @@ def proxy(own_redis: RedisServer) -> Iterator[FaultProxy]:
 @pytest.fixture
 def tracked(own_redis: RedisServer, proxy: FaultProxy) -> Iterator[Tracked]:
     """Its link goes through the proxy, the test's own commands do not."""
-    with Tracked(proxy.url(own_redis.url()), own_redis.url(), timeout_seconds=PATIENT_SECONDS) as made:
+    with Tracked(proxy.url(own_redis.url()), own_redis.url()) as made:
         made.up().keep(KEY, OTHER)
         yield made
 
 
 @pytest.fixture
 def impatient(own_redis: RedisServer, proxy: FaultProxy) -> Iterator[Tracked]:
-    """The same with a short timeout, for tests of a silent server."""
+    """The same with a short timeout, for tests of a silent server; on a busy machine it takes any for silent."""
     with Tracked(proxy.url(own_redis.url()), own_redis.url(), timeout_seconds=IMPATIENT_SECONDS) as made:
-        made.up().keep(KEY, OTHER)
+
+        def keeps() -> bool:
+            fill = made.tier.begin(KEY)
+            return fill is not None and made.tier.fill(fill, LocalEntry(b"old", HEADER, 0))
+
+        eventually(keeps, "an entry is kept")
         yield made
 
 
@@ -108,16 +112,16 @@ SILENCES: dict[str, Callable[[FaultProxy], None]] = {
 @pytest.mark.alone
 @pytest.mark.parametrize("how", SILENCES)
 def test_a_silent_tracking_connection_is_detected_by_the_next_probe(
-    impatient: Tracked, proxy: FaultProxy, how: str, caplog: pytest.LogCaptureFixture
+    impatient: Tracked, proxy: FaultProxy, how: str
 ) -> None:
     with Measured() as took:
         SILENCES[how](proxy)
         off(impatient)
     took.at_most(PROBE_SECONDS + IMPATIENT_SECONDS)  # until the next probe, and for its reply
-    eventually(lambda: impatient.pauses >= 2, "another attempt")
-    assert len(losses(caplog)) == 1
+    attempts = impatient.pauses
+    eventually(lambda: impatient.pauses >= attempts + 2, "another attempt")
     proxy.passes()
-    impatient.works(KEY)
+    impatient.up()
 
 
 def test_the_tier_is_off_while_the_server_is_stopped_and_recovers(own_redis: RedisServer, impatient: Tracked) -> None:
@@ -126,7 +130,7 @@ def test_the_tier_is_off_while_the_server_is_stopped_and_recovers(own_redis: Red
         off(impatient)
     finally:
         os.kill(own_redis.pid, signal.SIGCONT)
-    impatient.works(KEY)
+    impatient.up()
 
 
 def test_the_tier_is_off_while_the_server_is_killed_and_recovers_after_its_restart(
@@ -134,6 +138,7 @@ def test_the_tier_is_off_while_the_server_is_killed_and_recovers_after_its_resta
 ) -> None:
     own_redis.kill()
     off(tracked)
+    eventually(lambda: tracked.pauses >= 2, "another attempt")
     own_redis.restart(keep_data=False)
     tracked.works(KEY)
     assert len(losses(caplog)) == 1
@@ -191,16 +196,16 @@ def test_without_a_thread_the_tier_is_off_and_the_start_is_retried_after_a_secon
     def no_thread(*_: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    offset = [0.0]
+    now = [0.0]
     with monkeypatch.context() as patched:
         patched.setattr(threads, "start_new_thread", no_thread)
-        made = Tracked(own_redis.url(), monotonic=lambda: time.monotonic() + offset[0])
+        made = Tracked(own_redis.url(), monotonic=lambda: now[0])
         for _ in range(100):
             made.link.start()
     with made as tracked:  # starts again, too early
         assert listening_threads() == 0
         assert len(losses(caplog)) == 1
-        offset[0] = 1.0
+        now[0] = 1.0
         tracked.link.start()
         tracked.works(KEY)
 
@@ -229,9 +234,9 @@ def test_a_child_that_closes_its_copy_leaves_the_parent_s_connection_alone(track
 
 def test_a_start_never_waits_for_a_silent_server(own_redis: RedisServer, proxy: FaultProxy) -> None:
     proxy.hangs()
-    with Tracked(proxy.url(own_redis.url()), own_redis.url(), timeout_seconds=60.0) as tracked:
-        # To connect takes a minute; the start has not waited for it.
+    with Tracked(proxy.url(own_redis.url()), own_redis.url()) as tracked:
         assert tracked.tier.begin(KEY) is None
+        assert tracked.pauses == 0, "the first attempt to connect has not ended"
         proxy.passes()
         tracked.works(KEY)
 

@@ -11,6 +11,11 @@ from api_client import ReaderSettings
 from refresher.checker import monitor
 from refresher.checker.monitor import WatchFailed, watch
 from refresher.embedded import RedisServer
+from tests.support.waiting import MAX_WAIT_SECONDS
+
+
+def settings_of(server: RedisServer) -> ReaderSettings:
+    return ReaderSettings(redis_url=server.url(0), redis_timeout_seconds=MAX_WAIT_SECONDS)
 
 
 def test_a_watch_that_may_not_write_names_the_variable_of_its_user(redis_server: RedisServer) -> None:
@@ -29,7 +34,7 @@ def test_a_watch_that_may_not_write_names_the_variable_of_its_user(redis_server:
 
     driver: Any = Refusing()
     with pytest.raises(WatchFailed, match=r"may not write to the graph .* REFRESHER_WATCH_USER"):
-        watch(ReaderSettings(redis_url=redis_server.url(0)), driver, None, span_seconds=1, reads_per_second=1)
+        watch(settings_of(redis_server), driver, None, span_seconds=1, reads_per_second=1)
 
 
 def test_nodes_that_can_t_be_removed_are_named(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,4 +63,4 @@ def test_nodes_that_can_t_be_removed_are_named(redis_server: RedisServer, monkey
     monkeypatch.setattr(monitor, "FIRST_READ_SECONDS", 0.0)  # no worker is there
     driver: Any = Leaving()
     with pytest.raises(WatchFailed, match=r"gone; what is left to do: MATCH .* IN \['[0-9a-f]+-0', .*\] DELETE"):
-        watch(ReaderSettings(redis_url=redis_server.url(0)), driver, None, span_seconds=1, reads_per_second=1)
+        watch(settings_of(redis_server), driver, None, span_seconds=1, reads_per_second=1)

@@ -13,7 +13,7 @@ from api_client.local.entry import LocalEntry
 from api_client.local.tier import Fill, LocalTier
 from api_client.local.tracking import TrackingLink
 from api_client.protocol.entry import Header, Smoothed
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 NAMESPACE = "cache"
 HEADER = Header(
@@ -32,7 +32,9 @@ class Tracked:
     ``pauses`` counts the pauses between two attempts to connect, unless a test has a jitter of its own.
     """
 
-    def __init__(self, url: str, control_url: str = "", *, timeout_seconds: float = 5.0, **link: Any) -> None:
+    def __init__(
+        self, url: str, control_url: str = "", *, timeout_seconds: float = MAX_WAIT_SECONDS, **link: Any
+    ) -> None:
         self.control = redis.Redis.from_url(control_url or url)
         self.pauses = 0
         self.tier = LocalTier(max_entries=200_000, max_bytes=10**9, max_age_seconds=600.0)
