@@ -33,7 +33,7 @@ def in_threads(callers: int, query: str, params: Any) -> list[Any]:
         barrier = threading.Barrier(callers + 1)
 
         def read() -> Any:
-            barrier.wait(60)
+            barrier.wait(MAX_WAIT_SECONDS)
             try:
                 return counted(client.get_entry(query, params))
             except CacheError as error:
@@ -42,7 +42,7 @@ def in_threads(callers: int, query: str, params: Any) -> list[Any]:
         with ThreadPoolExecutor(callers) as pool:
             reads = [pool.submit(read) for _ in range(callers)]
             wait_for_the_start()
-            barrier.wait(60)
+            barrier.wait(MAX_WAIT_SECONDS)
             answers = [done.result() for done in reads]
         assert client.flush(MAX_WAIT_SECONDS)
     return answers

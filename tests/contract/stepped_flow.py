@@ -18,6 +18,7 @@ from refresher.queries import Loaded, Registry, query
 from refresher.settings import WorkerSettings
 from tests.support.event_recorder import WorkerEventRecorder
 from tests.support.lease_steps import StepByStep
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +34,6 @@ SETTINGS = WorkerSettings()
 REGISTRY = Registry()
 query("flow", ttl=3_000, grace=3_000, into=REGISTRY)(lambda tx, n: n)
 query("tagged", ttl=3_000, grace=3_000, tags=lambda value, n: [f"tag-{n}"], into=REGISTRY)(lambda tx, n: n)
-ANSWER_SECONDS = 60.0
 LOADS: dict[str, Any] = {
     "value": None,
     "transient": LoadFailed("network", "again, please", is_transient=True),
@@ -70,7 +70,7 @@ class Flow(StepByStep):
     def step(self) -> None:
         """Take the pending step, and stop before the next."""
         self._go.release()
-        assert self._parked.acquire(timeout=ANSWER_SECONDS)
+        assert self._parked.acquire(timeout=MAX_WAIT_SECONDS)
         if self._error is not None:
             raise self._error
 

@@ -104,7 +104,7 @@ def test_an_unreadable_entry_is_a_miss_that_the_next_commit_overwrites(
     raw = encode(a_header(worked_key.now_us()), worked_key.key.digest, b"\xa3bad")
     worked_key.client.set(worked_key.key.entry, break_it(raw))
     with ThreadPoolExecutor(1) as pool:
-        read = pool.submit(reader.get_entry, "query", worked_key.key.params, timeout=20)
+        read = pool.submit(reader.get_entry, "query", worked_key.key.params, timeout=MAX_WAIT_SECONDS)
         token = load_as_a_worker_would(worked_key)
         entry = read.result(MAX_WAIT_SECONDS)
     assert (entry.value, entry.state, entry.token) == ("value", EntryState.MISS, token)
@@ -116,7 +116,7 @@ def test_an_unreadable_entry_is_a_miss_that_the_next_commit_overwrites(
 def test_a_key_of_another_type_is_a_miss_too(reader: AnyReader, events: Counted, worked_key: World) -> None:
     worked_key.client.lpush(worked_key.key.entry, "x")
     with ThreadPoolExecutor(1) as pool:
-        read = pool.submit(reader.get, "query", worked_key.key.params, timeout=20)
+        read = pool.submit(reader.get, "query", worked_key.key.params, timeout=MAX_WAIT_SECONDS)
         load_as_a_worker_would(worked_key)
         assert read.result(MAX_WAIT_SECONDS) == "value"
     assert events.misses == 1
@@ -151,7 +151,7 @@ def test_a_cached_none_is_returned_instead_of_the_default(reader: AnyReader, wor
 
 def test_a_failed_refresh_ends_a_wait_at_once(reader: AnyReader, worked_key: World) -> None:
     with ThreadPoolExecutor(1) as pool:
-        read = pool.submit(reader.get, "query", worked_key.key.params, timeout=20)
+        read = pool.submit(reader.get, "query", worked_key.key.params, timeout=MAX_WAIT_SECONDS)
         eventually(lambda: worked_key.state() == "queued", "a claim")
         worked_key.store.run(
             lease.fail(
