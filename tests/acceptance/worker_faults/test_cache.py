@@ -38,7 +38,7 @@ def test_a_commit_is_rejected_when_redis_has_restarted_empty_during_the_load(wor
     world.cache_server.restart(keep_data=False)
     world.let_go(key)
     world.verify(within_seconds=BREAKER_SECONDS + WITHIN_LEASE_SECONDS)
-    assert world.runs(key)[1] in REJECTED
+    assert REJECTED.intersection(world.runs(key))
 
 
 def test_flushing_the_scripts_of_redis_under_load_causes_no_error(world: World) -> None:
@@ -86,7 +86,7 @@ def test_a_commit_is_rejected_when_the_record_was_evicted_during_the_load(world:
     world.history.note(Happened.EVICTION_ENDED)
     world.let_go(key)
     world.verify(within_seconds=WITHIN_LEASE_SECONDS)
-    assert world.runs(key)[1] in REJECTED
+    assert REJECTED.intersection(world.runs(key))
 
 
 @pytest.mark.parametrize("fault", ["cuts", "goes_half_open"])

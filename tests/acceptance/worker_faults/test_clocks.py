@@ -12,13 +12,15 @@ from typing import Any
 import pytest
 
 from tests.acceptance.conftest import ROOT
-from tests.acceptance.worker_faults.conftest import WITHIN_LEASE_SECONDS, World
+from tests.acceptance.worker_faults.conftest import PATIENT_SETTINGS, WITHIN_LEASE_SECONDS, World
 from tests.acceptance.worker_faults.traffic import Traffic
 from tests.support.history import Happened
 from tests.support.recording_proxy import StopPoint
 from tests.support.shifted_clock import ShiftedClock
 from tests.support.versioned_queries import VERSIONED
 from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.usefixtures("patient_publishers")
 
 HOUR_SECONDS = 3_600
 
@@ -31,6 +33,11 @@ def redis_clock(tmp_path_factory: pytest.TempPathFactory) -> ShiftedClock:
 @pytest.fixture(scope="module")
 def cache_options(redis_clock: ShiftedClock) -> dict[str, Any]:
     return {"binary": redis_clock.redis_program()}
+
+
+@pytest.fixture(scope="module")
+def settings() -> dict[str, str]:
+    return PATIENT_SETTINGS
 
 
 @pytest.fixture

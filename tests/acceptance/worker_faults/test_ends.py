@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import signal
 
+import pytest
 from celery import Celery
 
 from tests.acceptance.worker_faults.conftest import (
     COOLING_SECONDS,
+    PATIENT_SETTINGS,
     SLACK_SECONDS,
     WITHIN_LEASE_SECONDS,
     WITHIN_QUEUE_TTL_SECONDS,
@@ -17,7 +19,14 @@ from tests.acceptance.worker_faults.conftest import (
 from tests.acceptance.worker_faults.traffic import Traffic
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
+pytestmark = pytest.mark.usefixtures("patient_publishers")
+
 MAX_RETRY_SECONDS = 3.0  # three pauses of a second at most: the settings have a backoff of 1
+
+
+@pytest.fixture(scope="module")
+def settings() -> dict[str, str]:
+    return PATIENT_SETTINGS
 
 
 def test_a_warm_shutdown_under_load_finishes_the_running_load(world: World) -> None:
@@ -27,7 +36,7 @@ def test_a_warm_shutdown_under_load_finishes_the_running_load(world: World) -> N
         world.start_held_load(key)
         worker = world.worker()
         os.kill(worker.pid, signal.SIGTERM)
-        eventually(lambda: "Warm shutdown" in worker.tail_of_log(100), "it has begun to end")
+        eventually(lambda: "Warm shutdown" in worker.tail_of_log(1_000), "it has begun to end")
         traffic.goes_on_for(5)
         world.let_go(key)
         assert worker.wait(MAX_WAIT_SECONDS) == 0

@@ -8,9 +8,7 @@ import pytest
 
 from tests.acceptance.worker_faults.conftest import (
     COOLING_SECONDS,
-    LEASE_SECONDS,
-    QUEUE_TTL_SECONDS,
-    REJECTED,
+    PATIENT_SETTINGS,
     REPUBLISH_SECONDS,
     SLACK_SECONDS,
     WITHIN_LEASE_SECONDS,
@@ -20,7 +18,15 @@ from tests.support.recording_proxy import StopPoint
 from tests.support.versioned_queries import VERSIONED
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.usefixtures("patient_publishers")
+
+LONG_LEASE_SECONDS = 9.0  # renewed each third of it: a busy machine may delay that by 5 s
 WITHIN_REPUBLISH_SECONDS = REPUBLISH_SECONDS + 2 + SLACK_SECONDS  # a reader triggers once per second
+
+
+@pytest.fixture(scope="module")
+def settings() -> dict[str, str]:
+    return PATIENT_SETTINGS
 
 
 @pytest.mark.parametrize("moment", StopPoint)
@@ -37,6 +43,8 @@ def test_a_lease_step_whose_request_or_reply_is_lost_is_retried_and_applied_once
 
 
 def test_a_lease_is_renewed_for_as_long_as_its_load_takes_though_a_reply_is_lost(world: World) -> None:
+    world.ends_workers()
+    world.worker(STAMPEDE_LOCK_TIMEOUT_MS=f"{LONG_LEASE_SECONDS * 1000:.0f}")
     key = world.stale_key()
     world.hold(key)
     lost = world.cache_proxy.loses("renew", StopPoint.REPLY, key=world.tag(key))
@@ -47,10 +55,12 @@ def test_a_lease_is_renewed_for_as_long_as_its_load_takes_though_a_reply_is_lost
     acquired_at = world.history.exchanges("acquire", world.tag(key))[-1].sent_at
     # Read all the while: no reader triggers another load.
     eventually(
-        lambda: world.read(key) and time.monotonic() > acquired_at + LEASE_SECONDS, "it takes longer than the lease"
+        lambda: world.read(key) and time.monotonic() > acquired_at + LONG_LEASE_SECONDS,
+        "it takes longer than the lease",
     )
     world.let_go(key)
     world.verify(within_seconds=WITHIN_LEASE_SECONDS)
+    world.ends_workers()
     assert world.runs(key) == ["committed", "committed"]
 
 
@@ -95,8 +105,8 @@ def test_readers_republish_messages_that_a_flushed_broker_has_lost(world: World)
     world.broker.flushall()
     world.worker()
     world.verify(within_seconds=WITHIN_REPUBLISH_SECONDS, killed=True)
-    for key in keys:  # a claim that expired before the worker was there has nothing to do with the flushed broker
-        assert [claim for claim in world.claims(key) if claim != "expired"] == ["committed", "committed"]
+    for key in keys:
+        assert world.claims(key) == ["committed", "committed"]
 
 
 def test_without_a_republication_the_claim_expires_and_the_next_reader_claims(world: World) -> None:
@@ -104,8 +114,7 @@ def test_without_a_republication_the_claim_expires_and_the_next_reader_claims(wo
     lost = world.broker_proxy.loses("BRPOP", StopPoint.REPLY)
     world.read(key)
     lost.wait()
-    with world.cache_proxy.stopping("republish", StopPoint.REQUEST, key=world.tag(key), drops=True):
-        eventually(lambda: world.parts.record(world.client.key(VERSIONED, {"key": key})) == {}, "the claim has expired")
+    world.let_lapse(key)
     world.verify(within_seconds=WITHIN_LEASE_SECONDS)
     assert world.claims(key) == ["committed", "expired", "committed"]
 
@@ -116,17 +125,14 @@ def test_a_message_delivered_twice_or_after_its_refresh_is_skipped(world: World)
     world.start_held_load(key)
     message = published(world)[before]
     world.broker.lpush("cache.refresh", message)
-    # Held, unless the machine is so slow that the lease has run out.
-    eventually(
-        lambda: world.count_of("skipped (running)") or len(world.loads(key)) > 2, "the duplicate has been processed"
-    )
+    eventually(lambda: world.count_of("skipped (running)"), "the duplicate has been processed")
     world.let_go(key)
     eventually(lambda: world.is_fresh(key), "the first has committed")
-    claimed_at = world.history.exchanges("claim", world.tag(key))[-1].sent_at
-    eventually(lambda: time.monotonic() > claimed_at + QUEUE_TTL_SECONDS, "the claim would have run out")
+    record = world.client.key(VERSIONED, {"key": key})
+    eventually(lambda: world.parts.record(record) == {}, "nothing of the claim is left")
     world.broker.lpush("cache.refresh", message)
     verdict = world.verify(within_seconds=WITHIN_LEASE_SECONDS)
-    assert [run for run in world.runs(key) if run not in REJECTED] == ["committed", "committed"]
+    assert world.runs(key) == ["committed", "committed"]
     eventually(lambda: world.count_of("skipped (already_fresh)"), "the late one finds nothing to do")
     assert verdict.faults == []
 
@@ -142,6 +148,7 @@ def test_a_message_taken_by_a_killed_worker_is_redelivered_and_skipped(world: Wo
     world.start_held_load(key)
     world.worker().kill()
     world.let_go(key)
+    world.let_lapse(key)
     world.worker()
     eventually(lambda: world.is_fresh(key), "another worker has loaded it")
     assert world.broker.hlen("unacked") >= 1  # nobody needed it

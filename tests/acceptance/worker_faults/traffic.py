@@ -11,7 +11,7 @@ from typing import Final, Self
 
 from api_client import CacheError, EntryState
 from tests.acceptance.worker_faults.conftest import World
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 READERS: Final = 2
 KEYS: Final = 6
@@ -31,7 +31,7 @@ class Traffic:
         world.worker()
         self.keys = [world.new_key() for _ in range(KEYS)]
         for key in self.keys:
-            world.read(key)
+            world.read(key, timeout=MAX_WAIT_SECONDS)
         self.errors: Counter[str] = Counter()
         self.reads: Counter[EntryState] = Counter()
         self.writes = 0
