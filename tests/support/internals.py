@@ -136,6 +136,12 @@ def set_timeout(pool: Connections, seconds: float) -> None:
     pool._timeout_seconds = seconds
 
 
+def end_as_stalled(connection: Connection) -> None:
+    """End a wait for a reply as the watchdog does, as if it had begun long ago."""
+    connection._waits_since = float("-inf")
+    connection.close_if_stalled()
+
+
 def socket_of(connection: Any) -> Any:
     return connection._socket
 
@@ -152,6 +158,11 @@ def is_opening(connections: AsyncConnections) -> bool:
 def due_on(connection: Multiplexed) -> int:
     """Return how many replies are due."""
     return len(connection._due)
+
+
+def timer_of(connection: Multiplexed) -> object:
+    """Return the timer of the next check of its timeout."""
+    return connection._timer
 
 
 def unsent_on(connection: Multiplexed) -> int:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import pytest
 import redis
 import uvloop
+from redis.exceptions import ConnectionError, TimeoutError
 
 from api_client.transport.connection_maker import connection_maker
 from api_client.transport.pool import Connections
 from api_client.transport.wire import pack_get
 from refresher.embedded import RedisServer
 from tests.support.fault_proxy import FaultProxy
-from tests.support.waiting import MAX_WAIT_SECONDS
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 Run: TypeAlias = Callable[[Coroutine[Any, Any, None]], None]
 Connect: TypeAlias = Callable[..., Connections]
@@ -63,6 +65,17 @@ def connect(url: str) -> Iterator[Connect]:
     yield make
     for connections in made:
         connections.drop_idle()
+
+
+def until_served(connections: Connections, request: bytes) -> Any:
+    """Return the reply to a request; it is repeated while a busy machine takes longer for it than a short timeout."""
+
+    def reply() -> Any:
+        with suppress(ConnectionError, TimeoutError):
+            return connections.execute(request)
+        return None
+
+    return eventually(reply, "a reply in time")
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from api_client.transport.wire import pack, pack_get
 from refresher.embedded import RedisServer
 from tests.integration.links.conftest import Connect
 from tests.support.fault_proxy import FaultProxy
-from tests.support.internals import idle_in, opened_in, set_timeout, waiting_in
+from tests.support.internals import end_as_stalled, idle_in, opened_in, set_timeout, waiting_in
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 GET = pack_get("key")
@@ -66,15 +66,16 @@ def test_more_threads_than_connections_are_all_served(
 def test_a_connection_slot_freed_by_an_error_goes_to_a_waiting_thread(
     connect: Connect, control: redis.Redis, proxy: FaultProxy, pool: ThreadPoolExecutor
 ) -> None:
-    one = connect(timeout_seconds=SHORT_SECONDS, max_connections=1)
+    one = connect(max_connections=1)
     one.execute(GET)
-    set_timeout(one, MAX_WAIT_SECONDS)  # for later callers
+    (connection,) = idle_in(one)
     control.config_resetstat()
     proxy.holds_replies()
     first = pool.submit(one.execute, GET)
     eventually(lambda: control.info("commandstats").get("cmdstat_get"), "the first one was sent")
     second = pool.submit(one.execute, GET)
     eventually(lambda: waiting_in(one), "the second one waits")
+    end_as_stalled(connection)
     with pytest.raises(TimeoutError, match="did not answer"):
         first.result(MAX_WAIT_SECONDS)
     proxy.passes()

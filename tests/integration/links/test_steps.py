@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import pytest
@@ -15,7 +16,7 @@ from api_client.protocol.lease import Call, ClaimReply, ClaimStatus
 from api_client.transport.link import CacheLink
 from tests.support.fault_proxy import FaultProxy
 from tests.support.timing import Measured
-from tests.support.waiting import MAX_WAIT_SECONDS
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 Claims: TypeAlias = Sequence[Call[ClaimReply]]
 
@@ -92,7 +93,14 @@ def test_a_step_on_a_silent_server_times_out_and_is_not_repeated(
     url: str, control: redis.Redis, proxy: FaultProxy, run: Callable[[CacheLink, Claims], Sequence[Any]]
 ) -> None:
     link = CacheLink(url, SHORT_SECONDS, SHORT_SECONDS)
-    run(link, claims(1))
+
+    def is_claimed() -> bool:
+        with suppress(CacheUnavailable):
+            return claimed(run(link, claims(1))) == [True]
+        return False
+
+    eventually(is_claimed, "a connection")
+    accepted = proxy.accepted
     proxy.hangs()
     with Measured() as took:
         try:
@@ -103,7 +111,7 @@ def test_a_step_on_a_silent_server_times_out_and_is_not_repeated(
     assert "in time" in str(reply)
     assert took.seconds > SHORT_SECONDS * 0.9
     took.at_most(SHORT_SECONDS)
-    assert proxy.accepted == 1
+    assert proxy.accepted == accepted
 
 
 def test_connections_to_a_demoted_master_are_dropped(
