@@ -10,7 +10,7 @@ from api_client.protocol import lease
 from api_client.transport.scripts import LeaseStore
 from refresher.flow.renewals import HeldLease, Renewals
 from tests.support.internals import wake_up_of, wakes_at
-from tests.support.lease_world import World
+from tests.support.lease_world import ClockedWorld, World
 from tests.support.waiting import eventually
 
 
@@ -29,18 +29,20 @@ def left_us(world: World) -> int:
     return int(world.record()["until"]) - (seconds * 1_000_000 + microseconds)
 
 
-def test_the_first_renewal_comes_within_the_lease_that_acquire_granted(world: World) -> None:
-    store = LeaseStore(world.client)
+def test_the_first_renewal_comes_within_the_lease_that_acquire_granted(clocked_world: ClockedWorld) -> None:
+    store = LeaseStore(clocked_world.client)
     renewals = Renewals(store.run_all)
-    held = held_for(world, store, granted_seconds=0.9, lease_seconds=300.0)
+    held = held_for(clocked_world, store, granted_seconds=0.9, lease_seconds=300.0)
     with renewals.holding([held]):
-        eventually(lambda: left_us(world) > 200_000_000, "the lease has its learned length")
+        eventually(lambda: left_us(clocked_world) > 200_000_000, "the lease has its learned length")
     assert not held.lost
     renewals.close()
 
 
-def test_an_error_of_any_kind_does_not_end_the_renewals(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = LeaseStore(world.client)
+def test_an_error_of_any_kind_does_not_end_the_renewals(
+    clocked_world: ClockedWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = LeaseStore(clocked_world.client)
     renewals = Renewals(store.run_all)
     real, failures = store.run_all, iter([AttributeError("a connection that is being lost")])
 
@@ -49,23 +51,23 @@ def test_an_error_of_any_kind_does_not_end_the_renewals(world: World, monkeypatc
             raise failure
         return real(calls)
 
-    held = held_for(world, store, granted_seconds=3.0, lease_seconds=1.0)
+    held = held_for(clocked_world, store, granted_seconds=3.0, lease_seconds=1.0)
     monkeypatch.setattr(store, "run_all", run_all)
     with renewals.holding([held]):
-        before = world.record()["until"]
-        eventually(lambda: world.record()["until"] != before, "it is renewed after the error")
+        before = clocked_world.record()["until"]
+        eventually(lambda: clocked_world.record()["until"] != before, "it is renewed after the error")
     renewals.close()
 
 
-def test_a_short_lease_is_renewed_in_time_while_the_thread_waits_for_a_long_one(world: World) -> None:
-    store = LeaseStore(world.client)
+def test_a_short_lease_is_renewed_in_time_while_the_thread_waits_for_a_long_one(clocked_world: ClockedWorld) -> None:
+    store = LeaseStore(clocked_world.client)
     renewals = Renewals(store.run_all)
-    long = HeldLease(world.key, 1, b"nonce--0", 600.0, 600.0)
+    long = HeldLease(clocked_world.key, 1, b"nonce--0", 600.0, 600.0)
     with renewals.holding([long]):
         eventually(lambda: 0 < wakes_at(renewals) < math.inf, "the thread waits for the long one")
-        short = held_for(world, store, granted_seconds=0.9, lease_seconds=300.0)
+        short = held_for(clocked_world, store, granted_seconds=0.9, lease_seconds=300.0)
         with renewals.holding([short]):
-            eventually(lambda: left_us(world) > 200_000_000, "the short one is renewed")
+            eventually(lambda: left_us(clocked_world) > 200_000_000, "the short one is renewed")
     renewals.close()
 
 

@@ -7,13 +7,14 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
 
 from api_client import CacheUnavailable, Entry, EntryState, RefreshFailed, UnknownQuery, aget_cached, get_cached
 from api_client import default as default_client
-from refresher import TransientFailure
+from refresher import TransientFailure, WorkerSettings
 from refresher.flow.outcome import OutcomeKind
 from refresher.testing import InlineCache
 from tests.support.any_reader import callers_waiting
@@ -39,6 +40,12 @@ class Application:
 
     def invalidate(self, cache: InlineCache, *args: Any, **options: Any) -> None:
         self.do(self.client_of(cache).invalidate(*args, **options))
+
+
+@pytest.fixture(autouse=True)
+def _no_lease_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no lease of a cache end by time, however busy the machine."""
+    monkeypatch.setattr("refresher.testing.WorkerSettings", partial(WorkerSettings, lease_floor_ms=3_600_000))
 
 
 @pytest.fixture(params=["sync", "async"])

@@ -7,9 +7,7 @@ import time
 from typing import Any
 
 from refresher import TransientFailure, query
-from tests.support.scripted_queries import control_redis
-
-HANG_SECONDS = 120
+from tests.support.scripted_queries import GATE_SECONDS, control_redis
 
 
 def _count(key: str) -> int:
@@ -23,7 +21,7 @@ def sick(tx: Any, key: str) -> int:
     number = _count(key)
     if number > 1:
         if key.startswith("hangs"):
-            time.sleep(HANG_SECONDS)
+            time.sleep(GATE_SECONDS)
         raise TransientFailure("as the name says")
     return number
 

@@ -13,9 +13,10 @@ from typing import Any
 import redis
 
 from refresher import UNCHANGED, Previous, Result, TransientFailure, query
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 CONTROL_URL = "TEST_CONTROL_REDIS_URL"
-GATE_SECONDS = 60
+GATE_SECONDS = 2 * MAX_WAIT_SECONDS
 
 
 def control_redis() -> redis.Redis:

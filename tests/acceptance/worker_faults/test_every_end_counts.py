@@ -16,11 +16,14 @@ from tests.acceptance.conftest import System
 from tests.support.ending_loaders import ENDS_PROCESS, LOCK_FOLDER, OVERLAPS, QUERY, RAISES
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
+pytestmark = pytest.mark.usefixtures("patient_publishers")
+
 SETTINGS = {
     "REFRESHER_QUERIES": "tests.support.ending_loaders",
     "CACHE_XFETCH_TIMEOUT": "1s",  # the soft limit is 5 s later, the hard one 15 s
     "CACHE_XFETCH_RETRY_BACKOFF": "1",
     "CACHE_COOLING": "10m",
+    "STAMPEDE_LOCK_TIMEOUT_MS": f"{1_000 * MAX_WAIT_SECONDS:.0f}",
 }
 RETRY_MAX = 3
 
@@ -103,8 +106,7 @@ def test_hanging_loads_are_dead_lettered_while_their_keys_are_read(loaders: Syst
 def test_loads_that_would_end_their_worker_are_dead_lettered_without_further_reads(
     loaders: System, ends: dict[str, object]
 ) -> None:
-    # The pool may notice an end only by its timer, five seconds later: no lease may expire before that.
-    loaders.env |= {"CACHE_XFETCH_TIMEOUT": "60s", "STAMPEDE_LOCK_TIMEOUT_MS": "60000"}
+    loaders.env["CACHE_XFETCH_TIMEOUT"] = f"{MAX_WAIT_SECONDS}s"
     scene = Scene(loaders, "-c", "4")
     for end in ends:
         scene.stale(end, end)
@@ -124,7 +126,7 @@ def test_loads_that_would_end_their_worker_are_dead_lettered_without_further_rea
 def test_sigterm_to_a_pool_process_counts_as_a_failure_unless_its_worker_is_shutting_down(
     loaders: System,
 ) -> None:
-    loaders.env["CACHE_XFETCH_TIMEOUT"] = "60s"
+    loaders.env["CACHE_XFETCH_TIMEOUT"] = f"{MAX_WAIT_SECONDS}s"
     scene = Scene(loaders, "-c", "1")
     scene.stale("a", "hangs")
     scene.client.get_entry(QUERY, {"key": "a"})
@@ -165,6 +167,7 @@ def test_a_load_that_hangs_in_a_pool_without_limits_ends_its_worker_and_is_dead_
 
 
 def test_a_load_that_ends_its_whole_worker_is_dead_lettered(loaders: System) -> None:
+    loaders.env["STAMPEDE_LOCK_TIMEOUT_MS"] = "1000"  # nothing but its end shows that the worker is gone
     scene = Scene(loaders, "-P", "solo")
     scene.stale("a", "os._exit(1)")
     letter = scene.until_dead_lettered(["a"])["a"]
