@@ -17,10 +17,10 @@ from api_client.transport.redis_py import connect
 from api_client.transport.scripts import ask_by_redis_py
 from api_client.transport.wire import Command, error_reply, is_transient, is_wrong_node, is_wrong_type
 from refresher.embedded import RedisServer, free_port
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 AskAll: TypeAlias = Callable[[Sequence[Command]], list[Any]]
 
-TIMEOUT_SECONDS = 20.0
 WRITES = "return redis.call('SET', KEYS[1], 'x')"
 PUBLISHES = "return redis.call('PUBLISH', KEYS[1], 'x')"
 
@@ -90,11 +90,11 @@ MET = {
 
 
 def by_link(url: str, stack: ExitStack) -> AskAll:
-    return stack.enter_context(closing(CacheLink(url, TIMEOUT_SECONDS, TIMEOUT_SECONDS))).execute_all
+    return stack.enter_context(closing(CacheLink(url, MAX_WAIT_SECONDS, MAX_WAIT_SECONDS))).execute_all
 
 
 def by_redis_py(url: str, stack: ExitStack) -> AskAll:
-    return partial(ask_by_redis_py, stack.enter_context(connect(url, timeout_seconds=TIMEOUT_SECONDS)))
+    return partial(ask_by_redis_py, stack.enter_context(connect(url, timeout_seconds=MAX_WAIT_SECONDS)))
 
 
 @pytest.mark.parametrize("connected", [by_link, by_redis_py])

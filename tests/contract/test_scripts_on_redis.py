@@ -18,9 +18,9 @@ from api_client.transport.scripts import SCRIPTS
 from refresher.embedded import RedisServer
 from tests.support.lease_world import HARD_TTL_SECONDS, LEASE_SECONDS, PAYLOAD, RETENTION_SECONDS, World
 from tests.support.lease_world import commit_call as commit
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 CALLERS = 100
-TIMEOUT_SECONDS = 20.0
 
 
 def test_both_servers_have_the_intended_versions(any_redis: RedisServer, client: redis.Redis) -> None:
@@ -37,7 +37,7 @@ def test_a_flushed_script_is_loaded_again_in_the_middle_of_a_refresh(world: Worl
     renewals = [lease.renew(world.key, token=token, nonce=b"nonce--1", lease_seconds=LEASE_SECONDS)] * 2
     assert all(left > 0 for left in world.store.run_all(renewals))
     world.client.script_flush()
-    with closing(CacheLink(any_redis.url(), TIMEOUT_SECONDS, TIMEOUT_SECONDS)) as link:
+    with closing(CacheLink(any_redis.url(), MAX_WAIT_SECONDS, MAX_WAIT_SECONDS)) as link:
         committing = commit(world.key, token, b"nonce--1")
         status, replicas = link.run_and_wait(committing, "q", replicas=0, timeout_seconds=0.1)
     assert (status, replicas) == (CommitStatus.ACCEPTED, 0)

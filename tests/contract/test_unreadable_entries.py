@@ -64,7 +64,10 @@ def events() -> Counted:
 @pytest.fixture(params=KINDS)
 def reader(any_redis: RedisServer, events: Counted, request: pytest.FixtureRequest) -> Iterator[AnyReader]:
     settings = ReaderSettings(
-        redis_url=any_redis.url(0), broker_url=any_redis.url(1), namespace="test", redis_timeout_seconds=5.0
+        redis_url=any_redis.url(0),
+        broker_url=any_redis.url(1),
+        namespace="test",
+        redis_timeout_seconds=MAX_WAIT_SECONDS,
     )
     reader = KINDS[request.param](settings, events)
     yield reader
@@ -159,5 +162,5 @@ def test_a_failed_refresh_ends_a_wait_at_once(reader: AnyReader, worked_key: Wor
                 kind="unknown_query", attempts=1, retention_seconds=30,
             )
         )  # fmt: skip
-        error = read.exception(10)
+        error = read.exception(MAX_WAIT_SECONDS)
     assert (type(error).__name__, error.query, error.version) == ("UnknownQuery", "query", 1)

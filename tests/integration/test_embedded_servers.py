@@ -25,6 +25,7 @@ from refresher.embedded.redis_server import bundled_redis_server
 from tests.servers.neo4j_server import SHORT_LIVED
 from tests.support.processes import addresses_beyond_loopback, is_gone, shown_in_process_list
 from tests.support.requirements import skip_or_fail
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
 
 
 def client_of(server: RedisServer) -> redis.Redis:
-    return redis.Redis.from_url(server.url(), retry=Retry(NoBackoff(), 0), socket_timeout=5, decode_responses=True)
+    return redis.Redis.from_url(
+        server.url(), retry=Retry(NoBackoff(), 0), socket_timeout=MAX_WAIT_SECONDS, decode_responses=True
+    )
 
 
 def run_cypher(graph: ArcadeDbServer, cypher: str, **parameters: object) -> list[object]:
@@ -179,7 +182,7 @@ def test_a_server_starts_on_another_port_when_its_own_is_taken_at_the_last_momen
         monkeypatch.setattr(server, "free_ports", first_taken)
         with start() as started:
             assert started.is_running
-            assert len(chosen) == 2
+            assert len(chosen) > 1
 
 
 def test_an_invalid_directive_is_shown_in_the_error() -> None:
@@ -192,8 +195,13 @@ def test_a_program_that_is_not_redis_fails_to_start(tmp_path: Path) -> None:
     silent = tmp_path / "silent"
     silent.write_text("#!/bin/sh\necho not a redis; exec sleep 60\n")
     silent.chmod(0o700)
-    with pytest.raises(ServerDidNotStart, match=r"did not answer within 0\.3 s.*\nnot a redis"):
-        RedisServer.start(binary=silent, start_seconds=0.3)
+
+    def error() -> str:
+        with pytest.raises(ServerDidNotStart, match=r"did not answer within 0\.3 s") as caught:
+            RedisServer.start(binary=silent, start_seconds=0.3)
+        return str(caught.value)
+
+    eventually(lambda: error().endswith("\nnot a redis"), "it has run, and what it wrote is shown")
     with pytest.raises(ServerMissing, match="is no program"):
         RedisServer.start(binary="/nonexistent/redis-server")
 

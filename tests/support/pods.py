@@ -15,6 +15,7 @@ from typing import Any
 
 from tests.support.chart import Manifest, pod_of, ports_of, variables
 from tests.support.containers import Engine
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 
 class Pod:
@@ -78,7 +79,7 @@ class Pod:
         credentials = base64.b64encode(user_and_password.encode()).decode()
         headers = {"Authorization": f"Basic {credentials}"} if credentials else {}
         with self._engine.network():
-            connection = http.client.HTTPConnection(address, port, timeout=10)
+            connection = http.client.HTTPConnection(address, port, timeout=MAX_WAIT_SECONDS)
             try:
                 connection.request("GET", path, headers=headers)
                 answer = connection.getresponse()

@@ -20,9 +20,8 @@ from typing import Final
 from tests.support.fault_proxy import CHUNK_BYTES, FaultProxy, Pair
 from tests.support.history import Exchange, History, name_of
 from tests.support.resp import command_of, frame_end, reply_of
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
-LAST_REPLY_SECONDS: Final = 5.0
 _SUBSCRIBES: Final = frozenset({"SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "MONITOR"})
 
 
@@ -129,7 +128,7 @@ class RecordingProxy(FaultProxy):
                         return
             # The client has disconnected, killed perhaps. Its last step's reply still goes into the history.
             talk.notify_if_settled()
-            await asyncio.wait_for(talk.settled.wait(), LAST_REPLY_SECONDS)
+            await asyncio.wait_for(talk.settled.wait(), MAX_WAIT_SECONDS)
         finally:
             self._talks.pop(pair, None)
             self._abandon(talk)

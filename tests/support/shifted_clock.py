@@ -15,6 +15,7 @@ from typing import Final
 
 from refresher.embedded.redis_server import find_redis_server
 from tests.support.requirements import skip_or_fail
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 SOURCE: Final = r"""
 #define _GNU_SOURCE
@@ -67,7 +68,7 @@ class ShiftedClock:
             skip_or_fail("a clock that tests move needs Linux and gcc")
         source, library, shift = folder / "clock.c", folder / "clock.so", folder / "shift"
         source.write_text(SOURCE)
-        subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", library, source], check=True, timeout=60)  # noqa: S607 - whichever gcc there is
+        subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", library, source], check=True, timeout=MAX_WAIT_SECONDS)  # noqa: S607 - whichever gcc there is
         shift.write_bytes(bytes(8))
         with shift.open("r+b") as file:
             self._memory = mmap.mmap(file.fileno(), 8)

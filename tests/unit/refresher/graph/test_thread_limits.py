@@ -14,7 +14,7 @@ import pytest
 
 from refresher.errors import LoadFailed
 from refresher.graph.thread_limits import ThreadLimits
-from tests.support.waiting import MAX_WAIT_SECONDS
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 word = contextvars.ContextVar("word", default="none")
 
@@ -73,9 +73,9 @@ def test_a_load_never_runs_in_a_thread_that_another_load_occupies(never: threadi
         never.wait()
 
     with pytest.raises(LoadFailed):
-        limits.run(hang, 0.01, 0.02, lambda: None)
+        limits.run(hang, 0.01, 0.02, lambda: eventually(lambda: busy, "it has begun"))
     other = limits.run(threading.current_thread, 30, 60, pytest.fail)
-    assert busy != [other]
+    assert other not in busy
     limits.close()
 
 

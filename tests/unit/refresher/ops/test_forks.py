@@ -49,12 +49,15 @@ def child_gets(lock: threading.Lock) -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
-def test_no_child_inherits_a_lock_of_a_thread_at_work(thread: ThreadPoolExecutor) -> None:
+def test_no_child_inherits_a_lock_of_a_thread_at_work(
+    thread: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fork_gate, "_max_wait_seconds", MAX_WAIT_SECONDS)
     work = Work(fork_gate)
+    os.register_at_fork(before=work.fork_begins.set)  # before the gate's: the last one registered is called first
     done = thread.submit(work.do)
     work.until_begun()
     assert fork_gate.is_at_work
-    work.fork_begins.set()
     assert child_gets(work.lock)
     done.result()
 
