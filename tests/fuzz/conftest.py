@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 
 from tests.fuzz.mutation import Mutator
 from tests.support.requirements import IS_LONG
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 SHORT, LONG = 4_000, 200_000
 INPUTS: Final = int(os.environ.get("FUZZ_EXAMPLES") or (LONG if IS_LONG else SHORT))
 BATCH: Final = 1_000
-TIMEOUT_SECONDS: Final = 180 + INPUTS // 200
+TIMEOUT_SECONDS: Final = 5 * MAX_WAIT_SECONDS + INPUTS // 200
 # Generous: an input that takes milliseconds here must not take minutes on any machine.
 MAX_SECONDS_PER_INPUT: Final = 2.0
 MAX_GROWTH_KIB: Final = 512 * 1024

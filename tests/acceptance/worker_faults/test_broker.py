@@ -10,7 +10,14 @@ from functools import partial
 
 import pytest
 
-from tests.acceptance.worker_faults.conftest import REPUBLISH_SECONDS, SLACK_SECONDS, WITHIN_QUEUE_TTL_SECONDS, World
+from tests.acceptance.worker_faults.conftest import (
+    REPUBLISH_SECONDS,
+    SETTINGS,
+    SLACK_SECONDS,
+    STEADY_CACHE,
+    WITHIN_QUEUE_TTL_SECONDS,
+    World,
+)
 from tests.acceptance.worker_faults.traffic import Traffic
 from tests.support.recording_proxy import RecordingProxy
 from tests.support.requirements import IS_LONG
@@ -27,6 +34,11 @@ OUTAGES: dict[str, Callable[[RecordingProxy], None]] = {
 }
 if IS_LONG:
     OUTAGES["loses_replies"] = RecordingProxy.drops_replies
+
+
+@pytest.fixture(scope="module")
+def settings() -> dict[str, str]:
+    return SETTINGS | STEADY_CACHE
 
 
 @pytest.mark.parametrize("outage", OUTAGES)

@@ -7,7 +7,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.acceptance.worker_faults.conftest import REJECTED, WITHIN_LEASE_SECONDS, WITHIN_QUEUE_TTL_SECONDS, World
+from tests.acceptance.worker_faults.conftest import (
+    REJECTED,
+    STEADY_CACHE,
+    WITHIN_LEASE_SECONDS,
+    WITHIN_QUEUE_TTL_SECONDS,
+    World,
+)
 from tests.acceptance.worker_faults.traffic import Traffic
 from tests.support.history import Happened
 from tests.support.requirements import IS_LONG
@@ -41,7 +47,10 @@ def test_a_commit_is_rejected_when_redis_has_restarted_empty_during_the_load(wor
     assert REJECTED.intersection(world.runs(key))
 
 
-def test_flushing_the_scripts_of_redis_under_load_causes_no_error(world: World) -> None:
+def test_flushing_the_scripts_of_redis_under_load_causes_no_error(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(world, "client", world.parts.client(**STEADY_CACHE))
     with Traffic(world) as traffic:
         for _ in range(3):
             traffic.goes_on_for(4)

@@ -18,7 +18,7 @@ from tests.support.history import Happened
 from tests.support.recording_proxy import StopPoint
 from tests.support.shifted_clock import ShiftedClock
 from tests.support.versioned_queries import VERSIONED
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 pytestmark = pytest.mark.usefixtures("patient_publishers")
 
@@ -37,7 +37,7 @@ def cache_options(redis_clock: ShiftedClock) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def settings() -> dict[str, str]:
-    return PATIENT_SETTINGS
+    return PATIENT_SETTINGS | {"CACHE_COOLING": f"{MAX_WAIT_SECONDS}s"}
 
 
 @pytest.fixture
