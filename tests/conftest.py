@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import redis
+from hypothesis import HealthCheck, settings
 
 from refresher.embedded import ArcadeDbServer, RedisServer, ServerMissing
 from refresher.embedded.redis_server import find_redis_server
@@ -16,7 +17,7 @@ from tests.servers.neo4j_server import SHORT_LIVED, Neo4jServer
 from tests.servers.rabbitmq_server import RabbitMqServer
 from tests.servers.redis_binaries import oldest_redis
 from tests.support.redis_clock import ClockedRedis, start_clocked_redis
-from tests.support.requirements import skip_or_fail
+from tests.support.requirements import is_set, skip_or_fail
 from tests.support.tiers import (
     pytest_addoption,
     pytest_collection_modifyitems,
@@ -47,6 +48,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # xdist sets it to the width of its workers' terminal; commands would lay out their output by it.
 os.environ.pop("COLUMNS", None)
+
+# Hypothesis: the same examples in every CI run, else new ones each time. No deadline, for slow machines.
+settings.register_profile(
+    "here",
+    deadline=None,
+    derandomize=is_set("CI"),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.load_profile("here")
 
 # On a busy machine servers take their time: RabbitMQ, which starts in 5 s on a quiet one, took 100 s beside others.
 for _server in (RedisServer, ArcadeDbServer, RabbitMqServer):

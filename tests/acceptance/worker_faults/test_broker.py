@@ -20,7 +20,6 @@ from tests.acceptance.worker_faults.conftest import (
 )
 from tests.acceptance.worker_faults.traffic import Traffic
 from tests.support.recording_proxy import RecordingProxy
-from tests.support.requirements import IS_LONG
 from tests.support.timing import promptly
 
 WORKER_BACK_SECONDS = 10.0  # after the broker is back, or a half-open link was lost
@@ -31,9 +30,8 @@ OUTAGES: dict[str, Callable[[RecordingProxy], None]] = {
     "hung": RecordingProxy.hangs,
     "refuses": RecordingProxy.refuses,
     "slow": partial(RecordingProxy.slows, delay_seconds=0.3),
+    "loses_replies": RecordingProxy.drops_replies,
 }
-if IS_LONG:
-    OUTAGES["loses_replies"] = RecordingProxy.drops_replies
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +39,9 @@ def settings() -> dict[str, str]:
     return SETTINGS | STEADY_CACHE
 
 
-@pytest.mark.parametrize("outage", OUTAGES)
+@pytest.mark.parametrize(
+    "outage", [pytest.param(name, marks=pytest.mark.long if name == "loses_replies" else ()) for name in OUTAGES]
+)
 def test_keys_are_fresh_again_after_a_broker_outage_under_load(world: World, outage: str) -> None:
     with Traffic(world) as traffic:
         traffic.goes_on_for(5)

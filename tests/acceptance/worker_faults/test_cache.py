@@ -16,7 +16,6 @@ from tests.acceptance.worker_faults.conftest import (
 )
 from tests.acceptance.worker_faults.traffic import Traffic
 from tests.support.history import Happened
-from tests.support.requirements import IS_LONG
 from tests.support.versioned_queries import VERSIONED
 
 BREAKER_SECONDS = 5.0  # the longest pause of the breaker before Redis
@@ -107,7 +106,7 @@ def test_keys_are_fresh_again_after_redis_connections_were_lost_under_load(world
     world.verify(within_seconds=BREAKER_SECONDS + WORKER_PAUSE_SECONDS + WITHIN_QUEUE_TTL_SECONDS)
 
 
-@pytest.mark.parametrize("fault", ["hangs", "drops_replies"] if IS_LONG else ["hangs"])
+@pytest.mark.parametrize("fault", ["hangs", pytest.param("drops_replies", marks=pytest.mark.long)])
 def test_keys_are_fresh_again_after_redis_was_silent_for_a_while(world: World, fault: str) -> None:
     with Traffic(world) as traffic:
         traffic.goes_on_for(5)

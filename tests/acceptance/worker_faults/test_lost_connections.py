@@ -122,6 +122,7 @@ def busy_machine() -> Iterator[None]:
             loop.wait()
 
 
+@pytest.mark.longer
 @pytest.mark.usefixtures("busy_machine")
 def test_no_message_is_left_after_many_lost_connections_on_a_busy_machine(world: World) -> None:
     with Traffic(world) as traffic:

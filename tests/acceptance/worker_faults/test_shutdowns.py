@@ -118,7 +118,7 @@ class Ending:
 
 @pytest.mark.usefixtures("patient_publishers")
 @pytest.mark.timeout(5 * MAX_WAIT_SECONDS)
-@pytest.mark.parametrize("broker", ["redis", "rabbitmq"])
+@pytest.mark.parametrize("broker", ["redis", pytest.param("rabbitmq", marks=pytest.mark.longer)])
 def test_a_worker_exits_in_time_on_sigterm_and_leaves_nothing_half_done(
     system_without_graph: System, request: pytest.FixtureRequest, stack: ExitStack, broker: str
 ) -> None:

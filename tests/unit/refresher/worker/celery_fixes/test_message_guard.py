@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kombu.message import Message
 
@@ -113,7 +113,6 @@ anything = st.recursive(
 )
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # which are of a quiet machine
 @given(st.dictionaries(st.sampled_from([*HEADERS, "id", "task"]), anything) | anything, anything, st.booleans())
 def test_the_guard_raises_for_no_message(headers: Any, body: object, refreshes_only: bool) -> None:
     whole = {"task": TASK_NAME, "id": "x"} | headers if isinstance(headers, dict) else headers
