@@ -62,9 +62,11 @@ class System:
             "REFRESHER_QUERIES": "tests.support.scripted_queries",
             "CACHE_XFETCH_WORKERS": "2",
             "CACHE_XFETCH_MIN_TTL": "0",
-            # Long, so that a busy machine exceeds neither.
-            "CACHE_REDIS_TIMEOUT": "5s",
+            # Long, so that a busy machine exceeds none. A lease is as long as the time budget then; a test in which one
+            # lapses sets a shorter one.
+            "CACHE_REDIS_TIMEOUT": "20s",
             "STAMPEDE_WAIT_TIMEOUT_MS": f"{1_000 * MAX_WAIT_SECONDS:.0f}",
+            "STAMPEDE_LOCK_TIMEOUT_MS": f"{1_000 * MAX_WAIT_SECONDS:.0f}",
         }
         self.cache = stack.enter_context(redis.Redis.from_url(server.url(0)))
         self.broker = stack.enter_context(redis.Redis.from_url(server.url(1)))

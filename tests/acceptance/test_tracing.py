@@ -227,11 +227,9 @@ def test_counts_of_a_prefork_main_process_are_in_prometheus_and_not_in_opentelem
     system: System, collector: Collector
 ) -> None:
     port = free_port()
-    # The pool checks for dead processes every five seconds. A lease expired by then would be another worker's to count.
     worker = start_worker(
-        system, collector, "-c", "1", OTEL_METRIC_EXPORT_INTERVAL="3600000", CACHE_METRICS_PORT=str(port),
-        STAMPEDE_LOCK_TIMEOUT_MS="60s",
-    )  # fmt: skip
+        system, collector, "-c", "1", OTEL_METRIC_EXPORT_INTERVAL="3600000", CACHE_METRICS_PORT=str(port)
+    )
     system.broker.lpush("cache.refresh", "{}")  # an unrecognised message
     eventually(lambda: "rejected a message" in worker.tail_of_log(10_000), "it is rejected")
     client = system.client()
