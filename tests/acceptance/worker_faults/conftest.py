@@ -45,6 +45,7 @@ REJECTED: Final = frozenset({"rejected (lost)", "rejected (superseded)"})
 SETTINGS: Final = {
     "STAMPEDE_LOCK_TIMEOUT_MS": f"{LEASE_SECONDS * 1000:.0f}",
     "STAMPEDE_JITTER_MAX_MS": "0",
+    "CACHE_REDIS_TIMEOUT": "5s",  # for how long a reader waits on a connection that has gone silent
     "STAMPEDE_WAIT_TIMEOUT_MS": "5000",  # one key's miss is not to keep others from being read
     "CACHE_QUEUE_TTL": f"{QUEUE_TTL_SECONDS}s",
     "CACHE_COOLING": f"{COOLING_SECONDS}s",
