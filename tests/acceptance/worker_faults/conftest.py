@@ -349,3 +349,8 @@ def world(worlds: Worlds) -> World:
     world = worlds.current()
     world.begin()
     return world
+
+
+@pytest.fixture(autouse=True)
+def publishers() -> None:
+    """As in production: a publication that a silent broker never answers must not keep later ones waiting."""
