@@ -11,7 +11,7 @@ import redis
 from redis.crc import key_slot
 
 from refresher.embedded import RedisServer
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -119,7 +119,17 @@ class Cluster:
             keys = client.execute_command("CLUSTER", "GETKEYSINSLOT", slot, 1_000)
             if keys:
                 client.execute_command(
-                    "MIGRATE", target.host, target.port, "", 0, 5_000, "AUTH2", self.admin, self.password, "KEYS", *keys
+                    "MIGRATE",
+                    target.host,
+                    target.port,
+                    "",
+                    0,
+                    int(1_000 * MAX_WAIT_SECONDS),
+                    "AUTH2",
+                    self.admin,
+                    self.password,
+                    "KEYS",
+                    *keys,
                 )
 
     def end_move(self, slot: int, target: RedisServer) -> None:

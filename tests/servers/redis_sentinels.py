@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import redis
 
 from refresher.embedded import RedisServer
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ class SentinelServer(RedisServer):
             ("sentinel auth-pass", f'"{MASTER_NAME}" {master.password}'),
             ("sentinel sentinel-pass", password),
         ]
-        sentinel = cls(master.binary, directives, 10.0)
+        sentinel = cls(master.binary, directives, 2 * MAX_WAIT_SECONDS)
         sentinel.password = password
         sentinel._launch_or_clean_up()
         return sentinel

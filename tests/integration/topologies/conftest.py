@@ -26,12 +26,18 @@ from tests.support.pairs import each_with_each
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 NAMESPACE = "test"
-TIMEOUT_SECONDS = 3.0  # a busy machine does not reach it
+TIMEOUT_SECONDS = 20.0  # a busy machine does not reach it
+WITH_REPLICAS_SECONDS = 6.0  # half of it is waited for a replica that a key does not have
 
 KEYS = range(30)
 
 MakeReader: TypeAlias = Callable[..., AnyReader]
 NewKey: TypeAlias = Callable[[int], WorkedKey]
+
+
+@pytest.fixture(autouse=True)
+def publishers(patient_publishers: None) -> None:
+    """Readers publish patiently."""
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from api_client.transport.scripts import at_once
 from refresher.worker.redis_link import RetryingLink
 from tests.integration.topologies.conftest import (
     KEYS,
+    WITH_REPLICAS_SECONDS,
     MakeReader,
     NewKey,
     done,
@@ -107,7 +108,8 @@ def test_a_step_and_a_wait_go_to_the_key_s_own_node(
 def test_an_invalidation_waits_for_the_replicas_of_the_key_s_own_node(
     make_reader: MakeReader, cluster: Cluster
 ) -> None:
-    invalidated = make_reader(cluster.url()).invalidate("q", {"n": 0}, replicas=1)
+    reader = make_reader(cluster.url(), redis_timeout_seconds=WITH_REPLICAS_SECONDS)
+    invalidated = reader.invalidate("q", {"n": 0}, replicas=1)
     assert (invalidated.generation > 0, invalidated.replicated) == (True, False)
 
 

@@ -15,6 +15,7 @@ from refresher.flow.dead_letters import DeadLetter, DeadLetters
 from refresher.ops.dead_keys import DeadKeys, KeyStatus
 from refresher.ops.doctor.registry import findings
 from refresher.settings import WorkerSettings
+from tests.integration.topologies.conftest import TIMEOUT_SECONDS
 from tests.servers.redis_cluster import Cluster
 from tests.support.waiting import MAX_WAIT_SECONDS
 
@@ -64,6 +65,9 @@ def test_dead_keys_of_all_nodes_are_listed_with_their_status_and_dropped(setting
 
 
 def test_doctor_finds_a_cluster_ok(settings: WorkerSettings) -> None:
-    reader = ReaderSettings(redis_url=settings.redis_url, broker_url=settings.broker_url, namespace="test")
+    reader = ReaderSettings(
+        redis_url=settings.redis_url, broker_url=settings.broker_url, namespace="test",
+        redis_timeout_seconds=TIMEOUT_SECONDS,
+    )  # fmt: skip
     levels = {one.check: one.level.value for one in findings(settings, reader)}
     assert [levels[check] for check in ("cache", "clock", "notifications", "lease steps", "dead letters")] == ["ok"] * 5

@@ -53,7 +53,7 @@ class SystemOfUsers(System):
     ) -> None:
         super().__init__(stack, servers.broker, control, graph, folder)
         self.servers = servers
-        self.env |= {"CACHE_REDIS_TIMEOUT": "3s", "CACHE_XFETCH_RETRY_ENABLED": "false"}
+        self.env |= {"CACHE_XFETCH_RETRY_ENABLED": "false"}
         self.start_worker("-c", "1", **self.as_user("worker", "worker"))
 
     def as_user(self, on_the_cache: str, on_the_broker: str = "publisher") -> dict[str, str]:

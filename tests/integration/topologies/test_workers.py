@@ -34,7 +34,7 @@ KEYS = [{"key": f"key-{n}"} for n in range(8)]
 
 def make_system(url: str, stack: ExitStack, redis_server: RedisServer, graph: ArcadeDbServer, folder: Path) -> System:
     system = System(stack, stack.enter_context(RedisServer.start()), redis_server, graph, folder)
-    system.env |= {"CACHE_REDIS_URL": url, "CACHE_REDIS_TIMEOUT": "3s"}
+    system.env |= {"CACHE_REDIS_URL": url}
     system.start_worker()
     return system
 
