@@ -153,6 +153,11 @@ def _end_worker(name: str, worker: GuardedProcess) -> None:
     print(f"the log of {name}:", worker.tail_of_log(SHOWN_LINES), sep="\n")  # noqa: T201 - shown where the test failed
 
 
+@pytest.fixture(autouse=True)
+def publishers(patient_publishers: None) -> None:
+    """Readers in this process publish patiently. Where their timeouts are the subject, a file overrides this."""
+
+
 @pytest.fixture
 def system(stack: ExitStack, redis_server: RedisServer, arcadedb: ArcadeDbServer, tmp_path: Path) -> System:
     """A system on the embedded graph. Its Redis is its own: tests kill it, configure it, count all keys."""

@@ -21,8 +21,6 @@ from tests.acceptance.test_main_job import (  # noqa: F401 - they use the fixtur
 )
 from tests.servers.rabbitmq_server import RabbitMqServer
 
-pytestmark = pytest.mark.usefixtures("patient_publishers")
-
 
 @pytest.fixture
 def system(system: System, rabbitmq: RabbitMqServer) -> System:

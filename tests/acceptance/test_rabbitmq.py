@@ -14,8 +14,6 @@ from tests.servers.rabbitmq_server import RabbitMqServer
 from tests.support.timing import promptly
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.usefixtures("patient_publishers")
-
 
 @pytest.fixture
 def no_connection_outlives_it() -> Iterator[None]:

@@ -33,7 +33,7 @@ from tests.servers.rabbitmq_server import RabbitMqServer
 from tests.support.authority import HOST, Authority
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.usefixtures("patient_publishers"), pytest.mark.rabbitmq]
+pytestmark = pytest.mark.rabbitmq
 
 NAMESPACE = "cache"
 REFRESHES = queue_for(NAMESPACE, "amqps://", has_waiter=False).name
