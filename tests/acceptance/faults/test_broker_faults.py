@@ -30,6 +30,7 @@ WAIT_SECONDS = 0.7
 PUBLISH_SECONDS = 3.0  # how long refresh() waits for its publication
 # The broker's breaker pauses for a second, or for two after a failed probe; then the next read triggers.
 HEALED_SECONDS = 2.0 + READER_SILENCE_SECONDS
+MAX_PAUSE_SECONDS = 30.0
 ROUND_TRIP_SECONDS = 0.3
 FAULTS: dict[str, Callable[[FaultProxy], None]] = {
     "hung": FaultProxy.hangs,
@@ -38,8 +39,14 @@ FAULTS: dict[str, Callable[[FaultProxy], None]] = {
 }
 HOLDS: dict[str, Callable[[FaultProxy], None]] = {
     "loses_replies": FaultProxy.drops_replies,
-    "slow": partial(FaultProxy.slows, delay_seconds=20.0),
+    "slow": partial(FaultProxy.slows, delay_seconds=MAX_WAIT_SECONDS),
 }
+patient = pytest.mark.usefixtures("patient_publishers")
+
+
+@pytest.fixture(autouse=True)
+def publishers() -> None:
+    """Their timeouts are what is tested, unless a test is marked `patient`."""
 
 
 @pytest.fixture(params=["redis", "rabbitmq"])
@@ -50,6 +57,7 @@ def world(request: pytest.FixtureRequest) -> World:
 
 
 @EACH_BROKER
+@pytest.mark.usefixtures("suppression_outlasts_the_test")
 @pytest.mark.parametrize("fault", sorted(HOLDS))
 def test_no_hit_and_no_invalidation_waits_for_a_publication_that_hangs(
     world: World,
@@ -60,7 +68,7 @@ def test_no_hit_and_no_invalidation_waits_for_a_publication_that_hangs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Half a second in production. This long, a wait for it can be distinguished from the delays of a busy machine.
-    monkeypatch.setattr("api_client.trigger.broker.TIMEOUT_SECONDS", 30.0)
+    monkeypatch.setattr("api_client.trigger.broker.TIMEOUT_SECONDS", MAX_WAIT_SECONDS)
     fresh, stale, others = world.fresh(), world.stale(), [world.stale() for _ in range(5)]
     reader = with_open_connections(make_reader(world), world)
     published = events.count("triggered: invalidated")
@@ -126,17 +134,27 @@ def test_a_stale_value_is_served_at_once_and_fresh_again_when_the_broker_is_back
         return events.count("dropped: breaker") > 0
 
     eventually(breaker_is_open, "the broker's breaker is open")
-    refreshed = [answer_of(reader.refresh, QUERY, world.unknown()) for _ in range(2)]
-    assert all(isinstance(answer.error, TriggerFailed) for answer in refreshed)
-    assert any(
-        "not tried for a moment" in str(answer.error) for answer in refreshed
-    )  # one at most was tried, as a probe
 
+    def is_refused_untried() -> bool:
+        error = answer_of(reader.refresh, QUERY, world.unknown()).error
+        assert isinstance(error, TriggerFailed)
+        return "not tried for a moment" in str(error)
+
+    eventually(is_refused_untried, "a refresh is no probe")
+    assert reader.flush(MAX_WAIT_SECONDS)
+    failed = events.count("failed")
     proxies.before(world.broker_url).passes()
-    promptly(lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH, "it is refreshed", HEALED_SECONDS)
+
+    def is_tried() -> bool:
+        reader.get_entry(QUERY, stale)
+        return events.count("triggered: invalidated") + events.count("failed") > failed
+
+    promptly(is_tried, "it is triggered", min(MAX_PAUSE_SECONDS, 2.0 ** (failed - 2)) + READER_SILENCE_SECONDS)
+    eventually(lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH, "it is refreshed")
 
 
 @EACH_BROKER
+@patient
 def test_a_slow_broker_delays_a_miss_and_no_hit(
     world: World, make_reader: MakeReader, proxies: Proxies, events: EventRecorder
 ) -> None:
@@ -151,13 +169,11 @@ def test_a_slow_broker_delays_a_miss_and_no_hit(
     assert refreshed.value is RefreshState.TRIGGERED
     assert refreshed.took.seconds >= ROUND_TRIP_SECONDS
     refreshed.took.at_most(PUBLISH_SECONDS)
-    miss = answer_of(reader.get_entry, QUERY, world.unknown())
-    assert miss.value.state is EntryState.MISS
-    # It may be loaded before the broker's answer is back.
-    miss.took.at_most(PUBLISH_SECONDS)
+    assert reader.get_entry(QUERY, world.unknown()).state is EntryState.MISS
     assert events.count("failed") == events.count("dropped: breaker") == 0
 
 
+@patient
 def test_a_full_broker_rejects_publications_while_hits_are_served(
     world_on_redis: World, make_reader: MakeReader, events: EventRecorder
 ) -> None:
@@ -170,6 +186,7 @@ def test_a_full_broker_rejects_publications_while_hits_are_served(
         assert reader.get_entry(QUERY, stale).state is EntryState.STALE
         assert isinstance(answer_of(reader.refresh, QUERY, world.unknown()).error, TriggerFailed)
         assert isinstance(answer_of(reader.get, QUERY, world.unknown()).error, WaitTimeout)
+        assert reader.flush(MAX_WAIT_SECONDS)
         assert events.count("failed") >= 2
     # The full broker has affected the worker, too: only the reader's next publication is checked.
     promptly(
@@ -179,6 +196,7 @@ def test_a_full_broker_rejects_publications_while_hits_are_served(
     )
 
 
+@patient
 def test_reader_and_worker_recover_after_the_broker_was_killed_and_restarted(
     make_own_world: Callable[[], World], make_reader: MakeReader
 ) -> None:

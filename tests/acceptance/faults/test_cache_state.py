@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from tests.acceptance.faults.conftest import (
     MakeReader,
     Proxies,
     World,
+    triggered_in_time,
     with_open_connections,
 )
 from tests.support.any_reader import answer_of
@@ -43,7 +45,9 @@ def test_after_a_redis_restart_a_read_is_a_hit_or_one_load(
     assert isinstance(answer_of(reader.get, QUERY, fresh).error, CacheUnavailable)
     assert reader.get(QUERY, fresh, default="fallback") == "fallback"
     world.cache_server.restart(keep_data=keep_data)
-    entry = promptly(lambda: answer_of(reader.get_entry, QUERY, fresh).value, "it is read", BREAKER_PAUSE_SECONDS)
+    # A load takes what it takes on a busy machine, a hit does not.
+    in_time = partial(promptly, promised_seconds=BREAKER_PAUSE_SECONDS) if keep_data else eventually
+    entry = in_time(lambda: answer_of(reader.get_entry, QUERY, fresh).value, "it is read")
     assert (entry.state, entry.value["load"]) == ((EntryState.FRESH, 1) if keep_data else (EntryState.MISS, 2))
     eventually(lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH, "and the worker goes on as well")
     assert world.parts.loads(fresh["key"]) == entry.value["load"]
@@ -70,9 +74,7 @@ def test_a_full_redis_serves_its_entries_and_rejects_claims(
         assert reader.get_entry(QUERY, fresh).state is EntryState.FRESH  # as it said: not invalidated
         assert reader.invalidate(QUERY, fresh, hard=True).generation > 0  # it frees memory, so it is done
         assert world.healthy.get(QUERY, fresh, default="gone") == "gone"
-    promptly(
-        lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH, "it is refreshed", READER_SILENCE_SECONDS
-    )
+    triggered_in_time(reader, events, stale, READER_SILENCE_SECONDS)
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,8 @@ class Pair:
         Those of the worker are cut with ``cuts_worker``.
         """
         with redis.Redis.from_url(self.new.url()) as promoted, redis.Redis.from_url(self.old.url()) as demoted:
-            demoted.wait(1, 10_000)
+            demoted.set("marker", "the last write")
+            assert demoted.wait(1, int(1_000 * MAX_WAIT_SECONDS)) == 1
             promoted.replicaof("NO", "ONE")
             demoted.replicaof(self.new.host, str(self.new.port))
             eventually(lambda: demoted.info("replication")["master_link_status"] == "up", "it is a replica now")
@@ -137,12 +140,9 @@ def test_after_a_failover_hits_go_on_and_the_next_refresh_is_claimed_at_the_new_
     stale = world.stale()
     reader = with_open_connections(make_reader(world), world)
     pair.fail_over(proxies.before(pair.old.url()))
-    # Nothing but hits, on an open connection to the old master: it serves them, and rejects each claim.
-    promptly(
-        lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH,
-        "a claim was rejected, and the next one reached the new master",
-        2 * READER_SILENCE_SECONDS,
-    )
+    # Nothing but hits, on an open connection to the old master: it serves them, and rejects each claim. The next one
+    # reaches the new master.
+    triggered_in_time(reader, events, stale, 2 * READER_SILENCE_SECONDS)
     assert events.count("unavailable") == events.count("miss") == 0
 
 
@@ -158,8 +158,8 @@ def test_after_a_failover_a_rejected_call_raises_and_the_next_one_reaches_the_ne
     assert isinstance(refused.error, CacheUnavailable)
     assert reader.get_entry(QUERY, hit).state is EntryState.FRESH
     generation = reader.invalidate(QUERY, fresh).generation
-    assert reader.get(QUERY, fresh, min_generation=generation, timeout="20s")["load"] == 2
-    assert reader.get(QUERY, world.unknown(), timeout="20s")["load"] == 1
+    assert reader.get(QUERY, fresh, min_generation=generation)["load"] == 2
+    assert reader.get(QUERY, world.unknown())["load"] == 1
 
 
 @EACH_REDIS
@@ -173,4 +173,4 @@ def test_after_a_failover_a_worker_whose_connections_stay_open_reaches_the_new_m
     # The old master goes on serving reads: only its rejections of writes reveal the failover.
     eventually(lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH, "it is refreshed")
     done = eventually(lambda: answer_of(reader.invalidate, QUERY, fresh).value, "writers, too")
-    assert reader.get(QUERY, fresh, min_generation=done.generation, timeout="20s")["load"] == 2
+    assert reader.get(QUERY, fresh, min_generation=done.generation)["load"] == 2

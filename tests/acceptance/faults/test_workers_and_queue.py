@@ -20,6 +20,7 @@ def world(make_own_world: Callable[[], World]) -> World:
     return make_own_world()
 
 
+@pytest.mark.usefixtures("suppression_outlasts_the_test")
 def test_without_workers_hits_are_served_misses_time_out_and_the_queue_keeps_requests(
     world: World, make_reader: MakeReader, events: EventRecorder
 ) -> None:
