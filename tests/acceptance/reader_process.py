@@ -15,11 +15,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from api_client import AsyncCacheClient, CacheClient, CacheError, Entry
+from tests.support.patience import publish_patiently
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 
 def main() -> None:
     """Read once a line comes on stdin, report, end."""
+    publish_patiently()
     kind, callers, query, params = sys.argv[1], int(sys.argv[2]), sys.argv[3], json.loads(sys.argv[4])
     answers = asyncio.run(in_tasks(callers, query, params)) if kind == "tasks" else in_threads(callers, query, params)
     print(json.dumps(Counter(map(str, answers))), flush=True)  # noqa: T201

@@ -11,8 +11,7 @@ from pathlib import Path
 from tests.acceptance.test_demo import ROOT, SMALL
 from tests.support.pictures import are_for_the_docs, keep
 from tests.support.terminal import as_svg, last_screen, run_on_terminal
-
-WAIT_SECONDS = 170
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 
 def test_the_final_terminal_screen_of_the_demo(tmp_path: Path) -> None:
@@ -21,7 +20,7 @@ def test_the_final_terminal_screen_of_the_demo(tmp_path: Path) -> None:
     options = ["--seconds", "20"] if are_for_the_docs() else ["--seconds", "4", "--no-chaos"]
     code, written = run_on_terminal(
         [sys.executable, "-m", "refresher.cli", "demo", "--graph", str(graph), "--readers", "1", *options],
-        ROOT, {**os.environ, "TMPDIR": str(tmp_path)}, WAIT_SECONDS,
+        ROOT, {**os.environ, "TMPDIR": str(tmp_path)}, 2 * MAX_WAIT_SECONDS,
     )  # fmt: skip
     assert code == 0, written
     screen = last_screen(written)

@@ -13,9 +13,8 @@ import pytest
 from refresher.embedded import RedisServer, free_port
 from tests.acceptance.conftest import ROOT
 from tests.support.flower import Flower
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
-END_SECONDS = 30
 LOST: dict[str, Callable[[RedisServer], None]] = {
     "silent": lambda server: os.kill(server.pid, signal.SIGSTOP),
     "gone": lambda server: server.kill(),
@@ -40,7 +39,7 @@ def code_after(flower: Flower, number: signal.Signals) -> int | None:
     """Return its exit code after the signal; None: it did not end."""
     try:
         os.kill(flower.process.pid, number)
-        return flower.process.wait(END_SECONDS)
+        return flower.process.wait(MAX_WAIT_SECONDS)
     finally:
         flower.process.kill()
 

@@ -41,7 +41,7 @@ def test_after_a_fork_parent_and_children_read_and_publish_independently(forked:
     done = subprocess.run(
         [sys.executable, "-m", "tests.support.forking_program", fork, kind],
         cwd=ROOT, env=forked.env, capture_output=True, text=True,
-        timeout=MAX_WAIT_SECONDS, check=False,
+        timeout=3 * MAX_WAIT_SECONDS, check=False,
     )  # fmt: skip
     said = [json.loads(line)["met"] for line in done.stdout.splitlines()]
     assert (said, done.stderr, done.returncode) == ([[], [], []], "", 0)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from refresher import query
-from tests.support.scripted_queries import control_redis
+from tests.support.scripted_queries import GATE_SECONDS, control_redis
 
 AT_ONCE: Final = 2
 RATE: Final = 20.0
@@ -37,7 +37,7 @@ def few(tx: Any, key: str) -> str:
     with _load("few", key):
         with control_redis() as control:
             if control.sismember(HELD, key):
-                control.blpop([f"gate:{key}"], timeout=60)
+                control.blpop([f"gate:{key}"], timeout=GATE_SECONDS)
         time.sleep(LOAD_SECONDS)
     return key
 

@@ -19,6 +19,8 @@ from celery import Celery, _state, shared_task
 import refresher
 from api_client import CacheClient, ReaderSettings
 from refresher import WorkerSettings
+from tests.support.patience import publish_patiently
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 HOST_LIMIT = 10
 
@@ -58,14 +60,15 @@ def publish_from_another_thread() -> None:
 def read_in_a_thread(client: CacheClient) -> None:
     """Publish twice: from the client's own thread, and from one of the application's."""
     client.get("q", {"n": 1}, default=None, timeout=0.1)
-    client.flush(20)
+    client.flush(MAX_WAIT_SECONDS)
     client.refresh("q", {"n": 2})
 
 
 def run(order: str, url: str, redis_url: str, broker_url: str) -> dict[str, Any]:
     """Use the application's own Celery and the cache's client in ``order``; return what the application finds."""
+    publish_patiently()
     found: dict[str, Any] = {}
-    settings = ReaderSettings(redis_url=redis_url, broker_url=broker_url, redis_timeout_seconds=5)
+    settings = ReaderSettings(redis_url=redis_url, broker_url=broker_url, redis_timeout_seconds=20)
     with CacheClient(settings) as client, ExitStack() as stack:
         if order in {"client", "worker"}:
             if order == "client":

@@ -16,13 +16,13 @@ from typing import Any, Final, Self, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 from refresher.embedded import free_port
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 T = TypeVar("T")
 
 LOOPBACK: Final = "127.0.0.1"
 BACKLOG: Final = 1_000
 CHUNK_BYTES: Final = 65_536
-SWITCH_SECONDS: Final = 10.0
 RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 
 
@@ -153,7 +153,7 @@ class FaultProxy:
         """Reset everything, and end the thread."""
         self._call(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(SWITCH_SECONDS)
+        self._thread.join(MAX_WAIT_SECONDS)
         self._loop.close()
 
     def __enter__(self) -> Self:
@@ -163,7 +163,7 @@ class FaultProxy:
         self.close()
 
     def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(SWITCH_SECONDS)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(MAX_WAIT_SECONDS)
 
     async def _listen(self) -> None:
         if self._listener is None:

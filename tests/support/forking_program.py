@@ -22,11 +22,11 @@ from typing import Any
 
 from api_client import AsyncCacheClient, CacheClient
 from tests.support.event_recorder import EventRecorder
-from tests.support.waiting import eventually
+from tests.support.patience import publish_patiently
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 QUERY = "long_lived"
 CHILDREN = 2
-WITHIN_SECONDS = 40.0
 READING_THREADS = 2
 
 
@@ -59,7 +59,7 @@ class Program:
     def load_of(self, key: str) -> int:
         """Read; return the number of the load that the value is from."""
         params = self._params(key)
-        value = self._done(self._client.get(QUERY, params, timeout=WITHIN_SECONDS))
+        value = self._done(self._client.get(QUERY, params, timeout=MAX_WAIT_SECONDS))
         if value["key"] != params["key"]:
             self._met.append(f"the value of {key} is {value}")
         return int(value["load"])
@@ -74,7 +74,7 @@ class Program:
 
     def finish(self) -> None:
         """Publish the rest, close, and report."""
-        if not self._done(self._client.flush(20)):
+        if not self._done(self._client.flush(MAX_WAIT_SECONDS)):
             self._met.append("not flushed")
         self._met += [f"{name}: {why}" for name in ("failed", "dropped") for why in self._events[name]]
         self._done(self._client.close())
@@ -88,6 +88,7 @@ class Program:
 
 
 def main(how: str, kind: str) -> None:
+    publish_patiently()
     program, ends = Program(how, kind), threading.Event()
     program.uses("parent")
     threads = [
@@ -123,7 +124,7 @@ def start(threads: list[threading.Thread]) -> None:
 def in_child(program: Program, number: int) -> None:
     """Use the parent's client, and end without the parent's clean-up."""
     try:
-        faulthandler.dump_traceback_later(3 * WITHIN_SECONDS, exit=True)
+        faulthandler.dump_traceback_later(2 * MAX_WAIT_SECONDS, exit=True)
         program.begin()
         program.uses(f"child {number}")
         program.finish()

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.support.waiting import MAX_WAIT_SECONDS
+
 ROOT: Final = Path(__file__).parents[2]
 EPOCH: Final = "1700000000"
 PACKAGES: Final = ("api_client", "refresher")
@@ -55,7 +57,8 @@ def built(tree: Path, target: Path, kind: str) -> Path:
     """Build the ``wheel`` or the ``sdist`` of a tree."""
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", target],
-        cwd=tree, env={**os.environ, "SOURCE_DATE_EPOCH": EPOCH}, capture_output=True, check=True, timeout=120,
+        cwd=tree, env={**os.environ, "SOURCE_DATE_EPOCH": EPOCH}, capture_output=True, check=True,
+        timeout=2 * MAX_WAIT_SECONDS,
     )  # fmt: skip
     (made,) = target.glob("*.whl" if kind == "wheel" else "*.tar.gz")
     return made

@@ -24,8 +24,9 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from api_client import CacheClient, CacheError, ReaderSettings
+from tests.support.waiting import MAX_WAIT_SECONDS
 
-STUCK_SECONDS: Final = 90.0
+STUCK_SECONDS: Final = MAX_WAIT_SECONDS
 OTHERS: Final = 3
 KEYS: Final = 200
 LATEST_SECONDS: Final = 0.0004
@@ -179,7 +180,7 @@ def main() -> None:
         "others_have_ended": others.end(),
         "reads_of_others": others.reads,
         "others_longest_seconds": round(max(others.longest_seconds), 3),
-        "flushed": [client.flush(30) for client in clients],
+        "flushed": [client.flush(MAX_WAIT_SECONDS) for client in clients],
     }
     sys.stdout.write(json.dumps(report) + "\n")
     sys.stdout.flush()
@@ -190,7 +191,7 @@ def main() -> None:
             client.get("asked_at_the_end", {"tier": client is clients[1]}, timeout=0.2)
         except CacheError as error:
             report["missed"] = type(error).__name__
-        report["published"] = client.flush(30)
+        report["published"] = client.flush(MAX_WAIT_SECONDS)
         sys.stdout.write(json.dumps(report) + "\n")
     sys.stdout.flush()
     for client in clients:
