@@ -30,7 +30,7 @@ from tests.support.deployment_files import DEPLOY, ROOT, compose, copy_with_secr
 from tests.support.pods import Pod
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = pytest.mark.timeout(10 * MAX_WAIT_SECONDS)
 
 SERVICES = {name: service for name, service in compose()["services"].items() if name != "grafana"}
 FIRST = ("redis-cache", "redis-broker", "neo4j")

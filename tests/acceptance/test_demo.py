@@ -17,14 +17,13 @@ import redis
 from neo4j import GraphDatabase
 
 from tests.support.processes import addresses_beyond_loopback, shown_in_process_list
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 from tests.support.watched_command import WatchedCommand
 
 if TYPE_CHECKING:
     from refresher.embedded import ArcadeDbServer, RedisServer
 
 ROOT = Path(__file__).parents[2]
-START_SECONDS, RUN_SECONDS, GONE_SECONDS = 90, 120, 60
 # A small graph is loaded in a blink.
 SMALL = "".join(f"p{source}\tp{target}\n" for source in range(30) for target in range(source + 1, 30, source + 1))
 
@@ -56,20 +55,20 @@ class Demo(WatchedCommand):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.kill(GONE_SECONDS)
+        self.kill(MAX_WAIT_SECONDS)
 
     def wait_for(self, words: str) -> str:
         """Return all that was printed, once ``words`` (a regular expression) are among it."""
         return self.wait_for_output(lambda: self.out if re.search(words, self.out) else "", words)
 
-    def ended(self, within_seconds: float = RUN_SECONDS) -> int:
+    def ended(self) -> int:
         """Return its exit code, once all processes that it ever started are gone, too."""
 
         def over() -> bool:
             self.processes()
             return self.process.poll() is not None
 
-        eventually(over, "the demo's end", within_seconds=within_seconds)
+        eventually(over, "the demo's end", within_seconds=2 * MAX_WAIT_SECONDS)
         self.all_gone()
         return self.process.returncode
 
@@ -150,7 +149,7 @@ def test_ctrl_c_ends_the_demo_cleanly_at_any_moment(tmp_path: Path, small_graph:
     with Demo(tmp_path, "--seconds", "6", "--graph", str(small_graph)) as demo:
         demo.wait_for(moment)
         demo.signal(signal.SIGINT)
-        assert demo.ended(GONE_SECONDS) == 130, demo.out + demo.err
+        assert demo.ended() == 130, demo.out + demo.err
     assert "interrupted; everything was stopped" in demo.out
     assert "Traceback" not in demo.out + demo.err
 
@@ -158,7 +157,7 @@ def test_ctrl_c_ends_the_demo_cleanly_at_any_moment(tmp_path: Path, small_graph:
 def test_ctrl_c_ends_the_demo_even_if_python_drops_the_exception(tmp_path: Path, small_graph: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(CTRL_C_IN_AN_IMPORT)
     with Demo(tmp_path, "--seconds", "60", "--graph", str(small_graph), PYTHONPATH=str(tmp_path)) as demo:
-        assert demo.ended(GONE_SECONDS) == 130, demo.out + demo.err
+        assert demo.ended() == 130, demo.out + demo.err
     assert re.search(r"Flower: (.*\n)+interrupted; everything was stopped", demo.out)
     assert "Traceback" not in demo.err
 
@@ -168,7 +167,7 @@ def test_demo_with_keep_and_a_custom_graph_ends_with_a_summary_on_ctrl_c(tmp_pat
     with Demo(tmp_path, "--seconds", "4", "--keep", "--no-chaos", *own) as demo:
         demo.wait_for(r"\n  6\.\d s .* reads/s")
         demo.signal(signal.SIGINT)
-        assert demo.ended(GONE_SECONDS) == 0, demo.out + demo.err
+        assert demo.ended() == 0, demo.out + demo.err
     assert "30 persons" in demo.out
     assert "from 1 process; none failed" in demo.out
     assert "SIGKILL" not in demo.out
@@ -216,7 +215,7 @@ def test_demo_leaves_user_supplied_servers_as_they_were(
 )
 def test_demo_reports_invalid_input_in_one_line(tmp_path: Path, args: list[str], words: str) -> None:
     with Demo(tmp_path, *args) as demo:
-        assert demo.ended(START_SECONDS) == 1
+        assert demo.ended() == 1
     (line,) = demo.err.splitlines()
     assert words in line
     assert line.startswith("error: ")

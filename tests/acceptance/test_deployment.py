@@ -30,10 +30,10 @@ from tests.support.http_requests import fetch
 from tests.support.running_deployment import RunningDeployment, can_mount, confined, scraped_here
 from tests.support.scripted_queries import CONTROL_URL
 from tests.support.tools import tool
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 from tests.support.web_server import WebServer
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(8 * MAX_WAIT_SECONDS)
 
 PERSON = 42
 # The test sets which servers a unit's process uses.
@@ -184,7 +184,7 @@ def test_the_confined_worker_unit_refreshes_and_stops_gracefully(
     eventually(lambda: b"stopping" in fetch(port, "/ready")[1], "it stops")
     system.open_gate("gate")
     assert unit.ended() == 0
-    assert client.get("long_lived", {"key": "b", "hold": "gate"}, timeout=5)["load"] == 1
+    assert client.get("long_lived", {"key": "b", "hold": "gate"})["load"] == 1
 
 
 def test_the_confined_flower_unit_requires_a_password(system: System, stack: ExitStack, tmp_path: Path) -> None:

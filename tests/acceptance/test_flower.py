@@ -16,7 +16,7 @@ from tests.acceptance.conftest import System, system_of_module
 from tests.support.flower import PASSWORD, USER, Flower
 from tests.support.flower_scene import WORKER, Scene, scene_of
 from tests.support.processes import addresses_beyond_loopback
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -59,7 +59,7 @@ def page(browser: Browser) -> Iterator[Page]:
     context = browser.new_context(
         http_credentials={"username": USER, "password": PASSWORD}, viewport={"width": 1720, "height": 800}
     )
-    context.set_default_timeout(20_000)
+    context.set_default_timeout(1_000 * MAX_WAIT_SECONDS)
     yield context.new_page()
     context.close()
 

@@ -17,7 +17,7 @@ from refresher.embedded import GuardedProcess
 from tests.acceptance.conftest import ROOT, System
 from tests.support.flower import PASSWORD, USER, Flower
 from tests.support.pictures import photograph
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -63,7 +63,7 @@ def opened(browser: Browser, user: str, password: str) -> Page:
     context = browser.new_context(
         http_credentials={"username": user, "password": password}, viewport={"width": WIDTH, "height": 600}
     )
-    context.set_default_timeout(60_000)
+    context.set_default_timeout(1_000 * MAX_WAIT_SECONDS)
     return context.new_page()
 
 
@@ -75,7 +75,7 @@ def taken(page: Page, name: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(5 * MAX_WAIT_SECONDS)
 def test_pictures_of_a_healthy_system_with_one_failing_query(system: System, browser: Browser, tmp_path: Path) -> None:
     system.cache.config_set("maxmemory-policy", "allkeys-lfu")  # so that it knows which keys are read most
     system.env |= {

@@ -20,7 +20,7 @@ from tests.support.installations import Installation
 from tests.support.releases import MADE_UP, NOW, install_release, last_tag
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(4 * MAX_WAIT_SECONDS)
 
 # Where messages have another version, new readers wait for new workers, which are rolled first therefore.
 ROLLS = [("minor", ("reader", "worker")), ("major", ("worker", "reader"))]

@@ -17,13 +17,13 @@ from refresher.embedded import GuardedProcess
 from refresher.flow.dead_letters import DeadLetters
 from tests.acceptance.conftest import ROOT, System
 from tests.contract.test_dead_letters import a_letter
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 PASSWORD = "a-password-of-this-test"
-WAIT_MS = 60_000
+WAIT_MS = 1_000 * MAX_WAIT_SECONDS
 MARKUP = "<img src=x onerror=\"document.title='owned'\">"
 
 

@@ -22,12 +22,13 @@ from refresher.web.history import History, sample_of
 from refresher.web.server import StatusServer
 from tests.contract.test_dead_letters import a_letter
 from tests.support.pictures import photograph
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 PASSWORD = "a-password-of-this-test"
-WAIT_MS = 60_000
+WAIT_MS = 1_000 * MAX_WAIT_SECONDS
 LOOKS, LOOK_SECONDS, BEGAN_AT = 90, 5, 1_790_000_000
 NAMES = ("friends_of", "paths_between", "recommended", "reachable")
 MANY = (*(f"query_{number:02}" for number in range(48)), "q" * 100, "a.very.long_name-" * 5)

@@ -14,6 +14,7 @@ from packaging.requirements import Requirement
 
 from tests.support.distribution import version_of
 from tests.support.installations import PACKAGES, ROOT, WHAT_BUILDS, Installation, built, copied, files_of, installed
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 SELECTED = (
     "tests/contract/test_public_surface.py",
@@ -39,7 +40,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Installation:
 def run(made: Installation, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST"))}
     return subprocess.run(
-        [made.python, *arguments], cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=900
+        [made.python, *arguments],
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=8 * MAX_WAIT_SECONDS,
     )
 
 
@@ -70,7 +77,7 @@ def with_other_packages(made: Installation, *wanted: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1_200)
+@pytest.mark.timeout(10 * MAX_WAIT_SECONDS)
 @pytest.mark.parametrize(
     "packages",
     [
@@ -89,7 +96,7 @@ def test_the_wheel_works_with_the_newest_and_the_oldest_dependencies(packages: t
     assert done.returncode == 0, done.stdout[-5_000:] + done.stderr[-5_000:]
 
 
-@pytest.mark.timeout(1_200)
+@pytest.mark.timeout(10 * MAX_WAIT_SECONDS)
 def test_selected_tests_pass_against_the_wheel(made: Installation, tmp_path: Path) -> None:
     copied(
         ROOT,

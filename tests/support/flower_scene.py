@@ -12,11 +12,10 @@ from api_client.protocol.messages import RefreshReason, item_for
 from api_client.trigger.broker import CeleryBroker
 from tests.acceptance.conftest import System
 from tests.acceptance.test_main_job import stale_entry
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 WORKER: Final = "worker-1@test"
 PATIENT_APP: Final = "tests.support.broker_retry_app"
-WAIT_SECONDS: Final = 60
 
 
 class Scene:
@@ -42,7 +41,7 @@ class Scene:
 
     def _served(self) -> None:
         client, params = self.client, self._named("early", "popular")
-        client.get("long_lived", params, timeout=WAIT_SECONDS)
+        client.get("long_lived", params, timeout=MAX_WAIT_SECONDS)
         before = client.get_entry("long_lived", params).token
         self.system.make_every_draw_positive(client, "long_lived", params)
         eventually(lambda: client.get_entry("long_lived", params).token > before, "an early refresh")
@@ -50,14 +49,14 @@ class Scene:
         before = stale_entry(client, params)
         eventually(lambda: client.get_entry("short_lived", params).token > before, "a stale one's")
         params = self._named("invalidated", "changed")
-        before = client.get_entry("long_lived", params, timeout=WAIT_SECONDS).token
+        before = client.get_entry("long_lived", params, timeout=MAX_WAIT_SECONDS).token
         client.invalidate("long_lived", params)
         eventually(lambda: client.get_entry("long_lived", params).token > before, "an invalidated one's")
 
     def _refused(self) -> None:
         client, system = self.client, self.system
         params = self._named("skipped", "twice")
-        client.get("long_lived", params, timeout=WAIT_SECONDS)
+        client.get("long_lived", params, timeout=MAX_WAIT_SECONDS)
         broker = CeleryBroker(system.env["CACHE_BROKER_URL"], system.env.get("CACHE_NAMESPACE", "cache"))
         broker.publish([item_for(client.key("long_lived", params), 0, RefreshReason.EARLY)], has_waiter=False)
         broker.close()
