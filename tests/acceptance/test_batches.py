@@ -38,6 +38,7 @@ def sizes(system: System) -> list[int]:
 
 
 @pytest.mark.smoke
+@pytest.mark.usefixtures("no_hold_ends")
 @pytest.mark.parametrize("kind", KINDS)
 def test_keys_due_together_are_loaded_in_batches_and_each_gets_its_own_value(
     system_in_batches: System, kind: str

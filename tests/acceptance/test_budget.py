@@ -14,7 +14,7 @@ from api_client.protocol.keys import budget_keys
 from refresher.embedded.process import GuardedProcess
 from tests.acceptance.conftest import System
 from tests.support.budgeted_queries import AT_ONCE, BATCH, BEGUN, ENDED, HELD, MOST, RATE
-from tests.support.timing import Measured
+from tests.support.budgeted_queries import SHARE_SECONDS as SHARE_VARIABLE
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 PROCESSES = 3
@@ -26,6 +26,7 @@ def fleet(system_without_graph: System) -> System:
     """A system for two nodes of three processes each."""
     system_without_graph.env |= {
         "REFRESHER_QUERIES": "tests.support.budgeted_queries", "CACHE_XFETCH_WORKERS": str(PROCESSES),
+        SHARE_VARIABLE: f"{MAX_WAIT_SECONDS}",
     }  # fmt: skip
     return system_without_graph
 
@@ -44,6 +45,11 @@ def read(client: CacheClient, query: str, count: int = KEYS) -> None:
 def begun(fleet: System, kind: str) -> list[float]:
     """When the loads have begun, in seconds of the machine's own clock."""
     return sorted(float(line.split()[0]) for line in fleet.control.lrange(f"{BEGUN}:{kind}", 0, -1))
+
+
+def order(fleet: System, kind: str) -> list[str]:
+    """The keys of the loads, as they have begun."""
+    return [line.split()[1] for line in fleet.control.lrange(f"{BEGUN}:{kind}", 0, -1)]
 
 
 def most(fleet: System, kind: str) -> int:
@@ -77,11 +83,14 @@ def test_loads_over_both_nodes_begin_at_most_at_the_budgets_rate(fleet: System, 
     times = begun(fleet, query)
     assert len(times) == count
     took_seconds = times[-1] - times[0]
-    assert (count - 2) / took_seconds <= RATE * 1.1, "never faster, but for the burst of two"
+    # But for the burst of two; and each process may have been late with one load, which is close to the next then.
+    more = 2 + 2 * PROCESSES
+    assert (count - more) / took_seconds <= RATE, "never faster"
     in_any_half_second = max(sum(0 <= later - first < 0.5 for later in times) for first in times)
-    assert in_any_half_second <= RATE / 2 + 2 + RATE / 5, "nor in half a second: late loads may be close to the next"
+    assert in_any_half_second <= RATE / 2 + more, "nor in half a second"
 
 
+@pytest.mark.usefixtures("no_hold_ends")
 def test_a_batch_counts_as_one_load_against_the_budget(fleet: System) -> None:
     fleet.env["CACHE_REFRESH_CONCURRENCY"] = "2"
     start(fleet)
@@ -95,6 +104,7 @@ def test_a_batch_counts_as_one_load_against_the_budget(fleet: System) -> None:
 
 def test_the_budget_share_of_a_killed_process_is_free_again_once_it_expires(fleet: System) -> None:
     """Both shares of the budget are held by processes that are killed in the middle of their loads."""
+    del fleet.env[SHARE_VARIABLE]
     start(fleet)
     client = fleet.client()
     for key in ("a", "b"):
@@ -105,11 +115,11 @@ def test_the_budget_share_of_a_killed_process_is_free_again_once_it_expires(flee
     assert fleet.cache.zcard(shares) == AT_ONCE
     killed = {line.split()[2] for line in fleet.control.lrange(f"{BEGUN}:few", 0, -1)}
     fleet.control.delete(HELD)
-    with Measured() as took:
-        for process in killed:
-            os.kill(int(process), signal.SIGKILL)
-        assert client.get("few", {"key": "c"}) == "c"
-    took.at_most(SHARE_SECONDS)
+    for process in killed:
+        os.kill(int(process), signal.SIGKILL)
+    end_us = max(end for _, end in fleet.cache.zrange(shares, 0, -1, withscores=True))
+    assert end_us - fleet.now_us() <= SHARE_SECONDS * 1e6
+    assert client.get("few", {"key": "c"}) == "c"
 
 
 def test_misses_are_loaded_before_stale_keys_while_the_budget_is_exhausted(fleet: System) -> None:
@@ -119,15 +129,31 @@ def test_misses_are_loaded_before_stale_keys_while_the_budget_is_exhausted(fleet
     with ThreadPoolExecutor(KEYS) as pool:
         list(pool.map(lambda key: client.get("few", {"key": key}), stale))
     fleet.control.delete(f"{BEGUN}:few")
+    fleet.control.sadd(HELD, *stale)
     for key in stale:
         client.invalidate("few", {"key": key})
         assert client.get_entry("few", {"key": key}).state is EntryState.STALE
     eventually(lambda: len(begun(fleet, "few")) >= AT_ONCE, "stale ones are loaded")
     missed = [f"missed-{number}" for number in range(4)]
+    _, pace = budget_keys("cache", "few")
+    opened: list[str] = []
+
+    def all_are_read() -> bool:
+        """Let one of the held loads end whenever they use all of the budget, and a miss will try again."""
+        loads = [key for key in order(fleet, "few") if key.startswith("stale")]
+        if len(loads) - len(opened) == AT_ONCE and int(fleet.cache.hget(pace, "miss") or 0) > fleet.now_us():
+            opened.append(loads[len(opened)])
+            fleet.open_gate(opened[-1])
+        return all(read.done() for read in reads)
+
     with ThreadPoolExecutor(len(missed)) as pool:
-        list(pool.map(lambda key: client.get("few", {"key": key}), missed))
-    order = [line.split()[1] for line in fleet.control.lrange(f"{BEGUN}:few", 0, -1)]
-    assert len([key for key in order if key.startswith("stale")]) < KEYS, "the stale ones are not through yet"
+        reads = [pool.submit(client.get, "few", {"key": key}) for key in missed]
+        eventually(all_are_read, "the misses are loaded")
+    assert [read.result() for read in reads] == missed
+    assert len(opened) < KEYS / 2, "most of the stale ones are still waiting"
+    fleet.control.delete(HELD)
+    for key in order(fleet, "few"):
+        fleet.open_gate(key)
     eventually(lambda: all(client.get_entry("few", {"key": key}).state is EntryState.FRESH for key in stale), "all are")
     assert most(fleet, "few") == AT_ONCE
 

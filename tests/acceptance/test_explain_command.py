@@ -49,7 +49,7 @@ class Cache:
             [sys.executable, "-m", "refresher.cli", "explain", *arguments],
             env={
                 **os.environ, "PYTHONPATH": str(ROOT), "CACHE_REDIS_URL": self.server.url(0),
-                "CACHE_BROKER_URL": self.server.url(1), **changes,
+                "CACHE_BROKER_URL": self.server.url(1), "CACHE_REDIS_TIMEOUT": "20s", **changes,
             },
             capture_output=True, text=True, timeout=MAX_WAIT_SECONDS, check=False,
         )  # fmt: skip

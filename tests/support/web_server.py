@@ -40,7 +40,7 @@ class WebServer:
         # No environment's proxy: the server is on this machine.
         # No connection is kept: a stopped process must not be queried on one.
         self.http = httpx.Client(
-            base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False,
+            base_url=f"http://127.0.0.1:{port}", timeout=MAX_WAIT_SECONDS, trust_env=False,
             limits=httpx.Limits(max_keepalive_connections=0),
         )  # fmt: skip
 
