@@ -34,14 +34,13 @@ from tests.acceptance.soak.processes import BUCKETS_MS, QUERY, SOAKED
 from tests.support.fault_proxy import FaultProxy
 from tests.support.graph_session import graph_session
 from tests.support.requirements import IS_LONG
-from tests.support.waiting import MAX_WAIT_SECONDS, eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, PATIENCE, eventually
 
 READS_PER_SECOND = float(os.environ.get("SOAK_READS_PER_SECOND", "1000"))
 LONG, SHORT = 600.0, 36.0  # the short one has each fault once
 NODES = 40
 # A reader's breaker may stay open for a while after the cache is back, and a busy machine be late.
-BACK_SECONDS = 15.0
-REPAIR_SECONDS = 60.0
+BACK_SECONDS = 30.0 * PATIENCE
 MAX_GROWTH_MEBIBYTES, MAX_GROWTH_FILES = 24.0, 24.0
 SETTINGS = {
     "CACHE_COOLING": "1s",
@@ -135,13 +134,13 @@ def in_order(span: float, stack: ExitStack, system: System, broker: RedisServer,
         faults.run(began + span)
     for role, process in processes.items():
         assert process.poll() is None, process.tail_of_log()
-        assert process.terminate(within_seconds=MAX_WAIT_SECONDS) == 0, f"{role}: {process.tail_of_log()}"
+        assert process.terminate(within_seconds=2 * MAX_WAIT_SECONDS) == 0, f"{role}: {process.tail_of_log()}"
     took = time.monotonic() - began
 
     seen = Seen()
     for role in processes:
         seen.read(folder / f"{role}.jsonl")
-    slowest = check_repairs(seen.checker, client, SOAKED, timeout_seconds=REPAIR_SECONDS)
+    slowest = check_repairs(seen.checker, client, SOAKED, timeout_seconds=MAX_WAIT_SECONDS)
     all_newer_than_now(system, client)
     summary = figures(seen, faults.happened, sampler, took, slowest)
     assert seen.not_injected(faults.happened) == [], summary
@@ -180,7 +179,7 @@ def figures(seen: Seen, happened: list[Happened], sampler: Sampler, took: float,
     )
 
 
-@pytest.mark.timeout(span_seconds() + 4 * MAX_WAIT_SECONDS)
+@pytest.mark.timeout(span_seconds() + 8 * MAX_WAIT_SECONDS)
 def test_a_thousand_reads_per_second_under_faults_break_no_guarantee(
     stack: ExitStack, system: System, arcadedb: ArcadeDbServer, tmp_path: Path
 ) -> None:

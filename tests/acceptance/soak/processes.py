@@ -26,11 +26,12 @@ from refresher.checker.nodes import WATCHED
 from refresher.checker.oracle import Checker, Invalidated
 from refresher.checker.reader import ObservationLog
 from refresher.checker.writer import WatchedQuery, Writer
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 QUERY = "soaked"
 SOAKED = WatchedQuery(QUERY, "node", WATCHED.increment_cypher)
 CALLERS = {"threads": 4, "tasks": 16}
-WAIT_SECONDS = 45.0
+WAIT_SECONDS = MAX_WAIT_SECONDS
 """Longer than any fault: no wait may time out."""
 
 FLUSH_SECONDS = 1.0
