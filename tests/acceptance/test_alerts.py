@@ -18,7 +18,7 @@ from tests.support.requirements import IS_LONG
 from tests.support.system_faults import FAULTS, Fault
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
-TRIED = [fault for fault in FAULTS if IS_LONG or not fault.is_long]
+TRIED = [pytest.param(fault, id=fault.name, marks=pytest.mark.long if fault.is_long else ()) for fault in FAULTS]
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def system(
 
 
 @pytest.mark.timeout(4 * MAX_WAIT_SECONDS)
-@pytest.mark.parametrize("fault", TRIED, ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", TRIED)
 def test_a_fault_raises_only_its_own_alerts_and_doctor_names_it(system: MonitoredSystem, fault: Fault) -> None:
     wait(system, lambda: is_well(system), "all is well before")
     fault.breaks(system)

@@ -179,6 +179,7 @@ def figures(seen: Seen, happened: list[Happened], sampler: Sampler, took: float,
     )
 
 
+@pytest.mark.longer
 @pytest.mark.timeout(span_seconds() + 8 * MAX_WAIT_SECONDS)
 def test_a_thousand_reads_per_second_under_faults_break_no_guarantee(
     stack: ExitStack, system: System, arcadedb: ArcadeDbServer, tmp_path: Path

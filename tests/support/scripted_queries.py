@@ -13,10 +13,10 @@ from typing import Any
 import redis
 
 from refresher import UNCHANGED, Previous, Result, TransientFailure, query
-from tests.support.waiting import MAX_WAIT_SECONDS
 
 CONTROL_URL = "TEST_CONTROL_REDIS_URL"
-GATE_SECONDS = 2 * MAX_WAIT_SECONDS
+# Twice as long as any test waits. Installed releases run a copy of this file, without the other helpers of tests.
+GATE_SECONDS = 240 * float(os.environ.get("TEST_PATIENCE", "1"))
 
 
 def control_redis() -> redis.Redis:

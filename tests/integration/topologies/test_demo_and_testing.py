@@ -16,7 +16,6 @@ from refresher.testing import InlineCache
 from tests.acceptance.test_demo import SMALL, Demo
 from tests.integration.topologies.conftest import KEYS
 from tests.servers.redis_cluster import Cluster
-from tests.support.requirements import IS_LONG
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 
@@ -62,15 +61,14 @@ def test_the_demo_has_a_broker_of_its_own_beside_a_cluster(
     assert is_empty(cluster)
 
 
-if IS_LONG:
-
-    def test_the_demo_passes_on_a_cluster_and_leaves_nothing_behind(
-        cluster: Cluster, arcadedb: ArcadeDbServer, tmp_path: Path
-    ) -> None:
-        url, environ = as_the_demo_gets_it(cluster, arcadedb)
-        (graph := tmp_path / "edges.txt").write_text(SMALL)
-        own = ("--redis-url", url, "--neo4j-uri", arcadedb.bolt_uri, "--graph", str(graph))
-        with Demo(tmp_path, "--seconds", "4", *own, **environ) as demo:
-            assert demo.ended() == 0, demo.out + demo.err
-        assert "none failed" in demo.out
-        assert is_empty(cluster)
+@pytest.mark.long
+def test_the_demo_passes_on_a_cluster_and_leaves_nothing_behind(
+    cluster: Cluster, arcadedb: ArcadeDbServer, tmp_path: Path
+) -> None:
+    url, environ = as_the_demo_gets_it(cluster, arcadedb)
+    (graph := tmp_path / "edges.txt").write_text(SMALL)
+    own = ("--redis-url", url, "--neo4j-uri", arcadedb.bolt_uri, "--graph", str(graph))
+    with Demo(tmp_path, "--seconds", "4", *own, **environ) as demo:
+        assert demo.ended() == 0, demo.out + demo.err
+    assert "none failed" in demo.out
+    assert is_empty(cluster)
