@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 BUDGET_SECONDS: Final = {"check": 60, "test": 300, "all": 840, "long": 5_400}
 """How long a tier may take on two quiet cores, from pytest's start to its end; `make check` from the lint's start."""
 
-WORK_SECONDS: Final = 0.003
-"""Processor time of `_work` on the machine for which the budgets were set, while a tier runs: its median."""
+WORK_SECONDS: Final = 0.002
+"""Processor time of `_work` on the cores for which these budgets are, while a tier runs."""
 
 MAX_OTHERS_SHARE: Final = 0.15
 """Of all processor time. Beyond it the machine was not quiet. What an orphan of a test used counts as others', too."""
@@ -60,9 +60,9 @@ class Usage:
 
 
 class Slowness:
-    """How slow the machine is, from the start on: a thread does one small piece of work again and again.
+    """How slow the processors are, from the start on: a thread does one small piece of work again and again.
 
-    Its processor time is taken, which grows with the processors' clock, their caches, and what a host runs beside.
+    The processor time that it takes depends on their clock, their caches, and what a host runs beside.
     """
 
     def __init__(self) -> None:
@@ -155,7 +155,7 @@ class BudgetPlugin:
     """
 
     def __init__(self, tier: str) -> None:
-        earlier_seconds = max(0.0, time.time() - float(os.environ.get("TIER_BEGAN", "inf")))
+        earlier_seconds = max(0.0, time.time() - float(os.environ.get("TIER_BEGAN") or "inf"))
         self._tier, self._began, self._before = tier, time.monotonic() - earlier_seconds, Usage.now()
         self._slowness = Slowness()
         self._seconds_of, self._processor_seconds_of = Counter[str](), Counter[str]()
