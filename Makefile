@@ -20,8 +20,6 @@ test-long: jobs = 4
 # Tests start hundreds of processes, each of which would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-lint = $(bin)/ruff check . && $(bin)/ruff format --check . && $(bin)/mypy && $(bin)/lint-imports
-
 # make test COVERAGE=1 reports the branches that this tier reaches, in subprocesses too; make coverage, all measured tiers.
 COVERAGE ?=
 reached = $(CURDIR)/build/coverage/$@
@@ -43,10 +41,8 @@ help: ## Show this help.
 demo: $(VENV)/.demo ## Run the end-to-end demo: kills a worker under load, fails if a guarantee is broken. Starts and stops its servers.
 	$(bin)/refresher demo $(ARGS)
 
-# Its minute includes the lint, but for the first time, which fills mypy's cache.
-check: $(VENV)/.dev ## Lint, and run the unit tests: within a minute, without a server.
-	began=$$(test ! -d .mypy_cache || date +%s); $(lint) && \
-	TIER_BEGAN=$$began $(pytest) --tier check tests/unit $(ARGS)$(report)
+check: lint ## Lint, and run the unit tests: within a minute, without a server.
+	$(pytest) --tier check tests/unit $(ARGS)$(report)
 
 test: $(VENV)/.dev ## Run the tests that need only what pip installs, on servers of their own: within five minutes.
 	$(pytest) --tier test --ignore tests/unit $(ARGS)$(report)
@@ -66,7 +62,10 @@ bench: $(VENV)/.dev ## Run a benchmark: make bench ARGS='hits --rounds 3' (or st
 	$(bin)/python -m benchmarks $(ARGS)
 
 lint: $(VENV)/.dev ## Lint, type-check and verify import contracts.
-	$(lint)
+	$(bin)/ruff check .
+	$(bin)/ruff format --check .
+	$(bin)/mypy
+	$(bin)/lint-imports
 
 docs: $(VENV)/.dev ## Build the documentation site in build/site.
 	NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --quiet --strict --config-file .mkdocs.yml

@@ -18,7 +18,10 @@ from tests.support.requirements import IS_LONG
 from tests.support.system_faults import FAULTS, Fault
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
-TRIED = [pytest.param(fault, id=fault.name, marks=pytest.mark.long if fault.is_long else ()) for fault in FAULTS]
+TRIED = [
+    pytest.param(fault, id=fault.name, marks=pytest.mark.long if fault.is_long else pytest.mark.longer)
+    for fault in FAULTS
+]
 
 
 @pytest.fixture(scope="module")

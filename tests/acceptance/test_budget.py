@@ -13,8 +13,7 @@ from api_client.protocol.budget import SHARE_SECONDS
 from api_client.protocol.keys import budget_keys
 from refresher.embedded.process import GuardedProcess
 from tests.acceptance.conftest import System
-from tests.support.budgeted_queries import AT_ONCE, BATCH, BEGUN, ENDED, HELD, MOST, RATE
-from tests.support.budgeted_queries import SHARE_SECONDS as SHARE_VARIABLE
+from tests.support.budgeted_queries import AT_ONCE, BATCH, BEGUN, ENDED, HELD, MOST, RATE, SHARE_VARIABLE
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 PROCESSES = 3
@@ -47,7 +46,7 @@ def begun(fleet: System, kind: str) -> list[float]:
     return sorted(float(line.split()[0]) for line in fleet.control.lrange(f"{BEGUN}:{kind}", 0, -1))
 
 
-def order(fleet: System, kind: str) -> list[str]:
+def keys_in_order(fleet: System, kind: str) -> list[str]:
     """The keys of the loads, as they have begun."""
     return [line.split()[1] for line in fleet.control.lrange(f"{BEGUN}:{kind}", 0, -1)]
 
@@ -117,7 +116,7 @@ def test_the_budget_share_of_a_killed_process_is_free_again_once_it_expires(flee
     fleet.control.delete(HELD)
     for process in killed:
         os.kill(int(process), signal.SIGKILL)
-    end_us = max(end for _, end in fleet.cache.zrange(shares, 0, -1, withscores=True))
+    end_us = max((end for _, end in fleet.cache.zrange(shares, 0, -1, withscores=True)), default=0.0)
     assert end_us - fleet.now_us() <= SHARE_SECONDS * 1e6
     assert client.get("few", {"key": "c"}) == "c"
 
@@ -140,7 +139,7 @@ def test_misses_are_loaded_before_stale_keys_while_the_budget_is_exhausted(fleet
 
     def all_are_read() -> bool:
         """Let one of the held loads end whenever they use all of the budget, and a miss will try again."""
-        loads = [key for key in order(fleet, "few") if key.startswith("stale")]
+        loads = [key for key in keys_in_order(fleet, "few") if key.startswith("stale")]
         if len(loads) - len(opened) == AT_ONCE and int(fleet.cache.hget(pace, "miss") or 0) > fleet.now_us():
             opened.append(loads[len(opened)])
             fleet.open_gate(opened[-1])
@@ -152,7 +151,7 @@ def test_misses_are_loaded_before_stale_keys_while_the_budget_is_exhausted(fleet
     assert [read.result() for read in reads] == missed
     assert len(opened) < KEYS / 2, "most of the stale ones are still waiting"
     fleet.control.delete(HELD)
-    for key in order(fleet, "few"):
+    for key in keys_in_order(fleet, "few"):
         fleet.open_gate(key)
     eventually(lambda: all(client.get_entry("few", {"key": key}).state is EntryState.FRESH for key in stale), "all are")
     assert most(fleet, "few") == AT_ONCE

@@ -15,6 +15,7 @@ import pytest
 
 from tests.contract.actors import Mishaps, Reader, Worker, Writer
 from tests.contract.explorer import Explorer
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 if TYPE_CHECKING:
     from tests.contract.actors import Actor
@@ -55,9 +56,9 @@ ALL = SCENES | FULL_SCENES | LONG_SCENES
 
 
 def marks_of(scene: str, *, entry_there: bool) -> list[pytest.MarkDecorator]:
-    if scene not in LONG_SCENES and (scene in SCENES or entry_there):
-        return [pytest.mark.timeout(900), *([] if scene in SCENES else [pytest.mark.slow])]
-    return [pytest.mark.timeout(7_200), pytest.mark.long]
+    if scene in LONG_SCENES or (scene in FULL_SCENES and not entry_there):
+        return [pytest.mark.long, pytest.mark.timeout(60 * MAX_WAIT_SECONDS)]
+    return [pytest.mark.timeout(8 * MAX_WAIT_SECONDS), *([pytest.mark.slow] if scene in FULL_SCENES else [])]
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from tests.fuzz.conftest import TIMEOUT_SECONDS, Feed
 from tests.fuzz.mutation import Mutator
 from tests.support.payloads import read_payload
 
-pytestmark = pytest.mark.timeout(TIMEOUT_SECONDS)
+pytestmark = [pytest.mark.longer, pytest.mark.timeout(TIMEOUT_SECONDS)]
 
 KEY = make_key("cache", "friends_of", {"person_id": 42}, 1)
 NOW_US = 1_790_000_000_000_000

@@ -18,7 +18,7 @@ from refresher.worker.celery_fixes.message_guard import validate_message
 from tests.fuzz.conftest import TIMEOUT_SECONDS, Feed
 from tests.fuzz.mutation import Mutator
 
-pytestmark = pytest.mark.timeout(TIMEOUT_SECONDS)
+pytestmark = [pytest.mark.longer, pytest.mark.timeout(TIMEOUT_SECONDS)]
 
 KEYS = (
     make_key("cache", "friends_of", {"person_id": 42, "name": "Ada", "tags": ["a", {"b": None}]}, 1),

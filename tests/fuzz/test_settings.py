@@ -14,7 +14,7 @@ from refresher.settings import WorkerSettings
 from tests.fuzz.conftest import TIMEOUT_SECONDS, Feed
 from tests.fuzz.mutation import Mutator
 
-pytestmark = pytest.mark.timeout(TIMEOUT_SECONDS)
+pytestmark = [pytest.mark.longer, pytest.mark.timeout(TIMEOUT_SECONDS)]
 
 CANARY = "c4nary-s3cret"
 BOTH: tuple[type[Settings], ...] = (ReaderSettings, WorkerSettings)

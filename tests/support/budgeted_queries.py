@@ -12,10 +12,10 @@ from api_client.protocol import budget
 from refresher import query
 from tests.support.scripted_queries import GATE_SECONDS, control_redis
 
-SHARE_SECONDS: Final = "TEST_SHARE_SECONDS"
+SHARE_VARIABLE: Final = "TEST_SHARE_VARIABLE"
 """The variable that says for how long this worker's shares hold; without it, as long as in production."""
-if SHARE_SECONDS in os.environ:
-    budget._HOLDS_US = round(1e6 * float(os.environ[SHARE_SECONDS]))  # noqa: SLF001 - a worker has no fixtures
+if SHARE_VARIABLE in os.environ:
+    budget._HOLDS_US = round(1e6 * float(os.environ[SHARE_VARIABLE]))  # noqa: SLF001 - a worker has no fixtures
 
 AT_ONCE: Final = 2
 RATE: Final = 20.0

@@ -18,7 +18,7 @@ from tests.support.waiting import MAX_WAIT_SECONDS
 if TYPE_CHECKING:
     from xdist.remote import Producer
 
-MARK_OF: Final = {
+RESOURCE_OF: Final = {
     "redis_server": "redis",
     "clocked_redis": "redis",
     "redis_binary": "redis",
@@ -29,9 +29,8 @@ MARK_OF: Final = {
     "neo4j": "neo4j",
     "rabbitmq": "rabbitmq",
     "browser": "browser",
-    "fuzz": "longer",
 }
-"""The resource behind a fixture, or behind a parameter of that name; what is fuzzed does more in `test-long`."""
+"""The resource behind a fixture, or behind a parameter of that name."""
 
 FOLDERS: Final = {
     "tests/acceptance/": "slow",
@@ -126,7 +125,7 @@ def resources_of(item: pytest.Item) -> set[str]:
     names = set(getattr(item, "fixturenames", ()))
     if hasattr(item, "callspec"):
         names |= {value for value in item.callspec.params.values() if isinstance(value, str)}
-    found = {MARK_OF[name] for name in names & MARK_OF.keys()}
+    found = {RESOURCE_OF[name] for name in names & RESOURCE_OF.keys()}
     by_folder = {resource for folder, resource in FOLDERS.items() if item.nodeid.startswith(folder)}
     return found | (by_folder - {"slow"} if is_smoke else by_folder)
 

@@ -17,6 +17,7 @@ from api_client import CacheUnavailable, Entry, EntryState
 from api_client.protocol.lease import invalidate
 from api_client.transport.link import CacheLink
 from api_client.transport.scripts import at_once
+from refresher.worker import redis_link
 from refresher.worker.redis_link import RetryingLink
 from tests.integration.topologies.conftest import (
     KEYS,
@@ -125,7 +126,10 @@ def test_steps_of_many_keys_are_run_on_all_nodes_at_once(cluster: Cluster, new_k
         assert {key.state() for key in keys} == {"queued"}
 
 
-def test_a_worker_s_steps_on_other_nodes_succeed_while_one_node_is_lost(own_cluster: Cluster, stack: ExitStack) -> None:
+def test_a_worker_s_steps_on_other_nodes_succeed_while_one_node_is_lost(
+    own_cluster: Cluster, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redis_link, "TIMEOUT_SECONDS", MAX_WAIT_SECONDS)  # a lost node refuses
     new_key = play_on(own_cluster, stack)
     lost = own_cluster.nodes[0]
     keys = [new_key(n).key for n in KEYS]

@@ -1,4 +1,4 @@
-"""The files that `tests.support.tiers` names: each exists, and is named once."""
+"""The files that `tests.support.tiers` names: each exists, and is named once. And who does more in `make test-long`."""
 
 from __future__ import annotations
 
@@ -20,3 +20,9 @@ def test_files_that_share_a_server_are_one_unit_of_work_and_any_other_is_one_by_
     assert len(shared) == len(set(shared))
     assert {unit_of_work(f"{path}::test_it[a::b]") for path in TOGETHER["neo4j"]} == {"neo4j"}
     assert unit_of_work("tests/acceptance/test_demo.py::test_it") == "tests/acceptance/test_demo.py"
+
+
+def test_each_file_whose_tests_do_more_when_long_has_marked_them() -> None:
+    using = {path for path in (ROOT / "tests").rglob("test_*.py") if "import IS_LONG" in path.read_text("utf-8")}
+    assert using
+    assert {path for path in using if "pytest.mark.longer" not in path.read_text("utf-8")} == set()
