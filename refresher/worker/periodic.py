@@ -43,16 +43,16 @@ class Periodic:
         self._stopped.set()
 
     def _run(self) -> None:
-        has_failed = False
+        failed: type[Exception] | None = None
         while not self._stopped.is_set():
             try:
                 with fork_gate.at_work(), closing(RetryingLink(self._redis_url)) as link:
                     self._act(link)
-                has_failed = False
+                failed = None
             except Exception as error:
                 # Whatever it met may be gone the next time; a thread that ended would be missing until a restart.
-                if not has_failed:
+                if failed is not type(error):
                     is_known = isinstance(error, CacheUnavailable | RedisError)
                     log.warning("could not %s (%s); retrying", self._what, error, exc_info=not is_known)
-                has_failed = True
+                failed = type(error)
             self._stopped.wait(self._interval_seconds)
