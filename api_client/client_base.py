@@ -229,7 +229,7 @@ class ClientBase:
             failed.append(error)
         done = yield from self._many_invalidations(keys, hard=hard, bookmarks=marks)
         yield from self._tag_walk(tags, hard=hard, bookmarks=marks, wait=True)
-        none_failed([*failed, *done])
+        none_failed([*done, *failed])
 
     def _tag_walk(
         self, tags: Collection[str], *, hard: bool, bookmarks: Collection[str], wait: bool

@@ -60,7 +60,10 @@ def twin(error: E) -> E:
 
 
 class InvalidQuery(CacheError, ValueError):
-    """The query's name, its version, its params or an option of the call is wrong. Nothing was sent."""
+    """The query's name, its version, its params or an option of the call is wrong. Nothing was sent.
+
+    By `writes` also: the session's bookmarks can't be kept. All is written, and invalidated without them.
+    """
 
 
 class RefreshFailed(CacheError):

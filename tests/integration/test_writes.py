@@ -254,8 +254,9 @@ def test_without_redis_the_write_is_committed_and_the_caller_gets_an_error(
 ) -> None:
     link = link_of(cache.client)
     monkeypatch.setattr(link, "run_each", lambda calls: [CacheUnavailable("away")] * len(calls))
-    with pytest.raises(CacheUnavailable):
-        write(cache, graph, lambda tx: tx.write(), awaited=False)
+    for graph.bookmark in ("FB:7", "b" * (MAX_BOOKMARK_CHARACTERS + 1)):
+        with pytest.raises(CacheUnavailable):
+            write(cache, graph, lambda tx: tx.write(), awaited=False)
     assert graph.value == "new"
     graph.fails = OSError("lost")
     with suppress(OSError):
