@@ -297,7 +297,7 @@ def fail(
 def hand_back(
     key: CacheKey, *, token: int, nonce: bytes, queue_ttl_seconds: float, retention_seconds: float
 ) -> Call[int]:
-    """Put a run back into the queue at shutdown; the claim's number to publish it under, 0 when it is not ours."""
+    """Put a run back into the queue; the claim's number to publish it under, 0 when it is not ours."""
     return Call(
         "hand_back",
         (key.record,),

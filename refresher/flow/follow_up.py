@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from api_client.protocol import lease
-from api_client.protocol.lease import ClaimStatus
+from api_client.protocol.lease import Call, ClaimStatus
 from api_client.protocol.messages import RefreshItem, RefreshReason, item_for
 from refresher.flow.ports import RefreshDeps
 from refresher.flow.run import Run
@@ -47,14 +47,17 @@ def request_follow_up(deps: RefreshDeps, settings: WorkerSettings, run: Run, *, 
 def hand_back(deps: RefreshDeps, settings: WorkerSettings, run: Run) -> None:
     """Put the run back into the queue, since this worker ends. Raises nothing that could keep it from ending."""
     try:
-        claim_number = deps.lease_steps.run(
-            lease.hand_back(run.key, queue_ttl_seconds=settings.queue_ttl_seconds, **run.own_lease(settings))
-        )
+        claim_number = deps.lease_steps.run(hand_back_call(run, settings))
         if claim_number:
             item = msgspec.structs.replace(run.item, ticket="", claim_number=claim_number)
             _publish_or_unclaim(deps, settings, run, item, run.nonce)
     except Exception as error:  # noqa: BLE001 - whatever it is, the worker ends, and the lease or the claim runs out
         log.warning("could not hand back %s: %s", run.name, type(error).__name__)
+
+
+def hand_back_call(run: Run, settings: WorkerSettings) -> Call[int]:
+    """Return the step that makes a run a claim again: no attempt is counted, and whoever has a message for it loads."""
+    return lease.hand_back(run.key, queue_ttl_seconds=settings.queue_ttl_seconds, **run.own_lease(settings))
 
 
 def _publish_or_unclaim(

@@ -17,7 +17,8 @@ import math
 import os
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -33,7 +34,7 @@ from refresher.errors import LoadFailed
 from refresher.flow import policy
 from refresher.flow.budgets import LoadShare
 from refresher.flow.entries import entry_of, parts_of
-from refresher.flow.follow_up import hand_back, request_follow_up
+from refresher.flow.follow_up import hand_back, hand_back_call, request_follow_up
 from refresher.flow.outcome import Outcome, OutcomeKind
 from refresher.flow.ports import RefreshDeps
 from refresher.flow.registration import register, with_tags
@@ -42,6 +43,7 @@ from refresher.flow.revalidation import previous_of
 from refresher.flow.run import (
     LoadedEntry,
     Run,
+    acquire_call,
     bookmarks_of,
     learned_lease_seconds,
     letter_of,
@@ -120,52 +122,50 @@ class Refresher:
         if query is not None:
             deps.register(query)
         nonces = {place: os.urandom(8) for place in keys}
-        calls = [self._acquire_call(items[place], key, nonces[place], owner) for place, key in keys.items()]
-        # Nobody renews what is acquired before this returns: a node that is down may not hold up the others' leases.
+        calls = [
+            acquire_call(key, items[place], nonces[place], self._settings, self._jitter_seconds(), owner)
+            for place, key in keys.items()
+        ]
+        asked_at = deps.monotonic()
+        # Nobody renews what is acquired before this returns: a node that is down may not hold up the others' leases. An
+        # acquire of its that comes late leaves a lease to nobody, which runs out.
         replies = deps.lease_steps.run_each(calls, until=any)
+        waited_seconds = deps.monotonic() - asked_at
         for (place, key), reply in zip(keys.items(), replies, strict=True):
             if isinstance(reply, CacheUnavailable):
                 begun[place] = reply
             elif reply.status is AcquireStatus.ACQUIRED:
                 attempt = max(items[place].attempt, reply.attempts + 1)
                 item = msgspec.structs.replace(items[place], attempt=attempt)
-                begun[place] = Run(item, key, query, nonces[place], reply, deps.monotonic(), deps.monotonic)
+                held = replace(reply, left_seconds=reply.left_seconds - waited_seconds)
+                begun[place] = Run(item, key, query, nonces[place], held, deps.monotonic(), deps.monotonic)
             else:
                 is_fresh = reply.status is AcquireStatus.ALREADY_FRESH
                 begun[place] = self._skipped(key, "already_fresh" if is_fresh else reply.state.value)
         return begun
 
-    def _acquire_call(
-        self, item: RefreshItem, key: CacheKey, nonce: bytes, owner: str | None
-    ) -> Call[lease.AcquireReply]:
-        settings = self._settings
-        return lease.acquire(
-            key,
-            nonce=nonce,
-            claim_number=item.claim_number,
-            ticket=item.ticket,
-            lease_seconds=learned_lease_seconds(None, settings, self._jitter_seconds()),
-            limit_seconds=settings.lease_limit_seconds,
-            retention_seconds=settings.record_retention_seconds,
-            by=owner,
-        )
-
     def _load_under_leases(self, runs: Sequence[Run], share: LoadShare) -> dict[bytes, Ended]:
         """Bring runs to their ends, by nonce. One that may be what ended a process before is loaded alone."""
-        ended: dict[bytes, Ended] = {}
-        for run in runs:
-            if run.lease.attempts >= self._settings.max_attempts:
-                ended[run.nonce] = self._ended(self._abandon, run, run.lease.attempts, _taken_over())
-            elif run.lease.has_overtaken and len(runs) > 1:
-                ended[run.nonce] = self._ended(self._send_alone, run, _taken_over())
-            elif run.lease.has_overtaken:
+        unfit = [run for run in runs if self._is_spent(run) or (run.lease.has_overtaken and len(runs) > 1)]
+        nonces = {run.nonce for run in unfit}
+        loaded = [run for run in runs if run.nonce not in nonces]
+        for run in loaded:
+            if run.lease.has_overtaken:
                 self._report_takeover(run)
-        loaded = [run for run in runs if run.nonce not in ended]
-        if loaded:
-            with self._holding(loaded):
+        with self._holding(loaded) if loaded else nullcontext():
+            ended = {run.nonce: self._end_unloaded(run) for run in unfit}
+            if loaded:
                 ends = self._load_until_ended(with_tags(self._deps.lease_steps, self._settings, loaded), share)
-            ended.update(zip((run.nonce for run in loaded), ends, strict=True))
+                ended.update(zip((run.nonce for run in loaded), ends, strict=True))
         return ended
+
+    def _is_spent(self, run: Run) -> bool:
+        return run.lease.attempts >= self._settings.max_attempts
+
+    def _end_unloaded(self, run: Run) -> Ended:
+        if self._is_spent(run):
+            return self._ended(self._abandon, run, run.lease.attempts, _taken_over())
+        return self._ended(self._send_alone, run, _taken_over())
 
     @contextmanager
     def _holding(self, runs: Sequence[Run]) -> Iterator[None]:
@@ -293,11 +293,17 @@ class Refresher:
     def _store(
         self, loaded: Sequence[tuple[Run, LoadedEntry]], share: LoadShare
     ) -> Iterator[CommitStatus | CacheUnavailable]:
-        """Register what was loaded, then commit it: what an invalidation has to find is known before."""
-        steps = self._deps.lease_steps
-        unregistered = register(steps, self._settings, loaded)
+        """Register what was loaded, then commit it: what an invalidation has to find is known before.
+
+        A run that can't be registered is handed back: its lease, left to run out, would count as a lost process. That
+        is not waited for, nor is the share: Redis has had its time, and either ends by itself.
+        """
+        settings, steps = self._settings, self._deps.lease_steps
+        unregistered = register(steps, settings, loaded)
         commits = [self._commit_call(*each) for each in loaded if each[0].nonce not in unregistered]
-        replies = iter(steps.run_each([*commits, *share.last_steps()]))
+        returns = [hand_back_call(run, settings) for run, _ in loaded if run.nonce in unregistered]
+        calls: list[Call[Any]] = [*commits, *returns, *share.last_steps()]
+        replies = iter(steps.run_each(calls, until=lambda answered: all(answered[: len(commits)])))
         return (unregistered.get(run.nonce) or next(replies) for run, _ in loaded)
 
     def _commit_call(self, run: Run, entry: LoadedEntry) -> Call[CommitStatus]:

@@ -32,7 +32,7 @@ def register(
     That is each tag of an entry, and its version where it lives longer than the query says. A run that an invalidation
     of a tag has overtaken is invalidated then.
 
-    Returns which may not be committed, by nonce: Redis did not answer.
+    Returns which may not be committed, by nonce: Redis did not answer, or had not told the tag clock before the load.
     """
     calls: list[tuple[Run, Call[Any]]] = [
         (run, call) for run, entry in loaded for call in _register_calls(run, entry, settings)
@@ -44,6 +44,9 @@ def register(
     for (run, _), reply in zip(calls, replies, strict=True):
         if isinstance(reply, CacheUnavailable):
             failed[run.nonce] = reply
+        elif isinstance(reply, TagReply) and reply.last and isinstance(run.tag_clock, CacheUnavailable):
+            # Its load may be of before that invalidation, or not. To invalidate the key could delete a good entry.
+            failed[run.nonce] = run.tag_clock
         elif isinstance(reply, TagReply):
             found.setdefault(run.nonce, []).append(reply)
     overtaken = {
@@ -64,8 +67,8 @@ def with_tags(steps: LeaseStepRunner, settings: WorkerSettings, runs: Sequence[R
     """Return runs of one query that know its tag clock, and the bookmarks that their entries' tags remember.
 
     The latter where the entries have not kept all. In one round trip; in none for a query without tags. Their nodes are
-    not waited for: where one does not answer, every invalidation that the tags remember counts as later than the load,
-    which may have to be made again.
+    not waited for: without the clock a run is committed only if its tags remember no invalidation, and without
+    bookmarks the load may have to be made again.
     """
     query = runs[0].query
     if query is None or not query.has_tags:
@@ -82,8 +85,7 @@ def with_tags(steps: LeaseStepRunner, settings: WorkerSettings, runs: Sequence[R
     for (run, _), reply in zip(registers, replies, strict=True):
         if isinstance(reply, TagReply):
             found.setdefault(run.nonce, []).append(reply)
-    tag_clock = 0 if isinstance(clock, CacheUnavailable) else clock
-    return [replace(run, tag_clock=tag_clock, tag_bookmarks=_bookmarks_of(found.get(run.nonce, ()))) for run in runs]
+    return [replace(run, tag_clock=clock, tag_bookmarks=_bookmarks_of(found.get(run.nonce, ()))) for run in runs]
 
 
 def _tags_before(run: Run) -> tuple[str, ...]:
@@ -117,8 +119,9 @@ def _register_calls(run: Run, entry: LoadedEntry, settings: WorkerSettings) -> I
 def _invalidate_call(run: Run, replies: Sequence[TagReply], settings: WorkerSettings) -> Call[int] | None:
     """Return the call that invalidates the run's own key; None where its load has missed nothing."""
     bookmarks = _bookmarks_of(replies)
+    tag_clock = 0 if isinstance(run.tag_clock, CacheUnavailable) else run.tag_clock  # without it none was invalidated
     missed = (
-        max(reply.last for reply in replies) > run.tag_clock
+        max(reply.last for reply in replies) > tag_clock
         or not set(bookmarks) <= set(bookmarks_of(run, settings))
         or max(reply.now_us for reply in replies) - run.lease.now_us > tags.MAX_RUN_SECONDS * 1e6
     )
@@ -126,7 +129,7 @@ def _invalidate_call(run: Run, replies: Sequence[TagReply], settings: WorkerSett
         return None
     return lease.invalidate(
         run.key,
-        hard=max(reply.hard for reply in replies) > run.tag_clock,
+        hard=max(reply.hard for reply in replies) > tag_clock,
         bookmarks=bookmarks,
         retention_seconds=settings.record_retention_seconds,
     )

@@ -11,7 +11,7 @@ import msgspec
 from api_client.errors import CacheUnavailable, DecodeError
 from api_client.protocol import lease, payload
 from api_client.protocol.entry import Header, UnreadableEntry
-from api_client.transport.scripts import LeaseStepRunner
+from api_client.transport.scripts import LeaseStepRunner, at_once
 from refresher.flow.run import Run
 from refresher.results import Previous
 
@@ -26,7 +26,8 @@ def previous_of(runs: Sequence[Run], steps: LeaseStepRunner, max_bytes: int) -> 
     if query is None or not query.revalidates or not there:
         return [None] * len(runs)
     if query.conditional:
-        contents = steps.run_each([lease.read_payload(run.key, nonce=before.nonce) for run, before in there])
+        reads = [lease.read_payload(run.key, nonce=before.nonce) for run, before in there]
+        contents = steps.run_each(reads, until=at_once)  # without it the value is loaded
         found = {
             run.nonce: _with_value(query.name, before, content, max_bytes)
             for (run, before), content in zip(there, contents, strict=True)

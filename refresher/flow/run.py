@@ -8,6 +8,8 @@ from typing import Final, TypedDict
 
 from msgspec import structs
 
+from api_client.errors import CacheUnavailable
+from api_client.protocol import lease
 from api_client.protocol.entry import (
     Flag,
     Header,
@@ -18,7 +20,7 @@ from api_client.protocol.entry import (
     encode_tags,
 )
 from api_client.protocol.keys import CacheKey
-from api_client.protocol.lease import AcquireReply
+from api_client.protocol.lease import AcquireReply, Call
 from api_client.protocol.messages import RefreshItem, RefreshReason
 from refresher.errors import LoadFailed, message_of
 from refresher.flow import policy
@@ -47,7 +49,7 @@ class Run:
     """A run. ``query`` is None where this worker has not registered it.
 
     ``acquired_at`` is the time by ``monotonic`` when acquire's reply came: Redis' time is computed from it.
-    ``tag_clock`` is the tag clock's number before the load; 0 where it is not known. ``tag_bookmarks`` are those that
+    ``tag_clock`` is the tag clock's number before the load, or why it is not known. ``tag_bookmarks`` are those that
     the tags of the entry before remember, where any have reached it.
     """
 
@@ -58,7 +60,7 @@ class Run:
     lease: AcquireReply
     acquired_at: float
     monotonic: Callable[[], float]
-    tag_clock: int = 0
+    tag_clock: int | CacheUnavailable = 0
     tag_bookmarks: tuple[str, ...] = ()
     before: Header | None = field(init=False)
     """The header of the entry that acquire found, for its δ state."""
@@ -234,6 +236,22 @@ def letter_of(run: Run, attempts: int, failure: LoadFailed, failures: int) -> De
         at_us=run.now_us(),
         failures=failures,
         place=failure.place,
+    )
+
+
+def acquire_call(
+    key: CacheKey, item: RefreshItem, nonce: bytes, settings: WorkerSettings, jitter_seconds: float, owner: str | None
+) -> Call[AcquireReply]:
+    """Return the step by which a worker takes the lease for an item; what the entry teaches comes with the reply."""
+    return lease.acquire(
+        key,
+        nonce=nonce,
+        claim_number=item.claim_number,
+        ticket=item.ticket,
+        lease_seconds=learned_lease_seconds(None, settings, jitter_seconds),
+        limit_seconds=settings.lease_limit_seconds,
+        retention_seconds=settings.record_retention_seconds,
+        by=owner,
     )
 
 

@@ -1,4 +1,4 @@
--- hand_back: a worker that shuts down puts its run back into the queue (the caller publishes it).
+-- hand_back: a worker puts its run back into the queue, since it shuts down, or could not register a tag.
 --
 -- KEYS[1]  record
 -- ARGV[1]  token               number

@@ -8,11 +8,16 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, nullcontext
 from typing import Any
 
+import msgspec
 import pytest
 
 from api_client.errors import CacheUnavailable
+from api_client.protocol import lease
 from api_client.protocol.keys import tag_clock_key, tag_index_key
+from api_client.protocol.lease import AcquireStatus
 from api_client.protocol.messages import RefreshItem, RefreshReason
+from api_client.protocol.tags import TagWalk
+from api_client.transport.scripts import drive
 from refresher.flow.events import WorkerEvents
 from refresher.flow.outcome import Outcome, OutcomeKind
 from refresher.flow.ports import RefreshDeps
@@ -25,6 +30,7 @@ from refresher.worker import redis_link
 from refresher.worker.redis_link import RetryingLink
 from tests.integration.topologies.conftest import NAMESPACE
 from tests.servers.redis_cluster import Cluster
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 
 class ClusterWorker:
@@ -36,11 +42,14 @@ class ClusterWorker:
         self.lost = self.cluster.node_of(tag_clock_key(NAMESPACE))
         tags = (f"tag{n}" for n in itertools.count())
         self.tag = next(tag for tag in tags if self.cluster.node_of(tag_index_key(NAMESPACE, tag)) is not self.lost)
+        lost_tag = next(tag for tag in tags if self.cluster.node_of(tag_index_key(NAMESPACE, tag)) is self.lost)
         self.registry = Registry()
+        query("unregistered", ttl=300, grace=60, tags=[lost_tag], into=self.registry)(lambda tx, n: n)
         query("tagged", ttl=300, grace=60, tags=[self.tag], into=self.registry)(lambda tx, n: n)
         query("batched", ttl=300, grace=60, batch=8, into=self.registry)(lambda tx, calls: calls)
         self.pauses: list[float] = []
         self.pauses_before_load: list[int] = []
+        monkeypatch.setattr(redis_link, "TIMEOUT_SECONDS", MAX_WAIT_SECONDS)  # a lost node refuses
         monkeypatch.setattr(redis_link, "sleep", self.pauses.append)
         monkeypatch.setattr(redis_link, "monotonic_seconds", lambda: sum(self.pauses))
         settings = WorkerSettings(redis_url=self.cluster.url(), namespace=NAMESPACE)
@@ -84,6 +93,36 @@ def test_a_tagged_key_is_refreshed_at_once_without_the_node_of_the_tag_clock(wor
     worker.lost.kill()
     assert worker.refresher.refresh(after).kind is OutcomeKind.COMMITTED
     assert worker.pauses_before_load == [0, 0], "its lease was acquired, and nobody renewed it meanwhile"
+
+
+def test_a_run_whose_tag_can_t_be_registered_is_handed_back_and_counts_as_no_attempt(worker: ClusterWorker) -> None:
+    (item,) = first(worker.items("unregistered"), lambda is_lost: not is_lost, 1)
+    worker.lost.kill()
+    for _ in range(WorkerSettings().max_attempts + 1):
+        with pytest.raises(CacheUnavailable):
+            worker.refresher.refresh(item)
+    assert len(worker.pauses_before_load) == WorkerSettings().max_attempts + 1, "each has been loaded at once"
+    acquired = worker.link.store.run(
+        lease.acquire(
+            item.key(NAMESPACE), nonce=b"a reader", claim_number=0, ticket="", lease_seconds=5, limit_seconds=5,
+            retention_seconds=5,
+        )
+    )  # fmt: skip
+    assert (acquired.status, acquired.attempts, acquired.has_overtaken) == (AcquireStatus.ACQUIRED, 0, False)
+
+
+def test_without_the_node_of_the_tag_clock_no_entry_is_deleted_for_an_invalidation_of_before(
+    worker: ClusterWorker,
+) -> None:
+    (item,) = first(worker.items("tagged"), lambda is_lost: not is_lost, 1)
+    walk = TagWalk(NAMESPACE, retention_seconds=60)
+    drive(walk.invalidate([worker.tag], hard=True, bookmarks=(), wait=True), worker.link.store.run_all)
+    assert worker.refresher.refresh(item).kind is OutcomeKind.COMMITTED
+    worker.lost.kill()
+    with pytest.raises(CacheUnavailable):
+        worker.refresher.refresh(msgspec.structs.replace(item, claim_number=2**52))
+    assert worker.link.client.exists(item.key(NAMESPACE).entry)
+    assert worker.pauses == []
 
 
 def test_in_a_batch_the_keys_of_other_nodes_are_refreshed_at_once(worker: ClusterWorker) -> None:

@@ -167,6 +167,7 @@ def test_a_key_that_may_have_crashed_a_process_is_not_loaded_in_a_batch(worker: 
     worker.answer("acquire", 4, replace(ACQUIRED, attempts=1))  # an attempt that only failed
     ended = worker.refresh(1, 2, 3, 4)
     assert worker.loaded == [[1, 4]]
+    assert worker.diary.index(("hold",)) < worker.diary.index(("retry",)), "the others' leases are renewed meanwhile"
     assert kinds(ended) == {1: COMMITTED, 2: RETRY, 3: FAILED, 4: COMMITTED}
     second = ended[2]
     assert isinstance(second, Outcome)

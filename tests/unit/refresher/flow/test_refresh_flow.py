@@ -261,6 +261,21 @@ def test_delta_includes_the_wait_in_the_queue_only_for_early_and_stale_refreshes
     assert worker.header().delta.mean == (2.25 if waits_as_early else 0.25)
 
 
+def test_the_time_that_an_acquire_took_counts_against_its_lease(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = worker.run
+
+    def slow(call: Call[Any]) -> Any:
+        worker.now += 3.0 if call.script == "acquire" else 0.0
+        return run(call)
+
+    monkeypatch.setattr(worker, "run", slow)
+    worker.refresher.refresh(ITEM)
+    (held,) = worker.held
+    assert held.granted_seconds == pytest.approx(ACQUIRED.left_seconds - 3.0)
+
+
 def test_a_ttl_of_0_commits_a_handoff(worker: Worker) -> None:
     query("handed", ttl=0, into=worker.registry)(lambda tx: 1)
     worker.refresher.refresh(RefreshItem(query="handed"))

@@ -40,9 +40,11 @@ class TaggedWorker(Worker):
         self.states: dict[str, TagReply | CacheUnavailable] = {}
         self.registered: list[Call[Any]] = []
         self.rounds: list[list[str]] = []
+        self.until: Until = all
 
     def run_each(self, calls: Any, *, until: Until = all) -> list[Any]:
         self.rounds.append([call.script for call in calls])
+        self.until = until
         return super().run_each(calls, until=until)
 
     def run(self, call: Call[Any]) -> Any:
@@ -128,13 +130,15 @@ def test_a_tag_invalidation_before_the_load_does_not_invalidate_the_key(last: in
     assert "invalidate" not in worker.steps()
 
 
-def test_without_the_tag_clock_every_recorded_invalidation_counts() -> None:
+def test_without_the_tag_clock_a_run_is_committed_only_if_its_tags_remember_no_invalidation() -> None:
     worker = TaggedWorker()
     worker.replies["tag_clock"] = CacheUnavailable("its node is unreachable")
     assert worker.refresher.refresh(ITEM).kind is OutcomeKind.COMMITTED
-    worker.states["3"] = reply(last=1)
-    worker.refresher.refresh(ITEM)
-    assert "invalidate" in worker.steps()
+    worker.states["3"] = reply(last=1, hard=1)
+    with pytest.raises(CacheUnavailable, match="its node"):
+        worker.refresher.refresh(ITEM)
+    assert worker.rounds[-1] == ["hand_back"]
+    assert "invalidate" not in worker.steps(), "the entry may be of a load after it"
 
 
 def test_a_bookmark_that_the_load_was_not_given_counts_as_an_invalidation() -> None:
@@ -170,6 +174,15 @@ def test_a_run_with_an_unanswered_tag_step_is_not_committed(script: str) -> None
     with pytest.raises(CacheUnavailable):
         worker.refresher.refresh(ITEM)
     assert "commit" not in worker.steps()
+    assert worker.rounds[-1] == ["hand_back"], "its lease does not run out as that of a lost process"
+    assert worker.until([False]), "Redis has been waited for"
+
+
+def test_a_commit_waits_for_redis_and_what_was_handed_back_beside_it_does_not() -> None:
+    worker = TaggedBatchWorker({tag_member(item(2).key("cache"))})
+    worker.refresh(1, 2)
+    assert worker.rounds[-1] == ["commit", "hand_back"]
+    assert [worker.until(answered) for answered in ([True, False], [False, True])] == [True, False]
 
 
 def test_a_run_is_committed_even_if_the_tag_clock_can_t_be_raised() -> None:
@@ -218,8 +231,13 @@ class TaggedBatchWorker(BatchWorker):
     def __init__(self, unanswered: set[bytes]) -> None:
         super().__init__()
         self.unanswered = unanswered
+        self.until: Until = all
         self.replies |= {"tag_clock": CLOCK}
         tag_query(self.registry, "many", ttl=300, grace=60, batch=8, tags=_of_batch)
+
+    def run_each(self, calls: Any, *, until: Until = all) -> list[Any]:
+        self.until = until
+        return super().run_each(calls, until=until)
 
     def run(self, call: Call[Any]) -> Any:
         if call.script == "tag_register":
@@ -238,4 +256,6 @@ def test_in_a_batch_each_key_has_its_tags_and_its_own_failure() -> None:
     assert kinds(worker.refresh(1, 2, 3, 4)) == {
         1: OutcomeKind.COMMITTED, 2: CacheUnavailable, 3: OutcomeKind.COMMITTED, 4: OutcomeKind.FAILED,
     }  # fmt: skip
-    assert worker.rounds[:4] == [["acquire"] * 4, ["tag_clock"], ["tag_register"] * 3, ["commit"] * 2]
+    assert worker.rounds[:4] == [
+        ["acquire"] * 4, ["tag_clock"], ["tag_register"] * 3, ["commit"] * 2 + ["hand_back"],
+    ]  # fmt: skip
