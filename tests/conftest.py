@@ -16,6 +16,7 @@ from refresher.embedded.redis_server import find_redis_server
 from tests.servers.neo4j_server import SHORT_LIVED, Neo4jServer
 from tests.servers.rabbitmq_server import RabbitMqServer
 from tests.servers.redis_binaries import oldest_redis
+from tests.support.patience import PUBLISHER_TIMEOUTS
 from tests.support.redis_clock import ClockedRedis, start_clocked_redis
 from tests.support.requirements import is_set, skip_or_fail
 from tests.support.tiers import (
@@ -133,13 +134,9 @@ def no_hold_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def patient_publishers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Raise the timeouts of a publisher in this process, so that a busy machine does not exceed them.
-
-    They are half a second for a step of the broker, and three seconds for `refresh`.
-    """
-    monkeypatch.setattr("api_client.trigger.broker.TIMEOUT_SECONDS", 20.0)
-    for module in ("client", "aio"):
-        monkeypatch.setattr(f"api_client.{module}.PUBLISH_BOUND_SECONDS", MAX_WAIT_SECONDS)
+    """Raise the timeouts of a publisher in this process, so that a busy machine does not exceed them."""
+    for module, name in PUBLISHER_TIMEOUTS:
+        monkeypatch.setattr(module, name, MAX_WAIT_SECONDS)
 
 
 @pytest.fixture

@@ -11,12 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from typer.testing import Result
 
 from api_client import EntryState
 from refresher.embedded import RedisServer, free_port
 from tests.acceptance.conftest import NO_GRAPH, ROOT, System, system_of_module
-from tests.support.command_line import CommandLine
+from tests.support.patience import patient_environment
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 SECRET = "canary-71c0"
@@ -32,17 +31,13 @@ def run(env: dict[str, str], *arguments: str, stdin: str = "") -> subprocess.Com
 
 
 class Commands:
-    """The command line, in a system's environment."""
+    """The command line, in a system's environment; it publishes patiently."""
 
-    def __init__(self, system: System) -> None:
-        self.system = system
-
-    def refresh(self, *arguments: str) -> Result:
-        """Run ``refresher refresh`` in this process, whose publishers are patient."""
-        return CommandLine("refresh", self.system.env).run("long_lived", *arguments)
+    def __init__(self, system: System, folder: Path) -> None:
+        self.system, self.env = system, patient_environment(folder, system.env)
 
     def run(self, *arguments: str, stdin: str = "", **changes: str) -> subprocess.CompletedProcess[str]:
-        return run({**self.system.env, **changes}, *arguments, stdin=stdin)
+        return run({**self.env, **changes}, *arguments, stdin=stdin)
 
 
 @pytest.fixture(scope="module")
@@ -54,14 +49,14 @@ def module_worker(redis_server: RedisServer, tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.fixture
-def commands(system_with_worker: System) -> Commands:
-    return Commands(system_with_worker)
+def commands(system_with_worker: System, tmp_path: Path) -> Commands:
+    return Commands(system_with_worker, tmp_path)
 
 
 @pytest.fixture
-def idle(system_without_graph: System) -> Commands:
+def idle(system_without_graph: System, tmp_path: Path) -> Commands:
     """Without a worker."""
-    return Commands(system_without_graph)
+    return Commands(system_without_graph, tmp_path)
 
 
 def test_keys_are_warmed_from_a_file_and_those_that_fail_are_named(commands: Commands, tmp_path: Path) -> None:
@@ -83,7 +78,7 @@ def test_ctrl_c_ends_a_waiting_refresh_command_without_output(idle: Commands) ->
     key = idle.system.client().key("long_lived", {"key": "a"})
     refresh = subprocess.Popen(
         [sys.executable, "-m", "refresher.cli", "refresh", "long_lived", "key=a", "--wait", "10m"],
-        env=idle.system.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=idle.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     with refresh:
         eventually(lambda: idle.system.record(key).get("state") == "queued", "it waits")
@@ -95,19 +90,19 @@ def test_ctrl_c_ends_a_waiting_refresh_command_without_output(idle: Commands) ->
 def test_the_refresh_command_waits_for_the_value_and_reports_a_failure(commands: Commands) -> None:
     client = commands.system.client()
     assert client.get("long_lived", {"key": "refreshed"})["load"] == 1
-    done = commands.refresh("key=refreshed")
-    assert (done.exit_code, done.stdout, done.stderr) == (0, "long_lived v1: refreshed\n", "")
+    done = commands.run("refresh", "long_lived", "key=refreshed")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "long_lived v1: refreshed\n", "")
     assert client.get("long_lived", {"key": "refreshed"})["load"] == 2
     commands.system.control.rpush("script:refreshed", "fail")
-    failed = commands.refresh("key=refreshed")
-    assert failed.exit_code == 1
-    assert str(failed.exception).startswith("the refresh of 'long_lived' failed (transient)")
+    failed = commands.run("refresh", "long_lived", "key=refreshed")
+    assert failed.returncode == 1
+    assert failed.stderr.startswith("error: the refresh of 'long_lived' failed (transient)")
 
 
 def test_the_refresh_command_without_wait_triggers_once(idle: Commands) -> None:
-    first = idle.refresh("key=a", "--wait", "0")
-    assert (first.exit_code, first.stdout) == (0, "long_lived v1: triggered\n")
-    second = idle.refresh("key=a", "--wait", "0", "--json")
+    first = idle.run("refresh", "long_lived", "key=a", "--wait", "0")
+    assert (first.returncode, first.stdout) == (0, "long_lived v1: triggered\n")
+    second = idle.run("refresh", "long_lived", "key=a", "--wait", "0", "--json")
     assert json.loads(second.stdout)["refresh"] == "suppressed"
     late = idle.run("refresh", "long_lived", "key=a", "--wait", "100ms")
     assert late.returncode == 1

@@ -18,6 +18,7 @@ from tests.acceptance.conftest import ROOT, System
 from tests.support.fault_proxy import FaultProxy
 from tests.support.graph_session import graph_session
 from tests.support.pairs import each_with_each
+from tests.support.patience import patient_environment
 from tests.support.waiting import eventually
 from tests.support.web_server import EXAMPLES, WebServer, commands_of
 
@@ -51,9 +52,7 @@ def worker(system: System) -> None:
 
 def started(stack: ExitStack, system: System, command: str, folder: Path, *extra: str, **changes: str) -> WebServer:
     # gunicorn has a socket in the home directory.
-    env = {**system.env, "HOME": str(folder), **changes}
-    (folder / "sitecustomize.py").write_text("from tests.support import patience\n\npatience.publish_patiently()\n")
-    env["PYTHONPATH"] = f"{folder}{os.pathsep}{env['PYTHONPATH']}"
+    env = patient_environment(folder, {**system.env, "HOME": str(folder), **changes})
     server = WebServer.start(command, env, folder / "server.log", *extra)
     stack.callback(server.process.kill)
     stack.callback(server.http.close)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -44,8 +45,8 @@ def test_a_tag_invalidation_without_wait_is_carried_out_by_a_worker(system_with_
         eventually(lambda key=key: refreshed(reader, key, after=1), f"{key} is refreshed")
 
 
-def test_the_command_line_invalidates_by_tag(system_with_worker: System) -> None:
-    commands, reader = Commands(system_with_worker), system_with_worker.reader("sync")
+def test_the_command_line_invalidates_by_tag(system_with_worker: System, tmp_path: Path) -> None:
+    commands, reader = Commands(system_with_worker, tmp_path), system_with_worker.reader("sync")
     load_all(reader)
     done = commands.run("invalidate", "--tag", "key:key-1", "--tag", "key:key-2")
     assert (done.returncode, done.stdout) == (0, "key:key-1, key:key-2: 2 entries are stale from now on\n")
@@ -59,13 +60,15 @@ def test_the_command_line_invalidates_by_tag(system_with_worker: System) -> None
     [[], ["tagged", "--tag", "all"], ["--tag", "all", "--version", "1"], ["--tag", "all", "--replicas", "1"]],
     ids=["nothing", "both", "version", "replicas"],
 )
-def test_the_invalidate_command_takes_either_a_key_or_tags(system_with_worker: System, arguments: list[str]) -> None:
-    done = Commands(system_with_worker).run("invalidate", *arguments)
+def test_the_invalidate_command_takes_either_a_key_or_tags(
+    system_with_worker: System, tmp_path: Path, arguments: list[str]
+) -> None:
+    done = Commands(system_with_worker, tmp_path).run("invalidate", *arguments)
     assert done.returncode == 2
     assert "either QUERY with its params, --version and --replicas, or --tag" in done.stderr
 
 
-def test_the_invalidate_command_reports_an_invalid_tag_in_one_line(system_with_worker: System) -> None:
-    done = Commands(system_with_worker).run("invalidate", "--tag", "x" * 201)
+def test_the_invalidate_command_reports_an_invalid_tag_in_one_line(system_with_worker: System, tmp_path: Path) -> None:
+    done = Commands(system_with_worker, tmp_path).run("invalidate", "--tag", "x" * 201)
     assert done.returncode == 2
     assert "--tag: a tag of 201 bytes: allowed are at most 64 texts of 1 to 200 bytes in UTF-8\n" in done.stderr

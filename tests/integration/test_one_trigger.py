@@ -32,9 +32,9 @@ READER = """
 import json, sys, time
 from concurrent.futures import ThreadPoolExecutor
 from api_client import CacheClient, ReaderSettings
-from api_client.trigger import broker
+from tests.support.patience import publish_patiently
 from tests.support.waiting import MAX_WAIT_SECONDS
-broker.TIMEOUT_SECONDS = MAX_WAIT_SECONDS
+publish_patiently()
 settings = ReaderSettings(redis_url=sys.argv[1], broker_url=sys.argv[2], redis_timeout_seconds=MAX_WAIT_SECONDS)
 with CacheClient(settings) as client, ThreadPoolExecutor(8) as pool:
     print("ready", flush=True)

@@ -1,13 +1,31 @@
-"""Long timeouts of publishers for a reader's program that a test starts: a fixture acts in the test's process only."""
+"""Long timeouts of publishers: of a test by its fixture `patient_publishers`, and of programs that it starts."""
 
 from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
 
 from api_client import aio, client
 from api_client.trigger import broker
 from tests.support.waiting import MAX_WAIT_SECONDS
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+PUBLISHER_TIMEOUTS: Final = (
+    (broker, "TIMEOUT_SECONDS"), (client, "PUBLISH_BOUND_SECONDS"), (aio, "PUBLISH_BOUND_SECONDS"),
+)  # fmt: skip
+"""The modules and names of half a second for a step of the broker, and of three seconds for `refresh`."""
+
 
 def publish_patiently() -> None:
-    """Raise the timeouts, as the fixture `patient_publishers` does."""
-    broker.TIMEOUT_SECONDS = 20.0
-    client.PUBLISH_BOUND_SECONDS = aio.PUBLISH_BOUND_SECONDS = MAX_WAIT_SECONDS
+    """Raise them in this process, for good."""
+    for module, name in PUBLISHER_TIMEOUTS:
+        setattr(module, name, MAX_WAIT_SECONDS)
+
+
+def patient_environment(folder: Path, env: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a program that publishes patiently; ``folder`` gets a module that sees to it."""
+    (folder / "sitecustomize.py").write_text("from tests.support import patience\n\npatience.publish_patiently()\n")
+    return {**env, "PYTHONPATH": f"{folder}{os.pathsep}{env['PYTHONPATH']}"}
