@@ -14,7 +14,7 @@ from redis.exceptions import TimeoutError
 from api_client.transport.connection_maker import async_connection_maker
 from api_client.transport.multiplexed import AsyncConnections, Multiplexed
 from api_client.transport.wire import pack
-from tests.support.waiting import MAX_WAIT_SECONDS
+from tests.support.waiting import MAX_WAIT_SECONDS, aeventually
 
 SHORT_SECONDS = 0.3
 COUNT = 64
@@ -43,9 +43,13 @@ async def opened(
 ) -> AsyncIterator[OneByOne]:
     """Open this loop's connection."""
     connections = patient(url, timeout_seconds, reply_seconds=reply_seconds)
-    while connections.current() is None:
+
+    async def is_open() -> bool:
         with suppress(TimeoutError):  # on a busy machine that takes longer than a short timeout
             assert await connections.execute(pack("PING")) == b"PONG"
+        return connections.current() is not None
+
+    await aeventually(is_open, "a connection")
     try:
         yield connections
     finally:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import Any, TypeAlias
 
 import pytest
@@ -18,7 +17,7 @@ from api_client.transport.pool import Connections
 from api_client.transport.wire import pack_get
 from refresher.embedded import RedisServer
 from tests.support.fault_proxy import FaultProxy
-from tests.support.waiting import MAX_WAIT_SECONDS, eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually_without
 
 Run: TypeAlias = Callable[[Coroutine[Any, Any, None]], None]
 Connect: TypeAlias = Callable[..., Connections]
@@ -68,14 +67,8 @@ def connect(url: str) -> Iterator[Connect]:
 
 
 def until_served(connections: Connections, request: bytes) -> Any:
-    """Return the reply to a request; it is repeated while a busy machine takes longer for it than a short timeout."""
-
-    def reply() -> Any:
-        with suppress(ConnectionError, TimeoutError):
-            return connections.execute(request)
-        return None
-
-    return eventually(reply, "a reply in time")
+    """Return the reply to a request, however short the timeout."""
+    return eventually_without((ConnectionError, TimeoutError), lambda: connections.execute(request), "a reply in time")
 
 
 @pytest.fixture
@@ -102,7 +95,7 @@ def run(request: pytest.FixtureRequest) -> Run:
     new_loop = getattr(request, "param", None)
 
     async def bounded(coroutine: Coroutine[Any, Any, None]) -> None:
-        async with asyncio.timeout(MAX_WAIT_SECONDS):
+        async with asyncio.timeout(2 * MAX_WAIT_SECONDS):  # what it waits for ends first, by name
             await coroutine
 
     def on_new_loop(coroutine: Coroutine[Any, Any, None]) -> None:

@@ -6,13 +6,12 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Any
 
 import pytest
 import redis
 
-from api_client import AsyncCacheClient, CacheUnavailable, Entry, ReaderSettings
+from api_client import AsyncCacheClient, CacheError, CacheUnavailable, Entry, ReaderSettings
 from api_client.protocol.keys import make_key
 from api_client.protocol.lease import invalidate
 from api_client.transport import multiplexed as aio_connections
@@ -24,10 +23,12 @@ from tests.support.any_reader import KINDS, AnyReader
 from tests.support.event_recorder import EventRecorder
 from tests.support.fake_worker import WorkedKey
 from tests.support.fault_proxy import FaultProxy
-from tests.support.waiting import MAX_WAIT_SECONDS, eventually
+from tests.support.timing import LATE_FACTOR, Measured
+from tests.support.waiting import MAX_WAIT_SECONDS, aeventually, eventually, eventually_without
 
 NAMESPACE = "test"
 TIMEOUT_SECONDS = 3.0
+ATTEMPTS = 5
 SHORT_SECONDS = 0.3
 LARGE = os.urandom(400_000).hex()  # nothing to compress
 LARGE_SECONDS = 2.0
@@ -52,14 +53,8 @@ def make(request: pytest.FixtureRequest, url: str, clean_redis: RedisServer) -> 
 
 
 def in_time(call: Callable[[], object]) -> object:
-    """Return what a call returns; it is repeated while a busy machine leaves a pause longer than the timeout in it."""
-
-    def result() -> object:
-        with suppress(CacheUnavailable):
-            return call()
-        return None
-
-    return eventually(result, "a value in time")
+    """Return what a call returns, however short the timeout."""
+    return eventually_without((CacheUnavailable,), call, "a value in time")
 
 
 def plant(control: redis.Redis, query: str, value: object) -> WorkedKey:
@@ -75,9 +70,15 @@ def idle_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aio_connections, "IDLE_SECONDS", -1.0)
 
 
+def value_of(came: Entry[object] | CacheError) -> object:
+    if isinstance(came, CacheError):
+        raise came
+    return came.value
+
+
 CALLS: dict[str, Callable[[AnyReader], object]] = {
     "get": lambda reader: reader.get("q", {}),
-    "get_many": lambda reader: [getattr(entry, "value", entry) for entry in reader.get_many([("q", {})])].pop(),
+    "get_many": lambda reader: value_of(*reader.get_many([("q", {})])),
     "invalidate": lambda reader: "value" if reader.invalidate("q", {}).generation else "none",
 }
 
@@ -90,11 +91,19 @@ def test_a_connection_dropped_while_idle_is_replaced_and_no_call_fails(
 ) -> None:
     plant(control, "q", "value")
     reader = make(kind)
-    assert reader.get("q", {}) == "value"
-    proxy.goes_half_open()
-    accepted = proxy.accepted
-    assert CALLS[call](reader) == "value"
-    assert proxy.accepted == accepted + 1, "it was replaced before it was used"
+    for _ in range(ATTEMPTS):
+        assert in_time(lambda: reader.get("q", {})) == "value"
+        accepted = proxy.accepted
+        proxy.goes_half_open()
+        try:
+            with Measured() as took:
+                assert CALLS[call](reader) == "value"
+            assert proxy.accepted > accepted, "it was replaced before it was used"
+            return
+        except CacheUnavailable:
+            if LATE_FACTOR * took.late_seconds < TIMEOUT_SECONDS / 2:
+                raise
+    pytest.fail("each time the machine was so late that the new connection may have timed out, too")
 
 
 @pytest.mark.usefixtures("idle_for_long")
@@ -104,10 +113,10 @@ def test_a_worker_s_step_replaces_a_connection_dropped_while_idle(
     key, link = make_key(NAMESPACE, "q", {}, 1), RetryingLink(url)
     step = invalidate(key, hard=False, bookmarks=(), retention_seconds=60.0)
     first = link.store.run(step)
-    proxy.goes_half_open()
     accepted = proxy.accepted
+    proxy.goes_half_open()
     assert link.store.run(step) > first
-    assert proxy.accepted == accepted + 1
+    assert proxy.accepted > accepted
     link.close()
 
 
@@ -173,18 +182,20 @@ def test_small_values_behind_a_large_one_on_a_shared_connection_do_not_time_out(
 
     async def read() -> None:
         client = AsyncCacheClient(settings)
-        deadline = time.monotonic() + MAX_WAIT_SECONDS
-        while await client.get("small", timeout=0, default=None) is None:  # a busy machine: the connection is made
-            assert time.monotonic() < deadline
+        await aeventually(lambda: client.get("small", timeout=0, default=None), "a hit")
         proxy.slows(0.0, len(LARGE) / LARGE_SECONDS)
-        accepted, values, began = 0, [], 0.0
-        while values != [LARGE] + ["value"] * 20 or proxy.accepted != accepted:
+
+        async def all_came() -> bool:
             accepted, began = proxy.accepted, time.monotonic()
-            assert began < deadline, values[-1]
             values = await asyncio.gather(
                 client.get("large"), *(client.get("small") for _ in range(20)), return_exceptions=True
             )
-        assert time.monotonic() - began > 2 * SHORT_SECONDS, "the proxy was not slow"
+            if values != [LARGE] + ["value"] * 20 or proxy.accepted != accepted:
+                return False
+            assert time.monotonic() - began > 2 * SHORT_SECONDS, "the proxy was not slow"
+            return True
+
+        await aeventually(all_came, "all values on one connection")  # a busy machine exceeds the timeout
         await client.close()
 
     asyncio.run(read())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from typing import Any, TypeAlias
 
 import pytest
@@ -16,7 +15,7 @@ from api_client.protocol.lease import Call, ClaimReply, ClaimStatus
 from api_client.transport.link import CacheLink
 from tests.support.fault_proxy import FaultProxy
 from tests.support.timing import Measured
-from tests.support.waiting import MAX_WAIT_SECONDS, eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually_without
 
 Claims: TypeAlias = Sequence[Call[ClaimReply]]
 
@@ -93,13 +92,7 @@ def test_a_step_on_a_silent_server_times_out_and_is_not_repeated(
     url: str, control: redis.Redis, proxy: FaultProxy, run: Callable[[CacheLink, Claims], Sequence[Any]]
 ) -> None:
     link = CacheLink(url, SHORT_SECONDS, SHORT_SECONDS)
-
-    def is_claimed() -> bool:
-        with suppress(CacheUnavailable):
-            return claimed(run(link, claims(1))) == [True]
-        return False
-
-    eventually(is_claimed, "a connection")
+    eventually_without((CacheUnavailable,), lambda: link.run(claims(1)[0], "q"), "a connection")
     accepted = proxy.accepted
     proxy.hangs()
     with Measured() as took:
