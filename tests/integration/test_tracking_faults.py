@@ -48,13 +48,20 @@ def tracked(own_redis: RedisServer, proxy: FaultProxy) -> Iterator[Tracked]:
 def impatient(own_redis: RedisServer, proxy: FaultProxy) -> Iterator[Tracked]:
     """The same with a short timeout, for tests of a silent server; on a busy machine it takes any for silent."""
     with Tracked(proxy.url(own_redis.url()), own_redis.url(), timeout_seconds=IMPATIENT_SECONDS) as made:
-
-        def keeps() -> bool:
-            fill = made.tier.begin(KEY)
-            return fill is not None and made.tier.fill(fill, LocalEntry(b"old", HEADER, 0))
-
-        eventually(keeps, "an entry is kept")
+        eventually(lambda: keeps(made), "an entry is kept")
         yield made
+
+
+def keeps(tracked: Tracked) -> bool:
+    fill = tracked.tier.begin(KEY)
+    return fill is not None and tracked.tier.fill(fill, LocalEntry(b"old", HEADER, 0))
+
+
+def recovers(impatient: Tracked) -> None:
+    """Check that the tier keeps entries again, and receives invalidations."""
+    eventually(lambda: keeps(impatient), "an entry is kept again")
+    impatient.control.set(KEY, "new")
+    eventually(lambda: KEY not in impatient.tier.entries, "its invalidation arrives")
 
 
 def off(tracked: Tracked) -> None:
@@ -121,7 +128,7 @@ def test_a_silent_tracking_connection_is_detected_by_the_next_probe(
     attempts = impatient.pauses
     eventually(lambda: impatient.pauses >= attempts + 2, "another attempt")
     proxy.passes()
-    impatient.up()
+    recovers(impatient)
 
 
 def test_the_tier_is_off_while_the_server_is_stopped_and_recovers(own_redis: RedisServer, impatient: Tracked) -> None:
@@ -130,7 +137,7 @@ def test_the_tier_is_off_while_the_server_is_stopped_and_recovers(own_redis: Red
         off(impatient)
     finally:
         os.kill(own_redis.pid, signal.SIGCONT)
-    impatient.up()
+    recovers(impatient)
 
 
 def test_the_tier_is_off_while_the_server_is_killed_and_recovers_after_its_restart(
