@@ -53,8 +53,8 @@ def test_an_error_of_any_kind_does_not_end_the_renewals(
 
     held = held_for(clocked_world, store, granted_seconds=3.0, lease_seconds=1.0)
     monkeypatch.setattr(store, "run_all", run_all)
+    before = clocked_world.record()["until"]
     with renewals.holding([held]):
-        before = clocked_world.record()["until"]
         eventually(lambda: clocked_world.record()["until"] != before, "it is renewed after the error")
     renewals.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partialmethod
 from typing import Any
 
 import pytest
@@ -104,7 +105,7 @@ def test_flush_waits_for_background_triggers(reader: AnyReader, new_key: NewKey)
 def test_closing_publishes_pending_triggers(
     reader: AnyReader, new_key: NewKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Publisher.close, "__defaults__", (MAX_WAIT_SECONDS,))  # its own is a second
+    monkeypatch.setattr(Publisher, "close", partialmethod(Publisher.close, MAX_WAIT_SECONDS))  # its own is a second
     keys = [new_key("q", {"n": number}) for number in range(5)]
     for number, key in enumerate(keys):
         key.store_value("old", age_seconds=20, ttl_seconds=10)
