@@ -20,6 +20,7 @@ from api_client.protocol.messages import RefreshReason, item_for
 from refresher.flow.outcome import OutcomeKind
 from tests.contract.stepped_flow import SETTINGS, Flow
 from tests.support.lease_invariants import Watch, frozen_fields
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -149,7 +150,7 @@ def every_order(world: ClockedWorld, scene: Scene) -> Iterator[tuple[FlowHarness
         yield harness, order
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(8 * MAX_WAIT_SECONDS)
 @pytest.mark.parametrize("scene", [pytest.param(scene, id=str(scene), marks=marks) for scene, marks in MARKED])
 def test_every_interleaving_of_two_refresh_flows_leaves_the_key_at_rest(
     clocked_world: ClockedWorld, scene: Scene

@@ -16,11 +16,12 @@ from tests.model.cases import BROKEN, INVARIANTS, ROWS, TAGS_BROKEN, TAGS_UPHELD
 from tests.model.checker import MODEL, Result, check, missing_tools, shortest_way, spin_version
 from tests.model.timelines import STORIES, Story, story_text
 from tests.support.requirements import skip_or_fail
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 # Each takes some seconds of a core, the largest 20; a busy machine gives much less than a core.
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(8 * MAX_WAIT_SECONDS)
 # And these take minutes.
-LONG = [pytest.mark.long, pytest.mark.timeout(7_200)]
+LONG = [pytest.mark.long, pytest.mark.timeout(60 * MAX_WAIT_SECONDS)]
 
 # The numbers on the page are those of this version. Another one may count states differently, and must find the same.
 SPIN_OF_THE_PAGE = "6.5.2"
@@ -63,7 +64,7 @@ def test_a_broken_variant_is_refuted_by_the_invariant_that_it_breaks(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(7_200)
+@pytest.mark.timeout(60 * MAX_WAIT_SECONDS)
 @pytest.mark.parametrize("case", ROWS, ids=named)
 def test_each_row_of_the_first_study_is_reproduced(case: Case, tmp_path: Path, text: str, spin: str) -> None:
     result = check(case, tmp_path)
@@ -72,7 +73,7 @@ def test_each_row_of_the_first_study_is_reproduced(case: Case, tmp_path: Path, t
 
 
 @pytest.mark.long
-@pytest.mark.timeout(7_200)
+@pytest.mark.timeout(60 * MAX_WAIT_SECONDS)
 @pytest.mark.parametrize("story", STORIES, ids=named)
 def test_the_page_shows_the_shortest_path_to_each_error(story: Story, tmp_path: Path, text: str, spin: str) -> None:
     timeline = story_text(story, shortest_way(story.case, tmp_path))

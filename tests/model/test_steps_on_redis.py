@@ -22,8 +22,9 @@ from tests.model.cases import ALL_LOSSES, Case, bounded
 from tests.model.checker import missing_tools, simulate
 from tests.support.lease_world import World
 from tests.support.requirements import skip_or_fail
+from tests.support.waiting import MAX_WAIT_SECONDS
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(8 * MAX_WAIT_SECONDS)
 
 SEEDS: Final = range(1, 51)
 ANY: Final = 255

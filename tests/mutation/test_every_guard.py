@@ -21,6 +21,7 @@ import redis
 from api_client.transport.scripts import SCRIPTS
 from tests.mutation.lua_mutants import BOUNDS, Reader, mutants, tokens
 from tests.mutation.trial import PARTS, all_mutants, text_of
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 if TYPE_CHECKING:
     from refresher.embedded import RedisServer
@@ -129,7 +130,7 @@ def begin_trial(job: dict[str, Any]) -> subprocess.Popen[str]:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(3_000)
+@pytest.mark.timeout(25 * MAX_WAIT_SECONDS)
 @pytest.mark.parametrize("script", PARTS)
 def test_the_suite_fails_on_every_mutant_but_the_equivalent_ones(
     killers: dict[tuple[str, str], str | None], script: str

@@ -25,6 +25,7 @@ from tests.support.frozen_lease import FrozenLease
 from tests.support.lease_invariants import Watch, frozen_fields
 from tests.support.lease_world import FOREIGN_ENTRIES, ClockedWorld
 from tests.support.requirements import IS_LONG
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 if TYPE_CHECKING:
     from tests.support.redis_clock import ClockedRedis, FrozenClock
@@ -312,7 +313,7 @@ def machine_on(redis_: ClockedRedis, client: redis.Redis) -> type[LeaseMachine]:
 
 
 @pytest.mark.longer
-@pytest.mark.timeout(7_200 if IS_LONG else 1_800)
+@pytest.mark.timeout((60 if IS_LONG else 15) * MAX_WAIT_SECONDS)
 def test_the_scripts_do_what_the_model_says_and_keep_the_invariants(clocked_redis: ClockedRedis) -> None:
     with redis.Redis.from_url(clocked_redis.server.url()) as client:
         machine = machine_on(clocked_redis, client)

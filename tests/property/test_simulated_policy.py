@@ -18,9 +18,10 @@ from benchmarks.simulate.backpressure import claim_times, has_room, has_room_for
 from benchmarks.simulate.compiled import first_positive, smoothed
 from refresher.flow import policy
 from tests.support.publisher_harness import ScriptedBroker
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 # The first call of each function waits for the compiler.
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(5 * MAX_WAIT_SECONDS)
 
 SECONDS = st.floats(0, 1e5)
 

@@ -33,6 +33,7 @@ from refresher.settings import WorkerSettings
 from tests.support.lease_steps import StepByStep
 from tests.support.lease_world import HARD_TTL_SECONDS, LEASE_SECONDS, RETENTION_SECONDS, World, a_header
 from tests.support.requirements import IS_LONG
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 STEPS, EXAMPLES = (120, 5_000) if IS_LONG else (80, 60)
 KEYS = 3
@@ -208,7 +209,7 @@ def play_on(server: RedisServer, *, shrinks: bool = True, **changes: Any) -> Non
 
 
 @pytest.mark.longer
-@pytest.mark.timeout(7_200 if IS_LONG else 1_800)
+@pytest.mark.timeout((60 if IS_LONG else 15) * MAX_WAIT_SECONDS)
 def test_no_order_of_runs_and_invalidations_keeps_an_old_value_fresh(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
