@@ -358,7 +358,7 @@ def test_every_end_of_a_load_is_counted_dead_lettered_and_raised_to_the_waiter(
     url = redis_server.url(0)
     settings = WorkerSettings(
         redis_url=url, namespace=name, retry_max=RETRY_MAX, cooling_seconds=600, max_value_bytes=1_000_000,
-        neo4j_uri="bolt://127.0.0.1:1", lease_floor_ms=1_000 * MAX_WAIT_SECONDS,
+        neo4j_uri="bolt://127.0.0.1:1", lease_floor_ms=3_600_000, budget_seconds=3_600,
     )  # fmt: skip
     reader = ReaderSettings(redis_url=url, namespace=name, redis_timeout_seconds=MAX_WAIT_SECONDS)
     with (

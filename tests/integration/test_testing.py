@@ -45,7 +45,9 @@ class Application:
 @pytest.fixture(autouse=True)
 def _no_lease_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no lease of a cache end by time, however busy the machine."""
-    monkeypatch.setattr("refresher.testing.WorkerSettings", partial(WorkerSettings, lease_floor_ms=3_600_000))
+    monkeypatch.setattr(
+        "refresher.testing.WorkerSettings", partial(WorkerSettings, lease_floor_ms=3_600_000, budget_seconds=3_600)
+    )
 
 
 @pytest.fixture(params=["sync", "async"])
