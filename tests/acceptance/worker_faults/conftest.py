@@ -190,7 +190,9 @@ class World:
         """Let a claim or a lease end now, as if its length had passed: its deadline moves into the past."""
         record = self.client.key(VERSIONED, {"key": key}).record
         now_us = self.parts.now_us()
-        assert int(self.cache.hget(record, "until") or 0) - now_us <= _PATIENT_SECONDS * 1e6
+        until_us = self.cache.hget(record, "until")
+        assert until_us is not None, f"{key} is neither claimed nor leased"
+        assert int(until_us) - now_us <= _PATIENT_SECONDS * 1e6
         self.history.note(Happened.CLOCK_MOVED)
         self.cache.hset(record, "until", now_us - 1)
 

@@ -68,8 +68,8 @@ def test_keys_are_fresh_again_after_half_of_the_loads_failed(world: World) -> No
     with Traffic(world) as traffic:
         world.control.set("failing", 50)
         traffic.goes_on_for(60)
-    # No value was lost, so errors are unlikely; but on a busy machine Redis may not answer in time.
-    assert set(traffic.errors) <= {"RefreshFailed", "WaitTimeout", "CacheUnavailable"}
+    # No value was lost, so errors are unlikely; and Redis always answers in time.
+    assert set(traffic.errors) <= {"RefreshFailed", "WaitTimeout"}
     verdict = world.verify(within_seconds=20 * (COOLING_SECONDS + MAX_RETRY_SECONDS) + SLACK_SECONDS)
     assert verdict.faults == []
     assert sum(len(world.loads(key)) for key in traffic.keys) > sum(len(world.runs(key)) for key in traffic.keys)

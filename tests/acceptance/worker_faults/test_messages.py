@@ -20,7 +20,7 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("patient_publishers")
 
-LONG_LEASE_SECONDS = 9.0  # renewed each third of it: a busy machine may delay that by 5 s
+RENEWED_LEASE_SECONDS = 9.0  # renewed each third of it: a busy machine may delay that by 5 s
 WITHIN_REPUBLISH_SECONDS = REPUBLISH_SECONDS + 2 + SLACK_SECONDS  # a reader triggers once per second
 
 
@@ -44,7 +44,7 @@ def test_a_lease_step_whose_request_or_reply_is_lost_is_retried_and_applied_once
 
 def test_a_lease_is_renewed_for_as_long_as_its_load_takes_though_a_reply_is_lost(world: World) -> None:
     world.ends_workers()
-    world.worker(STAMPEDE_LOCK_TIMEOUT_MS=f"{LONG_LEASE_SECONDS * 1000:.0f}")
+    world.worker(STAMPEDE_LOCK_TIMEOUT_MS=f"{RENEWED_LEASE_SECONDS * 1000:.0f}")
     key = world.stale_key()
     world.hold(key)
     lost = world.cache_proxy.loses("renew", StopPoint.REPLY, key=world.tag(key))
@@ -55,7 +55,7 @@ def test_a_lease_is_renewed_for_as_long_as_its_load_takes_though_a_reply_is_lost
     acquired_at = world.history.exchanges("acquire", world.tag(key))[-1].sent_at
     # Read all the while: no reader triggers another load.
     eventually(
-        lambda: world.read(key) and time.monotonic() > acquired_at + LONG_LEASE_SECONDS,
+        lambda: world.read(key) and time.monotonic() > acquired_at + RENEWED_LEASE_SECONDS,
         "it takes longer than the lease",
     )
     world.let_go(key)
