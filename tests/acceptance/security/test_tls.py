@@ -22,7 +22,7 @@ from tests.support.any_reader import KINDS, local_cache_of
 from tests.support.authority import HOST, Authority
 from tests.support.doctor import run_check
 from tests.support.requirements import skip_or_fail
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE, eventually
 
 WRONG = {
     "another authority": r"(?i)certificate.verify.failed",
@@ -152,8 +152,10 @@ def test_a_worker_logs_wrong_certificates_of_cache_and_broker_and_consumes_nothi
 
 @pytest.mark.parametrize(("check", "setting"), [("cache", "redis_url"), ("broker", "broker_url")])
 def test_doctor_hints_at_a_url_scheme_that_does_not_match_the_servers_tls(
-    tls: TlsRedis, redis_server: RedisServer, check: str, setting: str
+    tls: TlsRedis, redis_server: RedisServer, check: str, setting: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # A server that waits for TLS is silent, so this is waited out.
+    monkeypatch.setattr("api_client.trigger.broker.TIMEOUT_SECONDS", 5.0 * PATIENCE)
     without_tls = tls.url().replace("rediss://", "redis://").partition("?")[0]
     found = run_check(check, **{setting: without_tls})
     assert found.message.endswith("; if the server has TLS, the URL begins with rediss://")
