@@ -118,19 +118,8 @@ class Cluster:
         with self.client(source) as client:
             keys = client.execute_command("CLUSTER", "GETKEYSINSLOT", slot, 1_000)
             if keys:
-                client.execute_command(
-                    "MIGRATE",
-                    target.host,
-                    target.port,
-                    "",
-                    0,
-                    int(1_000 * MAX_WAIT_SECONDS),
-                    "AUTH2",
-                    self.admin,
-                    self.password,
-                    "KEYS",
-                    *keys,
-                )
+                timeout_ms, access = int(1_000 * MAX_WAIT_SECONDS), ("AUTH2", self.admin, self.password)
+                client.execute_command("MIGRATE", target.host, target.port, "", 0, timeout_ms, *access, "KEYS", *keys)
 
     def end_move(self, slot: int, target: RedisServer) -> None:
         """Notify all nodes that a slot has moved."""

@@ -97,7 +97,7 @@ class Result:
     tier: str
     seconds: float
     others_share: float
-    slowness: float = 1.0
+    slowness: float
 
     @property
     def budget_seconds(self) -> float:

@@ -12,7 +12,7 @@ from api_client.protocol import budget
 from refresher import query
 from tests.support.scripted_queries import GATE_SECONDS, control_redis
 
-SHARE_VARIABLE: Final = "TEST_SHARE_VARIABLE"
+SHARE_VARIABLE: Final = "TEST_SHARE_SECONDS"
 """The variable that says for how long this worker's shares hold; without it, as long as in production."""
 if SHARE_VARIABLE in os.environ:
     budget._HOLDS_US = round(1e6 * float(os.environ[SHARE_VARIABLE]))  # noqa: SLF001 - a worker has no fixtures

@@ -39,7 +39,7 @@ class NewKey(Protocol):
 
 
 @pytest.fixture(autouse=True)
-def _patient(patient_publishers: None) -> None:
+def publishers(patient_publishers: None) -> None:
     """No reader here has a publisher that gives up."""
 
 
