@@ -58,6 +58,7 @@ class _Talk:
     waiting: deque[Exchange] = field(default_factory=deque)
     is_raw: bool = False
     settled: asyncio.Event = field(default_factory=asyncio.Event)
+    is_over: bool = False
 
     def notify_if_settled(self) -> None:
         """Wake the waiters for the replies of steps, if none is outstanding."""
@@ -143,6 +144,10 @@ class RecordingProxy(FaultProxy):
             return True  # but never forwarded
         if exchange.is_step:
             await self._turn.acquire()
+        if talk.is_over:  # the server has closed it: no reply would give the turn back
+            if exchange.is_step:
+                self._turn.release()
+            return False
         talk.is_raw = talk.is_raw or exchange.name in _SUBSCRIBES
         talk.waiting.append(exchange)
         talk.settled.clear()
@@ -189,6 +194,7 @@ class RecordingProxy(FaultProxy):
             self._turn.release()
         talk.waiting.clear()
         talk.settled.set()
+        talk.is_over = True
 
 
 async def _read(reader: asyncio.StreamReader) -> bytes:
