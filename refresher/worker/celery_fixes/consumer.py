@@ -50,7 +50,8 @@ class RefreshConsumer(_Consumer):
 
     A lost connection: nothing is restored or acknowledged over it. The refreshes go on and commit (the lease decides,
     not the acknowledgement), and their messages are acknowledged over the next connection (`UnackedDeliveries`), or
-    RabbitMQ delivers them again, when acquire finds that nothing is left to do.
+    RabbitMQ delivers them again, when acquire finds that nothing is left to do. A lost acknowledgement alone keeps no
+    slot of the worker.
 
     A broker that refuses what the worker has to write, because it is full for example, is left alone for a second, and
     connected to anew.
@@ -123,6 +124,7 @@ class RefreshConsumer(_Consumer):
         handle = super().create_task_handler(*args, **options)
 
         def guarded(message: Any) -> None:
+            self._track(message)
             rejection = validate_message(message, refreshes_only=self._refreshes_only)
             if rejection is None:
                 handle(message)
@@ -133,6 +135,7 @@ class RefreshConsumer(_Consumer):
 
     def on_decode_error(self, message: Any, exc: Exception) -> None:
         """Reject what can't be decoded. Celery would log its body, in which params may be personal."""
+        self._track(message)
         headers = message.headers
         if self._refreshes_only or (isinstance(headers, Mapping) and headers.get("task") == TASK_NAME):
             self._reject(message, Rejection(DropReason.UNDECODABLE, f"it can't be decoded: {type(exc).__name__}"))
@@ -144,7 +147,7 @@ class RefreshConsumer(_Consumer):
         transport: Any = self.connection.transport
         if transport.driver_type == "redis":
             running = [request for request in tuple(active_requests) if not request.acknowledged]
-            self._unacked.take_over(transport, [request.message for request in running])
+            self._unacked.take_over(transport, [request.message.delivery_tag for request in running])
             for channel in transport.channels:
                 channel.do_restore = False
         else:
@@ -194,6 +197,10 @@ class RefreshConsumer(_Consumer):
                     log.error("%s: %s", key.fault, key.remedy)
             except (*connection.connection_errors, *connection.channel_errors) as refusal:
                 log.error("could not query which of the broker's keys has a wrong type: %s", refusal)
+
+    def _track(self, message: Any) -> None:
+        if self.connection.transport.driver_type == "redis":
+            message.channel = self._unacked
 
     def _reject(self, message: Any, rejection: Rejection) -> None:
         message.reject_log_error(log, self.connection_errors)

@@ -1,7 +1,9 @@
-"""Deliveries of Redis connections that were lost: acknowledged, or put back, over the next connection.
+"""Deliveries over Redis: what could not be acknowledged, or put back, is so later, over the next connection perhaps.
 
 Redis' transport keeps what is not acknowledged in the broker, by a tag that any connection may use. Left alone it is
-delivered again only after the visibility timeout, minutes later; closing a lost connection does nothing for it.
+delivered again only after the visibility timeout, minutes later; closing a lost connection does nothing for it. Where
+an acknowledgement fails and the connection goes on, as after a pause of the broker, kombu counts the message as being
+worked on for ever: a worker that has lost as many of them as it has slots takes no message any more.
 RabbitMQ takes back by itself what a lost connection had not acknowledged.
 """
 
@@ -15,12 +17,13 @@ log: Final = logging.getLogger(__name__)
 
 
 class UnackedDeliveries:
-    """The deliveries of lost connections. It stands for their channel in the messages of tasks that still run.
+    """What a worker has taken from Redis and not acknowledged. It stands for the channel in the messages of tasks.
 
     ::
 
-        loss ──▶ running: acknowledged when it ends, over the connection that there is then, or the next
-             └─▶ anything else that was taken: put back into its queue over the next connection
+        done ────────────▶ its slot is free; acknowledged now, after the next one, or over the next connection
+        connection lost ─┬▶ running: as above, when it is done
+                         └▶ anything else that was taken: put back into its queue over the next connection
 
     Args:
         connection: returns the worker's connection; None while there is none.
@@ -33,23 +36,17 @@ class UnackedDeliveries:
         self._connection = connection
         self._unsettled: dict[str, bool] = {}  # tag: whether it goes back into its queue
 
-    def take_over(self, transport: Any, running: Iterable[Any]) -> None:
-        """Take over from the channels of a lost connection; ``running`` are the messages of tasks that go on."""
-        taken = {tag for channel in transport.channels for tag in {*channel.qos._delivered} - channel.qos._dirty}  # noqa: SLF001
-        for message in running:
-            if message.delivery_tag in taken:
-                taken.discard(message.delivery_tag)
-                message.channel = self
-        self._unsettled |= dict.fromkeys(taken, True)
+    def take_over(self, transport: Any, running: Iterable[str]) -> None:
+        """Take over from the channels of a lost connection; ``running`` are the tags of tasks that go on."""
+        for channel in transport.channels:
+            taken = {*channel.qos._delivered} - channel.qos._dirty  # noqa: SLF001
+            self._unsettled |= dict.fromkeys(taken.difference(running), True)
 
     def settle_over(self, connection: Any) -> None:
-        """Settle over a new connection what could not be over the one before; raises what the broker raises."""
-        if not self._unsettled:
-            return
-        qos = connection.default_channel.qos
+        """Settle over a connection what could not be before; raises what the broker raises."""
         for tag, requeue in list(self._unsettled.items()):
-            _settle(qos, tag, requeue=requeue)
-            del self._unsettled[tag]
+            _settle(connection.default_channel.qos, tag, requeue=requeue)
+            self._unsettled.pop(tag, None)
 
     def basic_ack(self, delivery_tag: str, multiple: bool = False) -> None:  # noqa: FBT001, FBT002 - as kombu calls it
         """Acknowledge the message of a task that has ended; later, where the broker can't be reached now."""
@@ -60,18 +57,23 @@ class UnackedDeliveries:
         self._settle_now_or_later(delivery_tag, requeue=requeue)
 
     def _settle_now_or_later(self, tag: str, *, requeue: bool) -> None:
+        self._unsettled[tag] = requeue
         try:
             connection = self._connection()
             if connection is not None:
-                _settle(connection.default_channel.qos, tag, requeue=requeue)
-                return
-        except Exception as error:  # noqa: BLE001 - the loop meets it too, and connects anew
-            log.info("a message is acknowledged over the next connection: %s", type(error).__name__)
-        self._unsettled[tag] = requeue
+                _free_slot(connection.default_channel.qos, tag)
+                self.settle_over(connection)
+        except Exception as error:  # noqa: BLE001 - what lasts, the loop meets, too, and connects anew
+            log.warning("a message could not be acknowledged, and will be later: %s", type(error).__name__)
+
+
+def _free_slot(qos: Any, tag: str) -> None:
+    if tag in qos._delivered:  # noqa: SLF001 - else another connection took it
+        qos._quick_ack(tag)  # noqa: SLF001
 
 
 def _settle(qos: Any, tag: str, *, requeue: bool) -> None:
-    # Not by ack() and reject(), which count what this channel has taken.
+    # Not by ack() and reject(), which free the slot only where the broker answers.
     if requeue:
         qos.restore_by_tag(tag, leftmost=True)
     else:

@@ -18,6 +18,7 @@ from tests.support.timing import promptly
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 KILLS = 40 if IS_LONG else 12
+SLOTS = 3
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +29,7 @@ def settings() -> dict[str, str]:
 @pytest.fixture(autouse=True)
 def _worker(world: World) -> None:
     """A worker that has a slot for another load of the query while one is held."""
-    world.worker("-c", "3")
+    world.worker("-c", str(SLOTS))
 
 
 def visibility_seconds(world: World) -> float:
@@ -92,6 +93,21 @@ def test_a_message_awaiting_its_retry_is_requeued_at_once_when_its_connection_is
     world.control.delete("failing")
     promptly(lambda: world.is_fresh(key), "it is loaded", WITHIN_QUEUE_TTL_SECONDS)
     eventually(lambda: is_acknowledged(world), "all messages are acknowledged")
+    world.verify(within_seconds=WITHIN_QUEUE_TTL_SECONDS)
+
+
+def test_lost_acknowledgements_keep_no_slot_of_a_worker(world: World) -> None:
+    def lost() -> int:
+        return world.worker().log_file.read_text().count("could not be acknowledged")
+
+    for number in range(lost() + 1, lost() + SLOTS + 1):
+        key = world.stale_key()
+        with world.broker_proxy.stopping("ZREM", StopPoint.REPLY) as stop:
+            world.read(key)
+            stop.wait()
+            eventually(lambda number=number: lost() >= number, "the worker gives it up")
+    consumes(world)
+    eventually(lambda: is_acknowledged(world), "all are acknowledged")
     world.verify(within_seconds=WITHIN_QUEUE_TTL_SECONDS)
 
 
