@@ -23,7 +23,7 @@ from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 ACTIVATION: Final = ". .venv/bin/activate\n"
 STAY: Final = ("refresher dev", "celery -A refresher flower")
 """Commands that stay in the foreground."""
-INSTALL_SECONDS: Final = 3 * MAX_WAIT_SECONDS
+INSTALL_SECONDS: Final = 10 * MAX_WAIT_SECONDS
 
 
 class Desk:
