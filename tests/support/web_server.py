@@ -23,12 +23,13 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "docs" / "examples"
 # A line of a server's own log that a healthy run does not have.
 TROUBLE = re.compile(r"error|warn|critical|exception|traceback", re.IGNORECASE)
-# Each server's option for its address, and gunicorn's for reporting the answering process.
-ADDRESS = {
-    "gunicorn": "--bind 127.0.0.1:{port} --access-logfile - --access-logformat 'answered by %(p)s'",
-    "uvicorn": "--host 127.0.0.1 --port {port}",
+# Each server's options for its address, for its patience with processes and requests that stand still, and gunicorn's
+# for reporting the answering process.
+OPTIONS = {
+    "gunicorn": "--bind 127.0.0.1:{port} --timeout 0 --access-logfile - --access-logformat 'answered by %(p)s'",
+    "uvicorn": "--host 127.0.0.1 --port {port} --timeout-worker-healthcheck {seconds:.0f}",
     "python": "127.0.0.1:{port}",
-    "uwsgi": "--http-socket 127.0.0.1:{port}",
+    "uwsgi": "--http-socket 127.0.0.1:{port} --socket-timeout {seconds:.0f}",
 }
 
 
@@ -52,7 +53,7 @@ class WebServer:
         process = GuardedProcess.start(
             [
                 sys.executable if program == "python" else str(Path(sys.executable).with_name(program)),
-                *args, *shlex.split(ADDRESS[program].format(port=port)), *extra,
+                *args, *shlex.split(OPTIONS[program].format(port=port, seconds=MAX_WAIT_SECONDS)), *extra,
             ],
             env={**env, "PYTHONUNBUFFERED": "1"},
             cwd=cwd,
