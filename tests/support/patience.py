@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from functools import partialmethod
 from typing import TYPE_CHECKING, Final
 
 from api_client import aio, client
 from api_client.trigger import broker
+from api_client.trigger.publisher import Publisher
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 if TYPE_CHECKING:
@@ -20,9 +22,10 @@ PUBLISHER_TIMEOUTS: Final = (
 
 
 def publish_patiently() -> None:
-    """Raise them in this process, for good."""
+    """Raise them in this process, for good, and the second that `close` gives to what is left."""
     for module, name in PUBLISHER_TIMEOUTS:
         setattr(module, name, MAX_WAIT_SECONDS)
+    Publisher.close = partialmethod(Publisher.close, MAX_WAIT_SECONDS)  # type: ignore[assignment, method-assign]
 
 
 def patient_environment(folder: Path, env: Mapping[str, str]) -> dict[str, str]:
