@@ -22,10 +22,14 @@ from api_client import AsyncCacheClient, CacheClient, EntryState, ReaderEvents  
 
 IMPORTED: Final = probe.changes(BEFORE, probe.take())
 
+from api_client.threads import OwnThread  # noqa: E402
 from tests.support.patience import publish_patiently  # noqa: E402
 from tests.support.waiting import MAX_WAIT_SECONDS  # noqa: E402
 
 publish_patiently()
+join = OwnThread.join
+# `close` waits a second at most: what ends later is not left over.
+OwnThread.join = lambda thread, _: join(thread, MAX_WAIT_SECONDS)  # type: ignore[method-assign]
 WATCHDOG: Final = "cache-overdue"
 """The one thread that `close` does not wait for."""
 QUERY: Final = "long_lived"

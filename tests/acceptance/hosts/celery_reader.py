@@ -9,9 +9,11 @@ from celery import Celery
 
 from tests.acceptance.hosts.application import Application, Report
 from tests.acceptance.hosts.table import BROKER
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 application = Application()
 app: Any = Celery("host", broker=os.environ[BROKER], backend=os.environ[BROKER])
+app.conf.worker_proc_alive_timeout = MAX_WAIT_SECONDS
 
 
 @app.task(name="host.use")
