@@ -59,7 +59,7 @@ def publish_from_another_thread() -> None:
 
 def read_in_a_thread(client: CacheClient) -> None:
     """Publish twice: from the client's own thread, and from one of the application's."""
-    client.get("q", {"n": 1}, default=None, timeout=0.1)
+    client.get("q", {"n": 1}, default=None, timeout=0)  # a longer wait may publish again
     client.flush(MAX_WAIT_SECONDS)
     client.refresh("q", {"n": 2})
 
