@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 
+from api_client.trigger import claim_and_publish
 from refresher.embedded import RedisServer
 from refresher.ops import broker as status_broker
 from refresher.testing import InlineCache
@@ -47,6 +48,14 @@ def bench(clean_redis: RedisServer, script: ScriptedBroker) -> Iterator[Publishe
     made = PublisherHarness(clean_redis, script, queue_size=QUEUE_SIZE)
     yield made
     made.close()
+
+
+@pytest.fixture
+def republish_seconds(monkeypatch: pytest.MonkeyPatch) -> int:
+    """When a claim's message is due to be published again: so late that no claim of a test is by itself."""
+    seconds = 30
+    monkeypatch.setattr(claim_and_publish, "REPUBLISH_SECONDS", seconds)
+    return seconds
 
 
 @pytest.fixture

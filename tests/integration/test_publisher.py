@@ -13,7 +13,6 @@ from api_client.config.broker import refresh_queue
 from api_client.protocol import lease as steps
 from api_client.protocol.messages import RefreshItem
 from api_client.transport.scripts import LeaseStore
-from api_client.trigger import claim_and_publish
 from api_client.trigger.backlog import TriggerDropped
 from api_client.trigger.broker import CeleryBroker
 from refresher.embedded import RedisServer
@@ -160,14 +159,6 @@ def test_a_key_submitted_repeatedly_before_its_turn_is_claimed_once(
     assert bench.handle(*[bench.trigger(1)] * 5, bench.trigger(2)) == [True] * 6
     assert script.messages == [([1, 2], False)]
     assert bench.events.recorded == [("triggered", "stale")] * 2
-
-
-@pytest.fixture
-def republish_seconds(monkeypatch: pytest.MonkeyPatch) -> int:
-    """When a claim's message is due to be published again: so late that no claim of a test is by itself."""
-    seconds = 30
-    monkeypatch.setattr(claim_and_publish, "REPUBLISH_SECONDS", seconds)
-    return seconds
 
 
 def make_older(bench: PublisherHarness, n: int, seconds: int) -> None:

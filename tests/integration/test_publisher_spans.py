@@ -21,6 +21,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> SpanRecorder:
     return memory
 
 
+@pytest.mark.usefixtures("republish_seconds")
 def test_a_trigger_of_a_claimed_key_is_recorded_as_deduplicated(bench: PublisherHarness, memory: SpanRecorder) -> None:
     bench.handle(bench.trigger(1))
     memory.forget()
