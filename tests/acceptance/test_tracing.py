@@ -18,7 +18,7 @@ from tests.acceptance.test_worker_metrics import scraped
 from tests.servers.rabbitmq_server import RabbitMqServer
 from tests.support.otlp_collector import Collector, collecting
 from tests.support.span_recorder import RecordedSpan, SpanRecorder, lines_of, path_to, tree_of
-from tests.support.traced_queries import BUDGET_SECONDS, IN_CODE
+from tests.support.traced_queries import IN_CODE
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 CANARY = "c4nary"
@@ -137,11 +137,11 @@ def test_over_rabbitmq_a_refresh_with_a_delayed_retry_is_one_trace(
 ) -> None:
     rabbitmq.forget_queues("cache")
     system.env["CACHE_BROKER_URL"] = rabbitmq.url
-    start_worker(system, collector, CACHE_XFETCH_TIMEOUT=f"{BUDGET_SECONDS}s")
+    start_worker(system, collector)
     client = system.client(events)
     params = {"person": CANARY}
 
-    trace = trace_of(memory, collector, lambda: client.get("late_at_first", params), "committed")
+    trace = trace_of(memory, collector, lambda: client.get("fails_at_first", params), "committed")
     queue = "cache.refresh-miss.quorum"
     assert [span.name for span in trace.path[-2:]] == [f"send {queue}", f"process {queue}"]
     assert {span["messaging.system"] for span in trace.path[-2:]} == {"rabbitmq"}
@@ -149,8 +149,8 @@ def test_over_rabbitmq_a_refresh_with_a_delayed_retry_is_one_trace(
         f"process {queue} CONSUMER refresher.outcome=retry", f"process {queue} CONSUMER refresher.outcome=committed",
     ]  # fmt: skip
 
-    client.invalidate("late_at_first", params)
-    trace = trace_of(memory, collector, lambda: client.get("late_at_first", params), "committed")
+    client.invalidate("fails_at_first", params)
+    trace = trace_of(memory, collector, lambda: client.get("fails_at_first", params), "committed")
     assert trace.path[-1].name == "process cache.refresh.quorum"
 
 
@@ -177,20 +177,20 @@ def trace_of_nothing(memory: SpanRecorder, read: Callable[[], object]) -> list[s
 def test_retries_and_a_permanent_failure_are_traced_without_param_values(
     system: System, collector: Collector, memory: SpanRecorder, events: OTelEvents
 ) -> None:
-    start_worker(system, collector, CACHE_XFETCH_TIMEOUT=f"{BUDGET_SECONDS}s")
+    start_worker(system, collector)
     client = system.client(events)
     params = {"person": CANARY}
 
-    trace = trace_of(memory, collector, lambda: client.get("late_at_first", params), "committed")
+    trace = trace_of(memory, collector, lambda: client.get("fails_at_first", params), "committed")
     assert trace.lines("refresher.attempt", "refresher.outcome", "error.type") == [
         "process cache.refresh-miss CONSUMER refresher.attempt=1 refresher.outcome=retry error.type=transient",
         "  acquire CLIENT",
-        "  load late_at_first INTERNAL refresher.attempt=1 error.type=transient",
+        "  load fails_at_first INTERNAL refresher.attempt=1 error.type=transient",
         "  retry CLIENT",
         "process cache.refresh-miss CONSUMER refresher.attempt=2 refresher.outcome=committed",
         "  acquire CLIENT",
-        "  load late_at_first INTERNAL refresher.attempt=2",
-        "    query late_at_first CLIENT",
+        "  load fails_at_first INTERNAL refresher.attempt=2",
+        "    query fails_at_first CLIENT",
         "  commit CLIENT",
     ]
 
@@ -246,8 +246,7 @@ def test_counts_of_a_prefork_main_process_are_in_prometheus_and_not_in_opentelem
     assert found[lost] == 1
     assert sum(value for (name, *_), value in found.items() if name == "refresher_messages_dropped_total") == 1
 
-    worker.terminate()
-    worker.wait(MAX_WAIT_SECONDS)
+    worker.terminate(within_seconds=MAX_WAIT_SECONDS)
     assert collector.total("xfetch_refresh_completed_total") == 1, "the process of the pool has sent what it had"
     assert {one.name for one in collector.points}.isdisjoint(
         {"refresher_messages_dropped_total", "xfetch_refresh_retried_total"}
