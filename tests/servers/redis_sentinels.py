@@ -16,14 +16,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MASTER_NAME = "the master"  # with a space: the URL has to encode it
-DOWN_AFTER_MS = 1_500  # servers on a busy machine may not respond for a while
+DOWN_AFTER_MS = 1_500
+NEVER_DOWN_AFTER_MS = round(10_000 * MAX_WAIT_SECONDS)
+"""While nothing is lost: a server on a busy machine may not respond for a while."""
 
 
 def watching(master: RedisServer, quorum: int) -> list[tuple[str, str]]:
     """Return a Sentinel's directives for its master, without passwords."""
     return [
         ("sentinel monitor", f'"{MASTER_NAME}" {master.host} {master.port} {quorum}'),
-        ("sentinel down-after-milliseconds", f'"{MASTER_NAME}" {DOWN_AFTER_MS}'),
+        ("sentinel down-after-milliseconds", f'"{MASTER_NAME}" {NEVER_DOWN_AFTER_MS}'),
         ("sentinel failover-timeout", f'"{MASTER_NAME}" 5000'),
     ]
 
@@ -97,10 +99,12 @@ class Sentinels:
         """SIGKILL the master; return the new one."""
         old = self.master
         old.kill()
+        self._set_down_after(DOWN_AFTER_MS)
         return self.wait_for_another(old)
 
     def cut_off(self, node: RedisServer) -> None:
         """Cut a node off from Sentinels and replicas, without effect on its other connections."""
+        self._set_down_after(DOWN_AFTER_MS)
         with self.client(node) as client:
             client.config_set("requirepass", secrets.token_hex(16))
 
@@ -123,6 +127,7 @@ class Sentinels:
 
         new = eventually(another, "another master")
         eventually(lambda: self._role(new) == "master", "it takes writes")
+        self._set_down_after(NEVER_DOWN_AFTER_MS)
         return new
 
     def execute(self, server: RedisServer, *command: str) -> object:
@@ -143,6 +148,11 @@ class Sentinels:
 
     def _sentinel(self, master: RedisServer, *, quorum: int) -> RedisServer:
         return SentinelServer.watch(master, quorum=quorum, password=self.sentinel_password)
+
+    def _set_down_after(self, milliseconds: int) -> None:
+        """Set after how long a silent server is down for the Sentinels."""
+        for sentinel in self.sentinels:
+            self.execute(sentinel, "SENTINEL", "SET", MASTER_NAME, "down-after-milliseconds", str(milliseconds))
 
     def _begins_failover(self) -> bool:
         try:
