@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 SLOTS = 16_384
 NODES = 3
 NODE_TIMEOUT_MS = 2_000
+NO_NODE_TIMEOUT_MS = round(10_000 * MAX_WAIT_SECONDS)
+"""Of a cluster that is up and has lost no node: a node on a busy machine may not respond for a while."""
 
 
 class ClusterNode(RedisServer):
@@ -62,6 +64,7 @@ class Cluster:
         for replica, master in zip(self.replicas, self.nodes, strict=False):
             self.execute(replica, "CLUSTER", "REPLICATE", self.id_of(master))
         eventually(self._is_ok, "the cluster is up")
+        self._set_node_timeout([*self.nodes, *self.replicas], NO_NODE_TIMEOUT_MS)
 
     def url(self) -> str:
         """Return the URL for CACHE_REDIS_URL; it names two of the nodes."""
@@ -100,7 +103,13 @@ class Cluster:
         self.execute(node, "CLUSTER", "MEET", first.host, first.port, first.ports[1])
         eventually(lambda: self._all_know(count), "all nodes know the new one")
         eventually(lambda: self._info(node)["cluster_state"] == "ok", "and it them")
+        self._set_node_timeout([node], NO_NODE_TIMEOUT_MS)
         return node
+
+    def lose(self, lost: RedisServer) -> None:
+        """SIGKILL a node; its replica takes over."""
+        lost.kill()
+        self._set_node_timeout([node for node in (*self.nodes, *self.replicas) if node is not lost], NODE_TIMEOUT_MS)
 
     def move_slot(self, slot: int, source: RedisServer, target: RedisServer) -> None:
         """Move a slot and its keys, at once."""
@@ -128,6 +137,11 @@ class Cluster:
 
     def _node(self) -> RedisServer:
         return ClusterNode.start(password=self.password, extra_config=[("masterauth", self.password)])
+
+    def _set_node_timeout(self, nodes: Sequence[RedisServer], milliseconds: int) -> None:
+        """Set after how long a silent node is lost for these."""
+        for node in nodes:
+            self.execute(node, "CONFIG", "SET", "cluster-node-timeout", milliseconds)
 
     def _all_know(self, count: int) -> bool:
         return all(self._info(node)["cluster_known_nodes"] == str(count) for node in self.nodes + self.replicas)

@@ -246,7 +246,7 @@ def test_a_replica_that_takes_over_is_found(make_reader: MakeReader, stack: Exit
     calls = [("q", {"n": n}) for n in KEYS]
     assert values(reader.get_many(calls)) == list(KEYS)
     lost = cluster.nodes[1]
-    lost.kill()
+    cluster.lose(lost)
     eventually(lambda: values(reader.get_many(calls)) == list(KEYS), "all are there again")
     theirs = next(n for n in KEYS if cluster.node_of(new_key(n).key.entry) is lost)
     generation = eventually(lambda: done(lambda: reader.invalidate("q", {"n": theirs}).generation), "invalidated")

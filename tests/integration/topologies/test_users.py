@@ -251,8 +251,7 @@ def test_users_can_read_and_invalidate_after_a_failover(system: SystemOfUsers) -
     invalidator = system.reader_as("invalidator", "sync")
     before = [readers[0].get("long_lived", params, timeout=MAX_WAIT_SECONDS)["load"] for params in KEYS]
     if isinstance(servers, ClusterWithUsers):
-        lost = servers.node_of(readers[0].key("long_lived", KEYS[0]).entry)
-        lost.kill()
+        servers.lose(servers.node_of(readers[0].key("long_lived", KEYS[0]).entry))
     else:
         servers.kill_master()
 
