@@ -140,6 +140,22 @@ def patient_publishers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def patient_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let commands, run in this process, wait for long where a server is slow to answer, and doctor for no worker.
+
+    The distance of two clocks, as doctor measures it, contains half of the request's duration.
+    """
+    for name in (
+        "cli.arguments.TIMEOUT_SECONDS", "cli.permissions.TIMEOUT_SECONDS", "ops.broker.LINK_SECONDS",
+        "ops.doctor.cache.MAX_CLOCK_SKEW_SECONDS", "ops.doctor.deployment.TIMEOUT_SECONDS", "ops.http.CLIENT_SECONDS",
+        "ops.scan.SCAN_SECONDS", "ops.status.BROKER_SECONDS", "ops.status.CACHE_SECONDS", "ops.status.TIMEOUT_SECONDS",
+        "ops.status.WORKERS_SECONDS",
+    ):  # fmt: skip
+        monkeypatch.setattr(f"refresher.{name}", MAX_WAIT_SECONDS)
+    monkeypatch.setattr("refresher.ops.doctor.deployment.ANSWER_SECONDS", 0.1)
+
+
+@pytest.fixture
 def suppression_outlasts_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no trigger's suppression in this process end by its limit of a second, however busy the machine."""
     for module in ("trigger.suppression", "trigger.claim_and_publish", "read.core"):

@@ -159,12 +159,6 @@ def publishers(patient_publishers: None) -> None:
 
 
 @pytest.fixture
-def patient_status(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let `refresher status`, run in this process, wait for long where Redis is slow to answer."""
-    monkeypatch.setattr("refresher.ops.status.TIMEOUT_SECONDS", 20.0)
-
-
-@pytest.fixture
 def system(stack: ExitStack, redis_server: RedisServer, arcadedb: ArcadeDbServer, tmp_path: Path) -> System:
     """A system on the embedded graph. Its Redis is its own: tests kill it, configure it, count all keys."""
     return System(stack, stack.enter_context(RedisServer.start()), redis_server, arcadedb, tmp_path)

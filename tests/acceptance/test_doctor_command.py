@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import json
 import threading
-from functools import partialmethod
+from typing import Any
 
 import pytest
 import redis
-from celery.app.control import Inspect
 
 from api_client.protocol import lease
 from api_client.protocol.keys import make_key
 from api_client.transport.scripts import LeaseStore
 from refresher.embedded import ArcadeDbServer, RedisServer, free_port
 from refresher.flow.dead_letters import DeadLetters
-from refresher.ops.doctor import deployment
 from tests.acceptance.conftest import System
 from tests.contract.test_dead_letters import a_letter
 from tests.support.command_line import CommandLine
+from tests.support.doctor import wait_for_one_worker
 from tests.support.graph_session import graph_session
-from tests.support.waiting import MAX_WAIT_SECONDS, eventually
+from tests.support.waiting import eventually
 
 SECRET = "canary-77b0"
 WATCHING = {"REFRESHER_QUERIES": "tests.support.scripted_queries,refresher.watch"}
@@ -32,14 +31,10 @@ class DoctorCommand(CommandLine):
     def __init__(self, system: System, patch: pytest.MonkeyPatch) -> None:
         super().__init__("doctor", system.env)
         self.system, self._patch = system, patch
-        patch.setattr(deployment, "TIMEOUT_SECONDS", 10.0)  # long, for a busy machine
-        patch.setattr(deployment, "ANSWER_SECONDS", 0.1)  # there is no worker to wait for
 
     def start_worker(self, **changes: str) -> None:
         self.system.start_worker(**changes)
-        # A worker may reply late on a busy machine; once it has, no other is waited for.
-        self._patch.setattr(deployment, "ANSWER_SECONDS", MAX_WAIT_SECONDS)
-        self._patch.setattr(Inspect, "__init__", partialmethod(Inspect.__init__, limit=1))
+        wait_for_one_worker(self._patch)
 
     def levels(self, exit_code: int = 0, **changes: str) -> dict[str, str]:
         return {one["check"]: one["level"] for one in self.run_json(exit_code=exit_code, **changes)["findings"]}
@@ -50,7 +45,7 @@ class DoctorCommand(CommandLine):
 
 
 @pytest.fixture
-def doctor(system: System, monkeypatch: pytest.MonkeyPatch) -> DoctorCommand:
+def doctor(system: System, monkeypatch: pytest.MonkeyPatch, patient_commands: None) -> DoctorCommand:
     return DoctorCommand(system, monkeypatch)
 
 
@@ -193,8 +188,8 @@ def test_doctor_probes_health_and_metrics_of_the_worker_on_this_host(doctor: Doc
     levels = doctor.levels(exit_code=1, **ports)
     assert (levels["worker here"], levels["metrics here"]) == ("problem", "warning")
     doctor.start_worker(**ports)
-    eventually(lambda: doctor.run(**ports).exit_code == 0, "all is well")
-    levels = doctor.levels(**ports)
+    well: Any = eventually(lambda: (done := doctor.run("--json", **ports)).exit_code == 0 and done, "all is well")
+    levels = {one["check"]: one["level"] for one in json.loads(well.stdout)["findings"]}
     assert (levels["worker here"], levels["metrics here"]) == ("ok", "ok")
     swapped = {"CACHE_METRICS_PORT": ports["CACHE_HEALTH_PORT"]}
     assert doctor.finding("metrics here", **swapped)[1].endswith("is not a worker")

@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 
 from refresher.cli.commands import app
 from refresher.embedded import GuardedProcess, RedisServer
-from refresher.ops.doctor import deployment
 from tests.acceptance.conftest import NO_GRAPH, System
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.usefixtures("patient_commands")
 USED_WHILE_RUNNING = {
     "cache.refresh-miss": "list",
     "cache.refresh": "list",
@@ -59,12 +59,6 @@ def running(
         server = stack.enter_context(RedisServer.start())
         system = System(stack, server, redis_server, NO_GRAPH, tmp_path_factory.mktemp("replaced"))
         yield system, system.start_worker("-c", "1")
-
-
-@pytest.fixture(autouse=True)
-def _doctor_on_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deployment, "TIMEOUT_SECONDS", 10.0)
-    monkeypatch.setattr(deployment, "ANSWER_SECONDS", 0.1)
 
 
 @pytest.mark.parametrize("key", USED_WHILE_RUNNING)

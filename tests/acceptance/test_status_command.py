@@ -15,7 +15,7 @@ from tests.acceptance.conftest import System
 from tests.servers.rabbitmq_server import RabbitMqServer
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.usefixtures("patient_status")
+pytestmark = pytest.mark.usefixtures("patient_commands")
 
 # The state stays as it is for the duration of the test.
 LONG = {"CACHE_QUEUE_TTL": "10m", "CACHE_COOLING": "10m", "CACHE_XFETCH_TIMEOUT": "60s"}

@@ -36,6 +36,7 @@ from tests.support.canned_http_server import CannedHttpServer
 from tests.support.doctor import run_check
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
+pytestmark = pytest.mark.usefixtures("patient_commands")
 ROOT = Path(__file__).parents[2]
 SECRET = "canary-41c9"
 ONLINE = 'flower_worker_online{{worker="{}"}} {}.0\n'
@@ -48,11 +49,6 @@ def cache(own_redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[r
     monkeypatch.setattr(doctor_keys, "MIN_SILENCE_SECONDS", 3_600)  # a busy machine takes its time between two lines
     with redis.Redis.from_url(own_redis.url(0)) as client:
         yield client
-
-
-@pytest.fixture(autouse=True)
-def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("refresher.ops.doctor.deployment.TIMEOUT_SECONDS", MAX_WAIT_SECONDS)
 
 
 def reader_settings(url: str) -> ReaderSettings:

@@ -13,6 +13,8 @@ from refresher.ops.doctor.findings import Level
 from refresher.ops.permissions import user_of
 from tests.support.doctor import run_check
 
+pytestmark = pytest.mark.usefixtures("patient_commands")
+
 
 @pytest.fixture
 def admin(clean_redis: RedisServer) -> Iterator[redis.Redis]:

@@ -1,14 +1,19 @@
-"""One check of doctor's, run alone."""
+"""One check of doctor's, run alone; and a worker for whose reply doctor waits."""
 
 from __future__ import annotations
 
+from functools import partialmethod
 from typing import Any
+
+import pytest
+from celery.app.control import Inspect
 
 from api_client import ReaderSettings
 from refresher.ops.doctor.deployment import Deployment
 from refresher.ops.doctor.findings import Finding
 from refresher.ops.doctor.registry import CHECKS, run_checks
 from refresher.settings import WorkerSettings
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 
 def run_check(
@@ -19,3 +24,9 @@ def run_check(
     with Deployment(WorkerSettings(**settings), reader, flower_url, as_reader=as_reader) as deployment:
         (found,) = run_checks(deployment, [check for check in CHECKS if check.name == name])
     return found
+
+
+def wait_for_one_worker(patch: pytest.MonkeyPatch) -> None:
+    """Let doctor, in this process, wait for a worker's reply, which may be late on a busy machine, and for no other."""
+    patch.setattr("refresher.ops.doctor.deployment.ANSWER_SECONDS", MAX_WAIT_SECONDS)
+    patch.setattr(Inspect, "__init__", partialmethod(Inspect.__init__, limit=1))

@@ -10,6 +10,7 @@ from api_client import CacheUnavailable, TriggerFailed
 from refresher.cli.commands import app
 from tests.support.redis_users import Users
 
+pytestmark = pytest.mark.usefixtures("patient_commands")
 DEAD = ("dead", "retry", "--all")
 INVALIDATE = ("invalidate", "q")
 LACKING_FOR_TAGS = (

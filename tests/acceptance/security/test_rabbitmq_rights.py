@@ -31,6 +31,7 @@ from refresher.embedded.ports import free_port
 from tests.acceptance.conftest import ROOT, System, system_of_module
 from tests.servers.rabbitmq_server import RabbitMqServer
 from tests.support.authority import HOST, Authority
+from tests.support.doctor import wait_for_one_worker
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.rabbitmq
@@ -149,10 +150,11 @@ def test_permissions_can_be_set_for_another_namespace_and_vhost(tmp_path: Path) 
     assert (configure, write, read) == ("^$", r"^tenant\.a\.refresh(-miss)?\.quorum$", "^$")
 
 
+@pytest.mark.usefixtures("patient_commands")
 def test_an_operator_may_query_workers_and_queue_lengths(
     running: System, server: RabbitMqWithUsers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("refresher.ops.doctor.deployment.ANSWER_SECONDS", 5.0)
+    wait_for_one_worker(monkeypatch)
     env = {**running.env, "CACHE_BROKER_URL": server.url_of("operator")}
     assert doctor_of(env) == {"broker": "ok", "workers": "ok"}
     env["CACHE_BROKER_URL"] = server.url_of("publisher")

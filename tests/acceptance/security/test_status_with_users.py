@@ -26,7 +26,7 @@ def status_as_operator(users: Users, on_the_broker: str) -> tuple[int, dict[str,
     return done.exit_code, json.loads(done.stdout)
 
 
-@pytest.mark.usefixtures("patient_status")
+@pytest.mark.usefixtures("patient_commands")
 def test_status_shows_an_operator_what_its_permissions_allow(users: Users) -> None:
     with redis.Redis.from_url(users.cache.url()) as admin:
         world = World(admin, LeaseStore(admin), make_key("cache", "friends_of", {"n": 1}, 1))

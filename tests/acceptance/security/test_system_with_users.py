@@ -21,9 +21,12 @@ from refresher.embedded import ArcadeDbServer, RedisServer
 from refresher.flow.dead_letters import DeadLetters
 from tests.acceptance.conftest import ROOT, System
 from tests.support.any_reader import KINDS, local_cache_of
+from tests.support.doctor import wait_for_one_worker
 from tests.support.flower import PASSWORD, USER, Flower
 from tests.support.redis_users import Users
 from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.usefixtures("patient_commands")
 
 
 class SystemWithUsers(System):
@@ -140,8 +143,7 @@ def test_an_operator_may_run_the_explain_command(system: SystemWithUsers) -> Non
 
 
 def test_doctor_lacks_no_permission_as_the_operator(system: SystemWithUsers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("refresher.ops.doctor.deployment.TIMEOUT_SECONDS", 10.0)  # a busy machine shall not meet it
-    monkeypatch.setattr("refresher.ops.doctor.deployment.ANSWER_SECONDS", 5.0)
+    wait_for_one_worker(monkeypatch)
     assert system.client(**system.reading).get("long_lived", {"key": "x"})  # a reader that it can count
     done = CliRunner().invoke(app, ["doctor", "--json"], env={**system.env, **system.operating})
     findings = {one["check"]: one["level"] for one in json.loads(done.stdout)["findings"]}

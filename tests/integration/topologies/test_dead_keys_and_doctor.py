@@ -64,6 +64,7 @@ def test_dead_keys_of_all_nodes_are_listed_with_their_status_and_dropped(setting
         assert not any(client.exists(one.key.record) for one in found)
 
 
+@pytest.mark.usefixtures("patient_commands")
 def test_doctor_finds_a_cluster_ok(settings: WorkerSettings) -> None:
     reader = ReaderSettings(
         redis_url=settings.redis_url, broker_url=settings.broker_url, namespace="test",
