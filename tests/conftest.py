@@ -60,7 +60,7 @@ settings.register_profile(
 settings.load_profile("here")
 
 # On a busy machine servers take their time: RabbitMQ, which starts in 5 s on a quiet one, took 100 s beside others.
-for _server in (RedisServer, ArcadeDbServer, RabbitMqServer):
+for _server in (RedisServer, ArcadeDbServer, RabbitMqServer, Neo4jServer):
     _server.start.__func__.__kwdefaults__["start_seconds"] = 2 * MAX_WAIT_SECONDS  # type: ignore[attr-defined]
 
 

@@ -14,6 +14,7 @@ import redis
 
 from refresher.embedded import RedisServer
 from refresher.embedded.redis_server import find_redis_server
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 ROOT = Path(__file__).parents[2]
 NEW_USERS = ROOT / "deploy/redis/new_users.py"
@@ -48,7 +49,7 @@ class UsersRedis(RedisServer):
 
     @classmethod
     def with_users(cls, acl: str, extra_config: Sequence[tuple[str, str]] = (), password: str | None = None) -> Self:
-        server = cls(find_redis_server(), extra_config, 10.0)
+        server = cls(find_redis_server(), extra_config, 2 * MAX_WAIT_SECONDS)
         server.acl, server.password = acl, password or server.password
         server._launch_or_clean_up()
         return server

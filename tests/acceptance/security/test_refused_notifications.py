@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.acceptance.conftest import System
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 QUERY, PARAMS = "long_lived", {"key": "unheard"}
 
@@ -17,7 +17,7 @@ def test_a_worker_that_may_not_publish_logs_it_at_startup_and_refreshes_without_
     assert client.get(QUERY, PARAMS)["load"] == 1
     generation = client.invalidate(QUERY, PARAMS).generation
     assert client.get(QUERY, PARAMS, min_generation=generation)["load"] == 2
-    worker.terminate()
+    worker.terminate(within_seconds=MAX_WAIT_SECONDS)
     log = eventually(lambda: worker.tail_of_log(100_000), "its log")
     assert "the user worker of CACHE_REDIS_URL lacks the permission &cache:n1:*: " in log
     assert log.count(": 'committed (") == 2, log
