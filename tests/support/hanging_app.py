@@ -11,7 +11,7 @@ import refresher
 from refresher.ops import health
 from tests.support.scripted_queries import GATE_SECONDS, control_redis
 
-health.KEPT_SECONDS = 0.1  # type: ignore[misc]
+health.TTL_SECONDS = 0.1  # type: ignore[misc]
 if "TEST_STUCK_SECONDS" in os.environ:
     health.stuck_seconds = lambda settings: float(os.environ["TEST_STUCK_SECONDS"])
 app = refresher.make_app()
