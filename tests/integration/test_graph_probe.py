@@ -12,15 +12,24 @@ from refresher.embedded import ArcadeDbServer
 from refresher.errors import LoadFailed
 from refresher.graph import loader as graph_module
 from refresher.graph.loader import Graph
+from refresher.ops import health
 from refresher.ops.health import Health
 from refresher.ops.heartbeat import Heartbeat, Phase
 from refresher.ops.startup_checks import graph_problem
 from refresher.settings import WorkerSettings
 from tests.servers.neo4j_server import Neo4jServer
 from tests.support.fault_proxy import FaultProxy
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 Server = ArcadeDbServer | Neo4jServer
 CANARY = "c4nary-s3cret"
+
+
+@pytest.fixture(autouse=True)
+def patient_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no graph of a busy machine answer too late."""
+    monkeypatch.setattr(health, "ANSWER_SECONDS", MAX_WAIT_SECONDS)
+    monkeypatch.setattr(graph_module, "VERIFY_SECONDS", MAX_WAIT_SECONDS)
 
 
 @pytest.fixture(params=["arcadedb", "neo4j_server"])
