@@ -33,7 +33,8 @@ def dev(folder: Path) -> Iterator[Dev]:
 @pytest.mark.timeout(5 * MAX_WAIT_SECONDS)
 def test_the_tutorial_application_behaves_as_its_page_says(dev: Dev, folder: Path) -> None:
     dev.wait_for(READY)
-    environ = dev.environ()
+    long = {"CACHE_REDIS_TIMEOUT": "20s", "STAMPEDE_WAIT_TIMEOUT_MS": f"{1_000 * MAX_WAIT_SECONDS:.0f}"}
+    environ = dev.environ() | long
     server = WebServer.start("uvicorn app:app", environ, folder.parent / "uvicorn.log", cwd=folder)
 
     def read() -> dict[str, Any]:

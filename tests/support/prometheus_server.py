@@ -14,7 +14,7 @@ import httpx
 
 from refresher.embedded import GuardedProcess, free_port
 from tests.support.requirements import skip_or_fail
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 RULES: Final = Path(__file__).parents[2] / "deploy" / "prometheus"
 SCRAPE_SECONDS: Final = {"refresher-workers": 3}
@@ -57,7 +57,9 @@ class Prometheus:
             env={}, cwd=folder, log_file=folder / "prometheus.log",
         )  # fmt: skip
         stack.callback(process.kill)
-        self._http = stack.enter_context(httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=20, trust_env=False))
+        self._http = stack.enter_context(
+            httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=MAX_WAIT_SECONDS, trust_env=False)
+        )
         eventually(self._is_ready, "Prometheus is ready")
 
     def _is_ready(self) -> bool:
