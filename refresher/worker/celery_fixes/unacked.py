@@ -44,9 +44,8 @@ class UnackedDeliveries:
 
     def settle_over(self, connection: Any) -> None:
         """Settle over a connection what could not be before; raises what the broker raises."""
-        for tag, requeue in list(self._unsettled.items()):
-            _settle(connection.default_channel.qos, tag, requeue=requeue)
-            self._unsettled.pop(tag, None)
+        if self._unsettled:
+            self._settle_all(connection.default_channel.qos)
 
     def basic_ack(self, delivery_tag: str, multiple: bool = False) -> None:  # noqa: FBT001, FBT002 - as kombu calls it
         """Acknowledge the message of a task that has ended; later, where the broker can't be reached now."""
@@ -61,10 +60,16 @@ class UnackedDeliveries:
         try:
             connection = self._connection()
             if connection is not None:
-                _free_slot(connection.default_channel.qos, tag)
-                self.settle_over(connection)
+                qos = connection.default_channel.qos
+                _free_slot(qos, tag)
+                self._settle_all(qos)
         except Exception as error:  # noqa: BLE001 - what lasts, the loop meets, too, and connects anew
             log.warning("a message could not be acknowledged, and will be later: %s", type(error).__name__)
+
+    def _settle_all(self, qos: Any) -> None:
+        for tag, requeue in list(self._unsettled.items()):
+            _settle(qos, tag, requeue=requeue)
+            self._unsettled.pop(tag, None)
 
 
 def _free_slot(qos: Any, tag: str) -> None:
