@@ -4,7 +4,7 @@
 key                        type     what
 =========================  =======  ==========================================================
 ``ns:e1:{q:v:digest}``     string   the entry: header and payload (`entry`)
-``ns:l1:{q:v:digest}``     hash     the lease record, only while something is going on (`lease`)
+``ns:l1:{q:v:digest}``     hash     the lease record, while a refresh or a bookmark needs it (`lease`)
 ``ns:n1:{q:v:digest}``     channel  the notifications of commit, fail and invalidate
 ``ns:v1:{q}``              zset     versions that workers load, and load in batches, by their ends (`live_versions`)
 ``ns:b1:{budget}:shares``  zset     loads in progress under the namespace's budget, by their ends (`budget`)

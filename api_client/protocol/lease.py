@@ -359,8 +359,9 @@ def _fail_reply(reply: Any) -> FailReply | None:
 
 def _acquire_reply(reply: Any) -> AcquireReply:
     status, state, left_us, token, now_us, claimed_at_us, generation, bookmarks, header, attempts, overtaken = reply
+    # By their last places: the claim's own come last, and of many the last are kept.
+    newest_first = dict.fromkeys(filter(None, reversed(bookmarks.decode().split("\n"))))
     return AcquireReply(
         AcquireStatus(status), RecordState(state.decode()), max(0.0, int(left_us) / 1e6), int(token), int(now_us),
-        int(claimed_at_us), int(generation), tuple(dict.fromkeys(filter(None, bookmarks.decode().split("\n")))), header,
-        int(attempts), bool(overtaken),
+        int(claimed_at_us), int(generation), tuple(reversed(newest_first)), header, int(attempts), bool(overtaken),
     )  # fmt: skip

@@ -17,6 +17,7 @@ from api_client.transport.redis_py import connect
 from api_client.transport.scripts import ask_by_redis_py
 from api_client.transport.wire import Command, error_reply, is_transient, is_wrong_node, is_wrong_type
 from refresher.embedded import RedisServer, free_port
+from tests.support.redis_memory import full
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 AskAll: TypeAlias = Callable[[Sequence[Command]], list[Any]]
@@ -50,12 +51,9 @@ def as_a_replica_that_serves_nothing_old(server: RedisServer, client: redis.Redi
 
 
 @contextmanager
-def full(server: RedisServer, client: redis.Redis, key: str) -> Iterator[str]:
-    client.config_set("maxmemory", 1)
-    try:
+def out_of_memory(server: RedisServer, client: redis.Redis, key: str) -> Iterator[str]:
+    with full(client):
         yield server.url()
-    finally:
-        client.config_set("maxmemory", 0)
 
 
 @contextmanager
@@ -80,7 +78,7 @@ def as_user(*rules: str) -> Callable[[RedisServer, redis.Redis, str], object]:
 MET = {
     "READONLY": (as_a_replica, WRITES, ReadOnlyError),
     "MASTERDOWN": (as_a_replica_that_serves_nothing_old, WRITES, MasterDownError),
-    "OOM": (full, WRITES, OutOfMemoryError),
+    "OOM": (out_of_memory, WRITES, OutOfMemoryError),
     "WRONGTYPE": (as_another_type, "return redis.call('GET', KEYS[1])", ResponseError),
     "no permission for the command": (as_user("-set"), WRITES, NoPermissionError),
     "no permission for the channel": (as_user("resetchannels"), PUBLISHES, NoPermissionError),

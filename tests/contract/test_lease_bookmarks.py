@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import pytest
 
-from api_client.protocol.lease import BookmarkFault, ClaimStatus, RecordState
+from api_client.protocol.lease import BookmarkFault, ClaimStatus, CommitStatus, RecordState
+from tests.support import lease_world
 from tests.support.lease_world import ClockedWorld, World
 
 KEPT_US = 600_000_000  # at least; at most twice as long
@@ -39,6 +42,13 @@ def test_a_refused_reader_s_next_claim_carries_its_bookmarks(world: World) -> No
     world.commit(running.token)
     assert world.claim("reader again", seen=running.token, bookmarks=["b9"]).status is CLAIMED
     assert world.acquire(OTHER).bookmarks == ("b9",)
+
+
+def test_a_claim_s_bookmarks_come_last_also_those_that_an_invalidation_has_given_before(world: World) -> None:
+    for bookmark in ("first", "second"):
+        world.invalidate(bookmarks=[bookmark])
+    world.claim(bookmarks=["first"])
+    assert world.acquire().bookmarks == ("second", "first")
 
 
 def test_a_claim_s_bookmarks_survive_a_repeated_acquire_a_hand_back_and_a_retry(world: World) -> None:
@@ -129,6 +139,98 @@ def test_invalidations_without_bookmarks_do_not_extend_earlier_bookmarks(clocked
         world.at(begun + minute * 60_000_000)
         world.invalidate()
     assert given(world) == ()
+
+
+def runs(world: World) -> int:
+    """Claim and acquire; return the run's token."""
+    world.claim()
+    return world.acquire().token
+
+
+# After 300 s, and by none of them does the record keep its bookmarks for less than their time.
+NEXT: Mapping[str, Callable[[World], object]] = {
+    "nothing": lambda world: None,
+    "another invalidation": lambda world: world.invalidate(),
+    "one while it is queued": lambda world: (world.claim(), world.invalidate()),
+    "claim": lambda world: world.claim(),
+    "unclaim": lambda world: (world.claim(), world.unclaim()),
+    "acquire": runs,
+    "retry": lambda world: world.retry(runs(world)),
+    "fail": lambda world: world.fail(runs(world)),
+    "hand back": lambda world: world.hand_back(runs(world)),
+    "commit of what is stale": lambda world: overtaken(world, hard=False),
+    "commit of what is gone": lambda world: overtaken(world, hard=True),
+}
+
+
+def overtaken(world: World, *, hard: bool) -> None:
+    """Invalidate during a run, and commit."""
+    token = runs(world)
+    world.invalidate(hard=hard)
+    assert world.commit(token) is (CommitStatus.INVALIDATED if hard else CommitStatus.ACCEPTED_AS_STALE)
+
+
+@pytest.fixture
+def brief_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let all that a step lasts, and the record after it, be over in far less than ten minutes."""
+    for name in vars(lease_world):
+        if name.endswith("_SECONDS"):
+            monkeypatch.setattr(lease_world, name, getattr(lease_world, name) / 1_000)
+
+
+@pytest.mark.usefixtures("brief_steps")
+@pytest.mark.parametrize("after_us", [KEPT_US // 2, KEPT_US * 3 // 2], ids=["in their period", "in the next"])
+@pytest.mark.parametrize("step", NEXT)
+def test_a_record_is_kept_for_as_long_as_its_bookmarks_count(
+    clocked_world: ClockedWorld, step: str, after_us: int
+) -> None:
+    world, begun = clocked_world, clocked_world.clock.now_us
+    world.invalidate(bookmarks=["b1"])
+    world.at(begun + after_us)
+    NEXT[step](world)
+    assert world.look().record_ms == (2 * KEPT_US - after_us) // 1_000
+    world.at(begun + 2 * KEPT_US - 1_000)
+    assert world.acquire(OTHER).bookmarks == ("b1",)
+
+
+@pytest.mark.usefixtures("brief_steps")
+def test_later_bookmarks_keep_the_record_for_longer(clocked_world: ClockedWorld) -> None:
+    world, begun = clocked_world, clocked_world.clock.now_us
+    world.invalidate(bookmarks=["b1"])
+    world.at(begun + KEPT_US + 1_000)
+    world.invalidate(bookmarks=["b2"])
+    assert world.look().record_ms == 2 * KEPT_US // 1_000 - 1
+
+
+@pytest.mark.usefixtures("brief_steps")
+@pytest.mark.parametrize("begin", [World.claim, runs], ids=["queued", "running"])
+@pytest.mark.parametrize("bookmarks", [["b1"], []], ids=["bookmarks", "none"])
+def test_an_invalidation_keeps_the_record_of_a_refresh_for_as_long_as_one_at_rest(
+    clocked_world: ClockedWorld, begin: Callable[[World], object], bookmarks: list[str]
+) -> None:
+    world, begun = clocked_world, clocked_world.clock.now_us
+    begin(world)
+    world.at(begun + 50_000_000)
+    world.invalidate(bookmarks=bookmarks)
+    kept_seconds = 2 * KEPT_US / 1e6 if bookmarks else lease_world.RETENTION_SECONDS
+    assert world.look().record_ms == round(kept_seconds * 1_000)
+
+
+@pytest.mark.usefixtures("brief_steps")
+@pytest.mark.parametrize("after_us", [0, KEPT_US])
+def test_bookmarks_that_the_graph_refuses_keep_no_record(clocked_world: ClockedWorld, after_us: int) -> None:
+    world, begun = clocked_world, clocked_world.clock.now_us
+    world.invalidate(bookmarks=["b1"])
+    world.at(begun + after_us)
+    fails(world, BookmarkFault.REFUSED)
+    kept_seconds = lease_world.COOLING_SECONDS + lease_world.RETENTION_SECONDS
+    assert world.look().record_ms == round(kept_seconds * 1_000)
+
+
+@pytest.mark.usefixtures("brief_steps")
+def test_without_bookmarks_a_record_lasts_for_its_retention(clocked_world: ClockedWorld) -> None:
+    clocked_world.invalidate()
+    assert clocked_world.look().record_ms == round(lease_world.RETENTION_SECONDS * 1_000)
 
 
 def given(world: ClockedWorld) -> tuple[str, ...]:

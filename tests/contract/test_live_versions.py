@@ -14,6 +14,7 @@ from api_client.protocol.keys import make_key, versions_key
 from api_client.protocol.live_versions import KnownVersions, VersionedInvalidation, read_versions, register
 from api_client.transport.scripts import LeaseStore
 from tests.support.lease_world import ClockedWorld, World, a_header, acquire_call
+from tests.support.redis_memory import full
 
 _numbers = itertools.count(1)
 LIVES_SECONDS = 5_000.0
@@ -84,12 +85,8 @@ def test_an_unrecognised_version_is_ignored(world: World, query: str) -> None:
 
 def test_a_registration_in_a_full_redis_fails_and_keeps_the_known_versions(world: World, query: str) -> None:
     add(world, query, 1)
-    world.client.config_set("maxmemory", 1)
-    try:
-        with pytest.raises(redis.ResponseError, match="maxmemory"):
-            add(world, query, 2)
-    finally:
-        world.client.config_set("maxmemory", 0)
+    with full(world.client), pytest.raises(redis.ResponseError, match="maxmemory"):
+        add(world, query, 2)
     assert found(world, query) == {1}
 
 

@@ -21,6 +21,7 @@ from api_client.protocol.keys import (
 from api_client.protocol.tags import PENDING_SECONDS, TagWalk
 from api_client.transport.scripts import drive
 from tests.support.lease_world import RETENTION_SECONDS
+from tests.support.redis_memory import full
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -192,12 +193,8 @@ def test_an_index_of_another_type_is_replaced(world: World, tag: str) -> None:
 
 def test_an_index_that_cannot_grow_is_an_error(world: World, tag: str) -> None:
     (key,) = keys(1)
-    world.client.config_set("maxmemory", 1)
-    try:
-        with pytest.raises(redis.ResponseError, match="maxmemory"):
-            register(world, key, tag)
-    finally:
-        world.client.config_set("maxmemory", 0)
+    with full(world.client), pytest.raises(redis.ResponseError, match="maxmemory"):
+        register(world, key, tag)
 
 
 def test_an_interrupted_walk_resumes_at_its_cursor(world: World, tag: str) -> None:

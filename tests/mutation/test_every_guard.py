@@ -65,6 +65,7 @@ EQUIVALENT: Final[dict[tuple[str, str], str]] = {
     ("commit", "record.hard > record.token: > ⟶ >="): UNIQUE,
     ("commit", "record.generation > record.token: > ⟶ >="): UNIQUE,
     ("fail", "record.generation < record.token: < ⟶ <="): UNIQUE,
+    ("fail", "record.bookmarks_since = 0: 0 ⟶ 1"): "the first microsecond of 1970 is as long ago",
     ("tag_page", "'at:' .. ARGV[1]: without 'at:' .."): "no other field of the state has a number for its name",
     ("tag_take", "-inf', text(now), 'LIMIT', 0, 1)[1]: 1 ⟶ 2"): "only the first is used",
     ("tag_take", "LERATED), '+inf', 'LIMIT', 0, 1)[1]: 1 ⟶ 2"): "only the first is used",

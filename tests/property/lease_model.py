@@ -57,6 +57,16 @@ class Model:
         """Return when Redis drops a key that expires in ``seconds``."""
         return self.now // 1000 + round(seconds * 1000)
 
+    def kept_until(self, seconds: float) -> int:
+        """Return when Redis drops a record that is kept for ``seconds``, and as long as its bookmarks count."""
+        return max(self.after(seconds), self.now // 1000 + round(self._bookmarks_left_us() / 1000))
+
+    def _bookmarks_left_us(self) -> int:
+        bookmarks, before, since = self.kept_bookmarks() if self.record else ((), (), 0)
+        if bookmarks:
+            return since + 2 * BOOKMARKS_KEPT_US - self.now
+        return since + BOOKMARKS_KEPT_US - self.now if before else 0
+
     def has_passed(self, record: Record) -> bool:
         """Return whether the deadline has passed: by the clock, or since that was set back to before it was set."""
         return (record.until or 0) <= self.now or (record.since or 0) > self.now + TOLERATED_US
@@ -88,7 +98,7 @@ class Model:
             return ALREADY_REFRESHED, record.state if record else "idle"
         if record and not self._claimable(record, force) and not (record.cools_only_bookmarks and not bookmarks):
             return REFUSED, record.state
-        life_ms = self.after(QUEUE_TTL_SECONDS + RETENTION_SECONDS)
+        life_ms = self.kept_until(QUEUE_TTL_SECONDS + RETENTION_SECONDS)
         self.record = replace(
             record or Record("idle"), state="queued", since=self.now, until=self.now + us(QUEUE_TTL_SECONDS),
             number=number, claim=claim_id, claim_number=number, claimed_at=self.now, claim_bookmarks=bookmarks,
@@ -139,7 +149,7 @@ class Model:
             claimed_at=min(record.claimed_at, self.now) if waited else self.now,
             run=Run(token, nonce, self.now + us(LIMIT_SECONDS)), kind=None, attempts=self._failed_attempts(),
             ended_by=None, cools_only_bookmarks=None, by=self.by,
-            gone_at_ms=self.after(LIMIT_SECONDS + RETENTION_SECONDS),
+            gone_at_ms=self.kept_until(LIMIT_SECONDS + RETENTION_SECONDS),
         )  # fmt: skip
         return ACQUIRED, "running", token
 
@@ -209,10 +219,10 @@ class Model:
 
     def _rest(self, *, goes_on: bool = False) -> None:
         """Drop claim and run; ``goes_on``: failures and attempts so far still count."""
+        life_ms = self.kept_until(RETENTION_SECONDS)
         record, self.record = self.record, None
         goes_on = goes_on and bool(record.failures or record.attempts)
         if record.generation or goes_on:
-            life_ms = self.after(RETENTION_SECONDS)
             self.record = replace(
                 record, state="invalidated" if record.generation else "idle", since=None, until=0, claim=None,
                 run=None, ticket=None, kind=None, by=None, claim_bookmarks=None, cools_only_bookmarks=None,
@@ -227,7 +237,7 @@ class Model:
             return False
         self.record = replace(
             self.record, state="retrying", since=self.now, until=self.now + us(PAUSE_SECONDS), ticket=ticket, run=None,
-            kind="timeout", attempts=1, gone_at_ms=self.after(PAUSE_SECONDS + RETENTION_SECONDS),
+            kind="timeout", attempts=1, gone_at_ms=self.kept_until(PAUSE_SECONDS + RETENTION_SECONDS),
         )  # fmt: skip
         return True
 
@@ -247,7 +257,7 @@ class Model:
         self.record = replace(
             record, state="cooling", since=self.now, until=self.now + us(pause_seconds), run=None,
             kind="syntax", attempts=2, ended_by=nonce, failures=failures, failed_token=token,
-            gone_at_ms=self.after(pause_seconds + max(RETENTION_SECONDS, pause_seconds)), claim_bookmarks=None,
+            claim_bookmarks=None,
         )  # fmt: skip
         if bookmarks and record.claim_bookmarks:
             self.record = replace(self.record, cools_only_bookmarks=1)
@@ -256,6 +266,8 @@ class Model:
                 self.record, bookmarks=None, bookmarks_before=None, bookmarks_since=None,
                 cools_only_bookmarks=1 if record.bookmarks else None,
             )  # fmt: skip
+        gone_at_ms = self.kept_until(pause_seconds + max(RETENTION_SECONDS, pause_seconds))
+        self.record = replace(self.record, gone_at_ms=gone_at_ms)
         return pause_seconds, failures, record.failed_token or 0
 
     def hand_back(self, token: int, nonce: bytes) -> bool:
@@ -265,7 +277,7 @@ class Model:
             return False
         self.record = replace(
             self.record, state="queued", since=self.now, until=self.now + us(QUEUE_TTL_SECONDS), claim=nonce, run=None,
-            published=self.now, republished=0, gone_at_ms=self.after(QUEUE_TTL_SECONDS + RETENTION_SECONDS),
+            published=self.now, republished=0, gone_at_ms=self.kept_until(QUEUE_TTL_SECONDS + RETENTION_SECONDS),
         )  # fmt: skip
         return True
 
@@ -279,13 +291,16 @@ class Model:
         record = self.record or Record("invalidated")
         self.record = replace(
             record, generation=generation, number=generation, hard=generation if hard else record.hard,
-            failures=None, attempts=None, gone_at_ms=max(record.gone_at_ms, self.after(RETENTION_SECONDS)),
+            failures=None, attempts=None,
         )  # fmt: skip
         if bookmarks:
             kept, before, since = self.kept_bookmarks()
             self.record = replace(
                 self.record, bookmarks=merge(kept, bookmarks), bookmarks_before=before, bookmarks_since=since
             )
-        if record.state not in {"queued", "running"}:
+        if record.state in {"queued", "running"}:
+            gone_at_ms = max(record.gone_at_ms, self.kept_until(RETENTION_SECONDS))
+            self.record = replace(self.record, gone_at_ms=gone_at_ms)
+        else:
             self._rest()
         return generation

@@ -68,6 +68,6 @@ local attempts = failed_attempts(record)
 if attempts > 0 then
   redis.call('HSET', KEYS[2], 'attempts', text(attempts))
 end
-redis.call('PEXPIRE', KEYS[2], text(math.ceil(limit_us / 1000) + tonumber(ARGV[6])))
+keep_record(KEYS[2], record, now, math.ceil(limit_us / 1000) + tonumber(ARGV[6]))
 return { 1, 'running', text(math.min(lease_us, limit_us)), text(token), text(now), text(claimed_at),
   text(record.generation), bookmarks_to_read_after(record, now), header, text(attempts), has_overtaken }

@@ -54,6 +54,6 @@ if record.failures > 0 then
   -- A pause is remembered for as long as `fail` said.
   keep_at_least(KEYS[2], life_ms)
 else
-  redis.call('PEXPIRE', KEYS[2], text(life_ms))
+  keep_record(KEYS[2], record, now, life_ms)
 end
 return { 1, 'queued', text(queue_ttl_us), '', 0, text(number), text(number), text(now) }

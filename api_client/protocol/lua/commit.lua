@@ -33,7 +33,7 @@ if record.hard > record.token then
   if record.state == 'queued' then
     redis.call('HDEL', KEYS[2], 'token', 'nonce', 'limit', 'attempts')
   else
-    rest_invalidated(KEYS[2], ARGV[5])
+    rest_invalidated(KEYS[2], record, now, tonumber(ARGV[5]))
   end
   return 4
 end
@@ -56,7 +56,7 @@ if record.state == 'queued' then
   -- A late commit, after somebody claimed the lapsed lease: that claim goes on, this run is over.
   redis.call('HDEL', KEYS[2], 'token', 'nonce', 'limit', 'failures', 'attempts')
 elseif stale then
-  rest_invalidated(KEYS[2], ARGV[5])
+  rest_invalidated(KEYS[2], record, now, tonumber(ARGV[5]))
 else
   redis.call('DEL', KEYS[2])
 end

@@ -18,7 +18,7 @@
 --          and where the step is repeated
 -- keeps    the entry: a stale value is served as long as its grace lasts. The count goes through claims, also such
 --          as are taken back, and runs; a commit, an invalidation, and a pause that passed as long ago as it was long
---          end it.
+--          end it (where bookmarks of an invalidation count for longer, not before these).
 --          I3: bookmarks of invalidations go only where the graph refused them, the claim had none of its own that may
 --          have been at fault, and no invalidation has come since. Where bookmarks at fault go, claims that have none
 --          pass the cooling
@@ -39,13 +39,14 @@ redis.call('HSET', KEYS[1], 'state', 'cooling', 'since', text(now), 'until', tex
   'attempts', ARGV[5], 'ended_by', ARGV[2], 'failures', text(failures), 'failed_token', ARGV[1])
 redis.call('HDEL', KEYS[1], 'token', 'nonce', 'limit', 'claim_bookmarks')
 local are_refused = ARGV[9] == '2' and record.claim_bookmarks == '' and record.generation < record.token
-if are_refused then
-  redis.call('HDEL', KEYS[1], 'bookmarks', 'bookmarks_before', 'bookmarks_since')
-end
 if (are_refused and record.bookmarks ~= '') or (ARGV[9] ~= '0' and record.claim_bookmarks ~= '') then
   redis.call('HSET', KEYS[1], 'cools_only_bookmarks', '1')
 end
+if are_refused then
+  redis.call('HDEL', KEYS[1], 'bookmarks', 'bookmarks_before', 'bookmarks_since')
+  record.bookmarks_since = 0
+end
 local pause_ms = math.ceil(pause_us / 1000)
-redis.call('PEXPIRE', KEYS[1], text(pause_ms + math.max(tonumber(ARGV[6]), pause_ms)))
+keep_record(KEYS[1], record, now, pause_ms + math.max(tonumber(ARGV[6]), pause_ms))
 notify(ARGV[7], 'failed')
 return { 1, text(pause_us), failures, text(record.failed_token) }

@@ -21,5 +21,5 @@ local queue_ttl_us = tonumber(ARGV[3])
 redis.call('HSET', KEYS[1], 'state', 'queued', 'since', text(now), 'until', text(now + queue_ttl_us),
   'claim', ARGV[2], 'published', text(now), 'republished', '0')
 redis.call('HDEL', KEYS[1], 'token', 'nonce', 'limit')
-redis.call('PEXPIRE', KEYS[1], text(math.ceil(queue_ttl_us / 1000) + tonumber(ARGV[4])))
+keep_record(KEYS[1], record, now, math.ceil(queue_ttl_us / 1000) + tonumber(ARGV[4]))
 return { 1, text(record.claim_number) }

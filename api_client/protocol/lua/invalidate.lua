@@ -32,9 +32,9 @@ end
 -- What was changed may be what made it fail: a run under way that fails yet is the first of a new row.
 redis.call('HDEL', KEYS[2], 'failures', 'attempts')
 if record.state ~= 'queued' and record.state ~= 'running' then
-  rest_invalidated(KEYS[2], retention_ms)
+  rest_invalidated(KEYS[2], record, now, retention_ms)
 else
-  keep_at_least(KEYS[2], retention_ms)
+  keep_at_least(KEYS[2], math.max(retention_ms, bookmarks_left_ms(record, now)))
 end
 notify(ARGV[5], 'invalidated')
 return text(generation)

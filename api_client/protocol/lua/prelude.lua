@@ -122,8 +122,9 @@ end
 -- Keep bookmarks of an invalidation in a hash, a lease record or a tag's state.
 local function keep_bookmarks(key, record, now, new, limit)
   local bookmarks, before, since = kept_bookmarks(record, now)
-  redis.call('HSET', key, 'bookmarks', merge_bookmarks(bookmarks, new, limit), 'bookmarks_before', before,
-    'bookmarks_since', text(since))
+  record.bookmarks, record.bookmarks_before = merge_bookmarks(bookmarks, new, limit), before
+  record.bookmarks_since = since
+  redis.call('HSET', key, 'bookmarks', record.bookmarks, 'bookmarks_before', before, 'bookmarks_since', text(since))
 end
 
 -- What a load reads after (lines): the bookmarks of invalidations, then those of its claim.
@@ -132,11 +133,21 @@ local function bookmarks_to_read_after(record, now)
   return before .. '\n' .. bookmarks .. '\n' .. record.claim_bookmarks
 end
 
--- Keep a record for at least `life_ms` from now.
+-- For how much longer loads read after the bookmarks of invalidations, in ms; negative where there are none.
+local function bookmarks_left_ms(record, now)
+  return (record.bookmarks_since + 2 * BOOKMARKS_KEPT - now) / 1000
+end
+
+-- Keep a key for at least `life_ms` from now.
 local function keep_at_least(key, life_ms)
   if redis.call('PTTL', key) < life_ms then
     redis.call('PEXPIRE', key, text(life_ms))
   end
+end
+
+-- Keep a record for `life_ms` from now, and for as long as its bookmarks count.
+local function keep_record(key, record, now, life_ms)
+  redis.call('PEXPIRE', key, text(math.max(life_ms, bookmarks_left_ms(record, now))))
 end
 
 -- No claim, no run.
@@ -147,9 +158,9 @@ local function end_claim(key, state)
 end
 
 -- What an invalidation left behind stays until the next acquire takes it up.
-local function rest_invalidated(key, retention_ms)
+local function rest_invalidated(key, record, now, retention_ms)
   end_claim(key, 'invalidated')
-  redis.call('PEXPIRE', key, retention_ms)
+  keep_record(key, record, now, retention_ms)
 end
 
 -- Add a member to a sorted set, or raise its score; a key of another type is replaced. Returns an error of Redis, or false.

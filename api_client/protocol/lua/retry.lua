@@ -22,5 +22,5 @@ end
 redis.call('HSET', KEYS[1], 'state', 'retrying', 'since', text(now), 'until', text(now + tonumber(ARGV[4])),
   'ticket', ARGV[3], 'kind', ARGV[5], 'attempts', ARGV[6])
 redis.call('HDEL', KEYS[1], 'token', 'nonce', 'limit')
-redis.call('PEXPIRE', KEYS[1], text(math.ceil(tonumber(ARGV[4]) / 1000) + tonumber(ARGV[7])))
+keep_record(KEYS[1], record, now, math.ceil(tonumber(ARGV[4]) / 1000) + tonumber(ARGV[7]))
 return 1

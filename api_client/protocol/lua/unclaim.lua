@@ -7,6 +7,7 @@
 --
 -- returns  1 taken back, 0 it was no longer queued under this id
 -- keeps    an invalidation that waits for a read goes on waiting; failed attempts and a row of failures still count
+local now = clock_us()
 local record = read_record(KEYS[1])
 if record.state ~= 'queued' or record.claim ~= ARGV[1] then
   return 0
@@ -19,7 +20,7 @@ if record.failures > 0 or record.attempts > 0 then
   end_claim(KEYS[1], record.generation > 0 and 'invalidated' or 'idle')
   keep_at_least(KEYS[1], tonumber(ARGV[2]))
 elseif record.generation > 0 then
-  rest_invalidated(KEYS[1], ARGV[2])
+  rest_invalidated(KEYS[1], record, now, tonumber(ARGV[2]))
 else
   redis.call('DEL', KEYS[1])
 end
