@@ -73,6 +73,8 @@ class Publisher:
         accepted = [can and self._backlog.put(trigger) for trigger in triggers]
         if self._is_resting:
             self._waker.wake()
+        if self._is_closing:  # meanwhile: nobody else may see them any more
+            self._give_back_backlog()
         for trigger, was_accepted in zip(triggers, accepted, strict=True):
             if not was_accepted:
                 self._give_back(trigger)
@@ -92,7 +94,10 @@ class Publisher:
                 self._waker.wake()
 
     def flush(self, timeout_seconds: float) -> bool:
-        """Wait until nothing is left to do; False when the time ran out before."""
+        """Wait until nothing is left to do; False when the time ran out before.
+
+        What a `close` on another thread has dropped does not count as left.
+        """
         if not self._backlog and not self._chores and not self._thread.is_running:
             return True
         if not self._has_thread():
@@ -100,6 +105,8 @@ class Publisher:
         done = Waker()
         self._flushes.append(done)
         self._waker.wake()
+        if self._is_closing:  # meanwhile: the thread may have ended without having seen this
+            return self._thread.join(timeout_seconds)
         return done.wait(timeout_seconds)
 
     def close(self, timeout_seconds: float = 1.0) -> None:
@@ -108,9 +115,7 @@ class Publisher:
         self._is_closing = True
         self._waker.wake()
         self._thread.join(timeout_seconds)
-        while left := self._backlog.take(BATCH):
-            for trigger in left:
-                self._give_back(trigger)
+        self._give_back_backlog()
         self._publication.close()
 
     def _traced(self, trigger: Trigger) -> Trigger:
@@ -134,14 +139,25 @@ class Publisher:
     def _give_back(self, trigger: Trigger) -> None:
         self._publication.give_back(trigger, "closed" if self._is_closing else "backlog")
 
+    def _give_back_backlog(self) -> None:
+        while left := self._backlog.take(BATCH):
+            for trigger in left:
+                self._give_back(trigger)
+
     def _run(self) -> None:
         try:
             while not self._is_closing:
                 self._do_next()
         finally:
-            # `close` waits for this thread with a bound; what it was in the middle of may have connected since.
-            self._publication.give_back_held()
-            self._publication.close()
+            try:
+                self._publication.give_back_held()
+                if self._is_closing:
+                    self._give_back_backlog()
+            finally:
+                while self._is_closing and self._flushes:  # of other threads than the one that closes this
+                    self._flushes.popleft().wake()
+                # `close` waits for this thread with a bound; what it was in the middle of may have connected since.
+                self._publication.close()
 
     def _do_next(self) -> None:
         try:
@@ -159,8 +175,9 @@ class Publisher:
     def _rest(self) -> None:
         """Wait to be woken. A submitter appends first, and then checks whether to wake."""
         self._is_resting = True
+        flushes = len(self._flushes)  # a later one may have come after triggers that are not seen to be left
         if not (self._chores or self._backlog or self._is_closing):
-            while self._flushes:
+            for _ in range(flushes):
                 self._flushes.popleft().wake()
             self._waker.wait()
         self._is_resting = False

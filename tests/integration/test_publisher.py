@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 import redis
@@ -12,12 +14,14 @@ from api_client import CacheUnavailable, RefreshReason
 from api_client.config.broker import refresh_queue
 from api_client.protocol import lease as steps
 from api_client.protocol.messages import RefreshItem
+from api_client.threads import Waker
 from api_client.transport.scripts import LeaseStore
-from api_client.trigger.backlog import TriggerDropped
+from api_client.trigger import publisher
+from api_client.trigger.backlog import Backlog, Trigger, TriggerDropped
 from api_client.trigger.broker import CeleryBroker
 from refresher.embedded import RedisServer
 from tests.support.lease_world import World
-from tests.support.publisher_harness import NAMESPACE, Ended, PublisherHarness, ScriptedBroker, key
+from tests.support.publisher_harness import NAMESPACE, Ended, PublisherHarness, ScriptedBroker, held, key
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 pytestmark = pytest.mark.usefixtures("patient_publishers")
@@ -74,6 +78,95 @@ def test_publishing_that_outlives_close_leaves_no_connection(
         assert published.wait(MAX_WAIT_SECONDS)
         eventually(lambda: len(control.client_list()) <= before, "the late connection is closed")
         eventually(lambda: publishers() <= others, "its thread has ended")
+
+
+def test_a_flush_waits_for_a_trigger_that_came_when_the_publisher_had_seen_nothing_left(
+    clean_redis: RedisServer, script: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saw_nothing, flushes = threading.Event(), threading.Event()
+    published: list[int] = []
+
+    class HeldBacklog(Backlog):
+        def __len__(self) -> int:
+            left = super().__len__()
+            if is_publisher() and not saw_nothing.is_set():
+                saw_nothing.set()
+                assert flushes.wait(MAX_WAIT_SECONDS)
+            return left
+
+    class FlushWaker(Waker):
+        def wait(self, timeout_seconds: float | None = None) -> bool:
+            if not is_publisher():
+                flushes.set()
+            return super().wait(timeout_seconds)
+
+        def wake(self) -> None:
+            if is_publisher():
+                published.append(len(script.messages))
+            super().wake()
+
+    def is_publisher() -> bool:
+        return threading.current_thread().name == "cache-publisher"
+
+    monkeypatch.setattr(publisher, "Backlog", HeldBacklog)
+    monkeypatch.setattr(publisher, "Waker", FlushWaker)
+    with closing(PublisherHarness(clean_redis, script)) as bench:
+        bench.publisher.run_in_background(lambda: None)
+        assert saw_nothing.wait(MAX_WAIT_SECONDS)
+        assert bench.publisher.submit(bench.trigger(1))
+        assert bench.publisher.flush(MAX_WAIT_SECONDS)
+        assert published == [1]
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_flush_ends_when_another_thread_has_closed_the_publisher(
+    clean_redis: RedisServer, script: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, is_late: bool
+) -> None:
+    flushes, is_closed = threading.Event(), threading.Event()
+
+    class FlushWaker(Waker):
+        def __init__(self) -> None:
+            super().__init__()
+            if is_late and threading.current_thread().name.startswith("flushing"):
+                flushes.set()
+                assert is_closed.wait(MAX_WAIT_SECONDS)
+
+        def wait(self, timeout_seconds: float | None = None) -> bool:
+            if threading.current_thread().name.startswith("flushing"):
+                flushes.set()
+            return super().wait(timeout_seconds)
+
+    with closing(PublisherHarness(clean_redis, script)) as bench, ThreadPoolExecutor(1, "flushing") as pool:
+        with held(bench.publisher):
+            bench.publisher.submit(bench.trigger(1))
+            monkeypatch.setattr(publisher, "Waker", FlushWaker)
+            flushed = pool.submit(bench.publisher.flush, 2 * MAX_WAIT_SECONDS)
+            assert flushes.wait(MAX_WAIT_SECONDS)
+            bench.publisher.close(timeout_seconds=0.0)
+            is_closed.set()
+        assert flushed.result(MAX_WAIT_SECONDS)
+        came = bench.decisions.outcome(key(1).entry)
+        assert came is not None
+        assert (came.what.value, came.why) == ("dropped", "closed")
+
+
+def test_a_trigger_that_is_submitted_while_another_thread_closes_the_publisher_is_dropped(
+    clean_redis: RedisServer, script: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class ClosingBacklog(Backlog):
+        def put(self, trigger: Trigger) -> bool:
+            bench.publisher.close()
+            return super().put(trigger)
+
+    monkeypatch.setattr(publisher, "Backlog", ClosingBacklog)
+    with closing(PublisherHarness(clean_redis, script)) as bench:
+        ended = Ended()
+        with held(bench.publisher):
+            pass  # its thread runs
+        bench.publisher.submit(bench.trigger(1, done=ended))
+        error = ended.error()
+        assert isinstance(error, TriggerDropped)
+        assert error.why == "closed"
 
 
 def test_a_claim_that_redis_refuses_fails_alone(bench: PublisherHarness, script: ScriptedBroker) -> None:
