@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Self
+
+from redis.exceptions import RedisError
 
 from api_client.config.durations import Duration
 from api_client.config.settings import ReaderSettings
@@ -35,9 +37,10 @@ from api_client.read.requirements import (
     parse_freshness,
 )
 from api_client.transport.link import CacheLink
-from api_client.transport.pubsub import Notifications
+from api_client.transport.pubsub import CONFIRM_SECONDS, Notifications
 from api_client.transport.redis_py import connect_to_any
 from api_client.transport.scripts import all_answered, none_failed, read_scripts
+from api_client.transport.wire import is_wrong_type
 from api_client.trigger.broker import Broker, CeleryBroker
 from api_client.trigger.claim_and_publish import BatchPublisher
 from api_client.trigger.history import DecisionLog
@@ -83,7 +86,10 @@ class ClientBase:
         url, timeout_seconds = settings.redis_url, settings.redis_timeout_seconds
         self._link = CacheLink(url, timeout_seconds, settings.redis_reply_timeout_seconds)
         master = self._link.routes.master
-        self._notifications = Notifications(connect_to_any(url, timeout_seconds=timeout_seconds, known=master))
+        self._notifications = Notifications(
+            connect_to_any(url, timeout_seconds=timeout_seconds, known=master),
+            confirm_seconds=max(CONFIRM_SECONDS, timeout_seconds),
+        )
         master.on_change(self._notifications.invalidate_connections)
         self._suppressor = TriggerSuppressor(monotonic=monotonic_seconds)
         self._decisions = DecisionLog()
@@ -263,6 +269,9 @@ class ClientBase:
         return Batch(self._core, self._namespace, calls, of_version, timeout_seconds, options.get("version", 1))
 
     def _explanation(self, key: CacheKey, replies: Sequence[object]) -> Explanation:
+        for reply in replies:
+            if isinstance(reply, RedisError) and not is_wrong_type(reply):
+                raise self._link.routes.health_of_owner(key.entry).failure(reply, key.query)
         return explanation(
             key,
             replies,
@@ -273,11 +282,12 @@ class ClientBase:
         )
 
     def _close_parts(self) -> None:
-        self._publisher.close()
-        self._notifications.close()
-        if self._tracking is not None:
-            self._tracking.close()
-        self._link.close()
+        with ExitStack() as parts:  # from the last to the first, whatever one of them raises
+            parts.callback(self._link.close)
+            if self._tracking is not None:
+                parts.callback(self._tracking.close)
+            parts.callback(self._notifications.close)
+            parts.callback(self._publisher.close)
 
 
 def _checked_tags(tags: Collection[str]) -> tuple[str, ...]:

@@ -69,7 +69,7 @@ class OwnThread:
 
     def __init__(self, run: Callable[[], object], name: str) -> None:
         self._run, self._name = run, name
-        self._seat = threading.Lock()  # held by the thread, never by a caller
+        self._seat = threading.Lock()  # held by the thread, by a caller at its end alone
         self._thread: threading.Thread | None = None
         self._starts_until = 0.0
 
@@ -93,11 +93,18 @@ class OwnThread:
         # Not before: an exception may come in between. A second thread would end at once.
         self._starts_until = now + START_SECONDS
 
-    def join(self, timeout_seconds: float) -> None:
-        """Wait for its end, at most ``timeout_seconds``; on the thread itself return at once."""
-        thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(timeout_seconds)
+    def join(self, timeout_seconds: float) -> bool:
+        """Wait for its end, at most ``timeout_seconds``; return whether it came. On the thread itself return at once.
+
+        To be called once nothing calls `ensure` any more.
+        """
+        # Not by `Thread.join`, which refuses the one that the system's last thread has become.
+        if self._thread is None or self._thread is threading.current_thread():
+            return self._thread is None
+        has_ended = self._seat.acquire(timeout=min(max(0.0, timeout_seconds), threading.TIMEOUT_MAX))
+        if has_ended:
+            self._seat.release()
+        return has_ended
 
     def _hold_seat(self) -> None:
         if not self._seat.acquire(blocking=False):

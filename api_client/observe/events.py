@@ -7,6 +7,7 @@ read never fails for its metrics.
 
 from __future__ import annotations
 
+import functools
 import logging
 import signal
 import traceback
@@ -120,8 +121,16 @@ class Emitter(Generic[E]):
 
 def _is_raised_by_signal_handler(error: Exception) -> bool:
     """Return whether a signal handler raised it, and so ends the whole call that the event belongs to."""
-    handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()}
-    return any(frame.f_code in handlers for frame, _ in traceback.walk_tb(error.__traceback__))
+    codes = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()}
+    return any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))
+
+
+def _code_of(handler: object) -> object:
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    if not callable(handler):  # a number: ignored, or the system's own
+        return None
+    return getattr(handler, "__code__", None) or getattr(type(handler).__call__, "__code__", None)
 
 
 class CompositeEvents(ReaderEvents):

@@ -119,7 +119,7 @@ def wait_plan(
         seen = evaluate(raw, key.digest, freshness, now_us=now_us, u=1.0, stamp=wait.stamp)
         if seen.satisfies and raw is not None:
             return raw
-        wait.on_entry_seen(seen.seen_token)
+        wait.on_entry_seen(seen.seen_token, seen.unreadable)
         if wait.is_claim_due():
             yield from _claim(wait)
 
@@ -135,11 +135,12 @@ class _WaitState:
         self.is_still_queued = False
         self.reads_at_once = False
         self._began = options.monotonic()
-        self._claim_at = self._began
+        self._claim_at = self._not_before = self._began
         self._pause = options.first_pause_seconds
+        self._unreadable, self._pause_of_unreadable = "", options.first_pause_seconds
 
     def is_claim_due(self) -> bool:
-        return self.options.monotonic() >= self._claim_at
+        return self._until_claim() <= 0
 
     def on_claim_reply(self, reply: ClaimReply) -> None:
         # Every stamp was drawn after the call began, so the smallest demands the least that is still right.
@@ -156,9 +157,17 @@ class _WaitState:
             pause_seconds = min(reply.left_seconds + self.options.jitter_seconds, RECLAIM_SECONDS)
         self._claim_at = self.options.monotonic() + pause_seconds
 
-    def on_entry_seen(self, token: int) -> None:
-        # For a fresh read too: what is committed between this read and the next claim is read, not loaded again.
+    def on_entry_seen(self, token: int, unreadable: str | None) -> None:
         self.reads_at_once = False
+        if unreadable and self.stamp is not None and token > self.stamp and token != self.seen_token:
+            # This release can't read what was loaded for this read. While one release replaces another, a worker of it
+            # may load next; where there is none any more, the next load would bring the same.
+            self._unreadable = unreadable
+            self._not_before = self.options.monotonic() + self._pause_of_unreadable
+            self._pause_of_unreadable *= 2
+        elif not unreadable:
+            self._unreadable, self._not_before = "", self._began
+        # For a fresh read too: what is committed between this read and the next claim is read, not loaded again.
         self.seen_token = token
 
     def on_notified(self) -> None:
@@ -172,10 +181,15 @@ class _WaitState:
         drawn = self._pause * self.options.jitter()
         self._pause = min(self._pause * 2, MAX_PAUSE_SECONDS)
         # A draw near 0 would spin: a tenth of the first pause is the minimum.
-        until_claim = max(self._claim_at - self.options.monotonic(), 0.0)
-        return min(max(drawn, self.options.first_pause_seconds / 10), left, max(until_claim, 0.001))
+        return min(max(drawn, self.options.first_pause_seconds / 10), left, max(self._until_claim(), 0.001))
+
+    def _until_claim(self) -> float:
+        return max(self._claim_at, self._not_before) - self.options.monotonic()
 
     def _timed_out(self) -> WaitTimeout:
+        if self._unreadable:
+            hint = f"this release can't read what workers store for it ({self._unreadable}): is one of them newer?"
+            return WaitTimeout(self.key.query, self.options.timeout_seconds, self.state.value, hint)
         hint = _STILL_QUEUED_HINT if self.is_still_queued else _TIMEOUT_HINTS.get(self.state, "see `refresher status`")
         return WaitTimeout(self.key.query, self.options.timeout_seconds, self.state.value, hint)
 

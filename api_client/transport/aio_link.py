@@ -34,7 +34,8 @@ class AsyncCacheNode:
         self.health: NodeHealth = health
         self._make = async_connection_maker(url, timeout_seconds=timeout_seconds, known=master)
         self._connections = AsyncConnections(self._make, timeout_seconds=timeout_seconds, reply_seconds=reply_seconds)
-        master.on_change(self._connections.invalidate_connections)
+        if self._make.resolver is not None:
+            master.on_change(self._connections.invalidate_connections)
 
     def begin_read(self, key: CacheKey) -> asyncio.Future[Any] | None:
         """Request an entry with this tick's write, as `read` does, and at the cost of no coroutine; None: `read` it.
@@ -88,7 +89,6 @@ class AsyncCacheNode:
         """Query Redis' time."""
         asked_at = monotonic_seconds()
         (reply,) = await self._exchange(lambda connection: connection.execute_all([TIME_REQUEST]))
-        self.health.breaker.succeeded()
         self.health.set_clock(reply, asked_at=asked_at)
 
     async def before_writing(self) -> None:

@@ -20,7 +20,7 @@ from api_client.errors import CacheUnavailable
 from api_client.protocol.clock import RedisClock, monotonic_seconds
 from api_client.protocol.entry import with_times_shifted
 from api_client.protocol.keys import CacheKey
-from api_client.transport.health import NodeHealth, is_outage
+from api_client.transport.health import NodeHealth, cause_of, is_outage
 from api_client.transport.routing import FindSlots, Pause, Plan, Routes, Send, SyncClock, about_query
 from api_client.transport.sentinel import MasterAddress
 from api_client.transport.wire import Command
@@ -91,10 +91,12 @@ class Cluster(Routes):
         return sorted({owner for owner in self._owners if owner is not None})
 
     def slot_sources(self, besides: Collection[Address] = ()) -> list[Address]:
-        """Return the nodes to ask about the slots: the masters that answer, those that do not, the URL's nodes."""
-        known = [address for address in self.masters() if address not in besides]
-        known.sort(key=lambda address: self.health_of(address).breaker.is_open)
-        return known + [seed for seed in self._seeds if seed not in known and seed not in besides]
+        """Return the nodes to query for the slots: masters, then those of the URL; those that failed last come last.
+
+        A silent one takes all the time of a search, which queries no other then: the next search begins elsewhere.
+        """
+        known = [address for address in dict.fromkeys([*self.masters(), *self._seeds]) if address not in besides]
+        return sorted(known, key=lambda address: self.health_of(address).breaker.failed_at)
 
     def health_of(self, address: Address) -> NodeHealth:
         """Return the breaker and the clock of one node."""
@@ -110,7 +112,7 @@ class Cluster(Routes):
         return self._without_owner if owner is None else self.health_of(owner)
 
     def is_due_once(self) -> bool:
-        """Return whether the slots may be asked for; then not again for a second."""
+        """Return whether the slots may be queried; then not again for a second."""
         with self._lock:
             now = monotonic_seconds()
             if now < self._refresh_at:
@@ -200,7 +202,7 @@ class Cluster(Routes):
         return FindSlots(lambda: self._search(besides, was_known=was_known), waits=not was_known)
 
     def _search(self, besides: Collection[Address], *, was_known: bool) -> Plan[CacheUnavailable | None]:
-        """Query one node after the other for the slots, for two timeouts at most.
+        """Query one node after the other for the slots, until one answers or a timeout has passed.
 
         Returns the last error where none has answered.
         """
@@ -322,7 +324,7 @@ def _misdirected(cluster: Cluster, sent: Sequence[Request]) -> Plan[list[Request
         error = request.replies[0]
         if not isinstance(error, Exception):
             continue
-        cause = error.__cause__ if isinstance(error, CacheUnavailable) else error
+        cause = cause_of(error)
         if (redirection := cluster.redirected(cause, request.node)) is not None:
             request.node, request.is_ask = redirection
         elif isinstance(cause, TryAgainError):  # a slot is on its way, and one of two keys has arrived

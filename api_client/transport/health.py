@@ -83,8 +83,14 @@ class NodeHealth:
         """
         if isinstance(reply, RedisError):
             raise self.failure(reply, None)
+        self.breaker.succeeded()
         whole_seconds, microseconds = reply
         self.clock.sync(int(whole_seconds) * 1_000_000 + int(microseconds), asked_at=asked_at)
+
+
+def cause_of(error: Exception) -> BaseException | None:
+    """Return what was met where ``error`` is the caller's own, of `NodeHealth`; None: nothing was tried."""
+    return error.__cause__ if isinstance(error, CacheUnavailable) else error
 
 
 def is_outage(reply: object) -> bool:
@@ -94,6 +100,6 @@ def is_outage(reply: object) -> bool:
     """
     if not isinstance(reply, Exception):
         return False
-    cause = reply.__cause__ if isinstance(reply, CacheUnavailable) else reply
+    cause = cause_of(reply)
     # Without a cause the breaker is open, or no node is known.
     return isinstance(cause, ClusterDownError) or not isinstance(cause, ResponseError)

@@ -54,7 +54,8 @@ class CacheNode:
         self.health: NodeHealth = health
         self._make = connection_maker(url, timeout_seconds=timeout_seconds, known=master, role=role)
         self._connections = Connections(self._make, timeout_seconds=timeout_seconds, reply_seconds=reply_seconds)
-        master.on_change(self._connections.invalidate_connections)
+        if self._make.resolver is not None:
+            master.on_change(self._connections.invalidate_connections)
 
     def read(self, key: CacheKey) -> bytes | None:
         """Return the entry's bytes (``b""`` where the key is no string), or None where there is none."""
@@ -254,8 +255,10 @@ class CacheLink:
         if len(by_node) == 1:
             ((node, commands),) = by_node.items()
             return {node: _in_place(lambda: self._nodes[node].execute_all(commands), len(commands))}
-        # In one order: no two threads wait for each other.
-        begun = {node: self._begun(node, commands) for node, commands in sorted(by_node.items())}
+        # Those that answer first: to connect to a silent one takes a timeout. Else in one order, so that threads
+        # do not wait for each other.
+        nodes = sorted(by_node, key=lambda node: (self.routes.health_of(node).breaker.failed_at > 0, node))
+        begun = {node: self._begun(node, by_node[node]) for node in nodes}
         return {node: replies() for node, replies in begun.items()}
 
     def _begun(self, node: Address, commands: Sequence[Command]) -> Callable[[], list[Any]]:

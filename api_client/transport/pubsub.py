@@ -29,6 +29,7 @@ log: Final = logging.getLogger(__name__)
 IDLE_SECONDS: Final = 5.0
 LISTEN_SECONDS: Final = 0.25
 RETRY_SECONDS: Final = 1.0
+CONFIRM_SECONDS: Final = 1.0
 LATE_SECONDS: Final = 0.002
 
 Wakes: TypeAlias = Mapping[str, Callable[[], object]]
@@ -54,11 +55,22 @@ class Listener:
 class Notifications:
     """Subscriptions by channel. Thread-safe; without waiters connection and thread end after 5 s.
 
-    After a failure nothing is tried for a second.
+    After a failure nothing is tried for a second. A connection fails, too, when it confirms no subscription in time.
+
+    Args:
+        client: opens the connection.
+        confirm_seconds: how long it may take to confirm one.
+        monotonic: the clock, in seconds.
     """
 
-    def __init__(self, client: redis.Redis, *, monotonic: Callable[[], float] = monotonic_seconds) -> None:
-        self._client, self._monotonic = client, monotonic
+    def __init__(
+        self,
+        client: redis.Redis,
+        *,
+        confirm_seconds: float = CONFIRM_SECONDS,
+        monotonic: Callable[[], float] = monotonic_seconds,
+    ) -> None:
+        self._client, self._confirm_seconds, self._monotonic = client, confirm_seconds, monotonic
         self._is_closed = False
         self._begin()
 
@@ -97,8 +109,9 @@ class Notifications:
     def close(self) -> None:
         """End the thread, and with it the connection."""
         self._is_closed = True
-        self._ring_alarm()
-        self._thread.join(2 * LISTEN_SECONDS)
+        if self._pid == os.getpid():  # else they are its parent's
+            self._ring_alarm()
+            self._thread.join(2 * LISTEN_SECONDS)
         self._client.close()
 
     def _has_thread(self) -> bool:
@@ -136,11 +149,17 @@ class Notifications:
         pubsub = open_pubsub(self._client)
         try:
             subscribed: set[str] = set()
+            unconfirmed_since: float | None = None
             while not self._is_over() and self._epoch == epoch:
-                self._subscribe(pubsub, subscribed)
+                if self._subscribe(pubsub, subscribed) and unconfirmed_since is None:
+                    unconfirmed_since = self._monotonic()
                 wait.until_readable(LISTEN_SECONDS, pubsub)
                 while pubsub.subscribed and pubsub.connection.can_read(timeout=0):
                     self._dispatch(pubsub.get_message(timeout=LISTEN_SECONDS))
+                    unconfirmed_since = None
+                # A silent server takes what is sent, and nothing else shows that no notification will come.
+                if unconfirmed_since is not None and self._monotonic() - unconfirmed_since > self._confirm_seconds:
+                    raise redis.TimeoutError("a subscription was not confirmed")
         except Exception as error:  # noqa: BLE001 - redis-py raises anything on a connection that is being lost
             _log_lost(error)
             retry_at = self._monotonic() + RETRY_SECONDS
@@ -173,7 +192,8 @@ class Notifications:
             if not self._waiting[channel]:
                 del self._waiting[channel]
 
-    def _subscribe(self, pubsub: Any, subscribed: set[str]) -> None:
+    def _subscribe(self, pubsub: Any, subscribed: set[str]) -> bool:
+        """Subscribe to what waiters want, and to nothing else; return whether there was anything to change."""
         new = [channel for channel in self._waiting if channel not in subscribed]
         gone = [channel for channel in subscribed if channel not in self._waiting]
         if new:
@@ -185,6 +205,7 @@ class Notifications:
             pubsub.unsubscribe(*gone)
         subscribed.update(new)
         subscribed.difference_update(gone)
+        return bool(new or gone)
 
     def _dispatch(self, message: dict[str, Any] | None) -> None:
         if message is None or message["type"] not in {"message", "subscribe"}:

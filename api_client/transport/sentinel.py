@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from redis.backoff import NoBackoff
-from redis.exceptions import ConnectionError, TimeoutError
+from redis.exceptions import ConnectionError, RedisError, ResponseError, TimeoutError
 from redis.retry import Retry
 from redis.sentinel import MasterNotFoundError, Sentinel
 
@@ -99,6 +99,7 @@ class SentinelResolver:
             pack_bytes_only(sentinel.connection_pool)
         self._asking = threading.RLock()
         self._found: Address | None = None
+        self._refusal: ResponseError | None = None
         self._found_at = -1.0
         self._poll_at = 0.0
 
@@ -107,9 +108,13 @@ class SentinelResolver:
 
         Raises:
             redis.exceptions.ConnectionError: no Sentinel has ever known.
+            redis.exceptions.ResponseError: likewise, and one has refused to tell.
             redis.exceptions.TimeoutError: other callers have taken all the time.
         """
         address = self._ask() or self._known.address
+        refusal = self._refusal
+        if address is None and refusal is not None:
+            raise type(refusal)(str(refusal))
         if address is None:
             # redis-py's own words are long, and name connections.
             raise MasterNotFoundError(f"no Sentinel that answers knows a master {self._master_name!r} that is up")
@@ -130,7 +135,7 @@ class SentinelResolver:
             self._poll_at = monotonic_seconds() + POLL_SECONDS
             try:
                 found = self._ask()
-            except (ConnectionError, TimeoutError):
+            except RedisError:
                 found = None
             if found is None:
                 self._poll_at = monotonic_seconds() + POLL_UNANSWERED_SECONDS
@@ -148,11 +153,7 @@ class SentinelResolver:
             if self._found_at >= came_at:
                 return self._found
             asked_at = monotonic_seconds()
-            try:
-                host, port = self._sentinel.discover_master(self._master_name)
-                self._found = str(host), int(port)
-            except MasterNotFoundError:
-                self._found = None
+            self._found = self._ask_each()
             self._found_at = asked_at
             found = self._found
         finally:
@@ -163,6 +164,21 @@ class SentinelResolver:
         if found is not None:
             self._known.update(found)
         return found
+
+    def _ask_each(self) -> Address | None:
+        """Ask one after the other. As redis-py's `discover_master`, which a refusal of one would end."""
+        self._refusal, sentinels = None, self._sentinel.sentinels
+        for place, sentinel in enumerate(sentinels):
+            try:
+                master = sentinel.sentinel_masters().get(self._master_name)
+            except RedisError as error:
+                if isinstance(error, ResponseError):
+                    self._refusal = error
+                continue
+            if master and self._sentinel.check_master_state(master, self._master_name):
+                sentinels[0], sentinels[place] = sentinel, sentinels[0]
+                return str(master["ip"]), int(master["port"])
+        return None
 
 
 class AsyncSentinelResolver:

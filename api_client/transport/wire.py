@@ -149,4 +149,6 @@ def is_wrong_type(reply: object) -> bool:
 
 def is_transient(reply: object) -> bool:
     """Return whether a refusal is due to the server's present state, and not to what it or the user can do."""
-    return isinstance(reply, MasterDownError | BusyLoadingError) or str(reply).startswith("BUSY ")
+    return isinstance(reply, MasterDownError | BusyLoadingError | TryAgainError) or (
+        isinstance(reply, ResponseError) and str(reply).startswith("BUSY ")
+    )

@@ -25,7 +25,7 @@ from api_client.config.settings import ReaderSettings
 from refresher.testing import InlineCache
 from tests.support.waiting import MAX_WAIT_SECONDS
 
-pytestmark = pytest.mark.usefixtures("patient_publishers")
+pytestmark = pytest.mark.usefixtures("patient_publishers", "published_once")
 
 
 @dataclass

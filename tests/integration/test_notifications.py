@@ -14,6 +14,7 @@ from api_client.transport import pubsub as module
 from api_client.transport.pubsub import Notifications
 from api_client.transport.redis_py import connect
 from refresher.embedded import RedisServer
+from tests.support.fault_proxy import FaultProxy
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 
@@ -46,6 +47,19 @@ def test_later_listeners_are_woken_by_their_own_channel_only(
             assert not later.is_set()
             control.publish("later", "")
             assert later.wait(MAX_WAIT_SECONDS)
+
+
+def test_a_connection_that_confirms_no_subscription_is_replaced(clean_redis: RedisServer) -> None:
+    first, later = threading.Event(), threading.Event()
+    with FaultProxy.before(clean_redis.url()) as proxy:
+        client = connect(proxy.url(clean_redis.url()), timeout_seconds=MAX_WAIT_SECONDS)
+        with closing(Notifications(client, confirm_seconds=0.5)) as notifications:
+            with closing(notifications.listen({"first": first.set})):
+                assert first.wait(MAX_WAIT_SECONDS)
+                proxy.goes_half_open()
+                with closing(notifications.listen({"later": later.set})):
+                    assert later.wait(MAX_WAIT_SECONDS)
+            assert proxy.accepted >= 2
 
 
 def test_many_channels_are_subscribed_and_left_by_one_command_each(

@@ -15,6 +15,7 @@ from api_client.local.tracking import InvalidationStream
 from refresher.embedded import RedisServer
 from tests.servers.redis_binaries import oldest_redis
 from tests.support.internals import age
+from tests.support.redis_memory import limited
 from tests.support.tracked import HEADER, Tracked, entry_key, listening_threads
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
@@ -64,12 +65,8 @@ def test_any_change_of_a_key_drops_its_entry_and_no_other(tracked: Tracked, chan
 
 def test_an_evicted_key_is_dropped(tracked: Tracked) -> None:
     tracked.keep(KEY)
-    try:
-        tracked.control.config_set("maxmemory-policy", "allkeys-lru")
-        tracked.control.config_set("maxmemory", "1")
+    with limited(tracked.control, 1, "allkeys-lru"):
         dropped(tracked)
-    finally:
-        tracked.control.config_set("maxmemory", "0")
 
 
 @pytest.mark.parametrize("command", ["FLUSHALL", "FLUSHDB"])

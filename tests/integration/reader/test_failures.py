@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import redis
 
 from api_client import (
     CacheUnavailable,
@@ -21,7 +22,7 @@ from api_client import (
 )
 from api_client.protocol import lease
 from api_client.protocol.lease import FailReply
-from refresher.embedded import free_port
+from refresher.embedded import RedisServer, free_port
 from tests.integration.reader.conftest import MakeReader, NewKey
 from tests.support.any_reader import AnyReader, callers_waiting, client_of
 from tests.support.event_recorder import EventRecorder
@@ -136,6 +137,20 @@ def test_without_redis_each_call_raises_cache_unavailable(cut_off: AnyReader, ev
     (many,) = cut_off.get_many([("q", {})])
     assert isinstance(many, CacheUnavailable)
     assert events.recorded == of_a_read * 3
+
+
+def test_explain_raises_cache_unavailable_where_redis_refuses(
+    make_reader: MakeReader, clean_redis: RedisServer
+) -> None:
+    with redis.Redis.from_url(clean_redis.url()) as control:
+        control.execute_command("ACL", "SETUSER", "some", "reset", "on", ">x", "~*", "&*", "+@all", "-pttl")
+        try:
+            reader = make_reader(redis_url=f"redis://some:x@{clean_redis.host}:{clean_redis.port}/0")
+            with pytest.raises(CacheUnavailable, match="pttl") as caught:
+                reader.explain("q", {})
+        finally:
+            control.execute_command("ACL", "DELUSER", "some")
+    assert caught.value.query == "q"
 
 
 def test_each_failed_read_is_reported_with_its_reason_even_with_a_default(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import logging
 import signal
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -66,13 +68,20 @@ def test_a_handler_that_raises_is_logged_once_and_ignored_and_the_others_are_cal
     assert len(calls) == 3
 
 
-@pytest.mark.parametrize("name", ["hit", "miss"])
-def test_an_exception_of_a_signal_handler_is_not_suppressed(name: str) -> None:
-    def time_out(*_: Any) -> None:
+def time_out(*_: Any) -> None:
+    raise TimeoutError
+
+
+class TimeOut:
+    def __call__(self, *_: Any) -> None:
         raise TimeoutError
 
+
+@pytest.mark.parametrize("handler", [time_out, TimeOut(), partial(time_out, 1)], ids=["function", "object", "partial"])
+@pytest.mark.parametrize("name", ["hit", "miss"])
+def test_an_exception_of_a_signal_handler_is_not_suppressed(name: str, handler: Callable[..., None]) -> None:
     interrupted = type("Interrupted", (ReaderEvents,), {name: lambda *_, **__: signal.raise_signal(signal.SIGUSR1)})()
-    before = signal.signal(signal.SIGUSR1, time_out)
+    before = signal.signal(signal.SIGUSR1, handler)
     try:
         with pytest.raises(TimeoutError):
             getattr(CompositeEvents(interrupted), name)(**fields_of(getattr(ReaderEvents, name)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -103,6 +104,28 @@ def test_a_granted_claim_is_published_under_its_number_and_waited_for() -> None:
     assert wait.answer(None) == Pause(0.01)
     assert wait.pause() == Read()
     assert wait.reads(raw(11)) == raw(11)
+
+
+def test_loads_whose_entries_this_release_can_t_read_become_rarer_and_the_timeout_names_them() -> None:
+    wait, loads = Driver(timeout=20.0), list[float]()
+
+    def load() -> None:
+        loads.append(wait.now)
+        wait.answer(claim_reply(ClaimStatus.CLAIMED, RecordState.QUEUED, number=10 * len(loads)))
+        wait.answer(None)
+        wait.pause(notified=True, passing=0.02)
+        unreadable = bytearray(raw(10 * len(loads) + 1))
+        unreadable[3] |= 0x80  # a flag that it does not know
+        wait.reads(bytes(unreadable))
+        wait.polls_until(Claim, bytes(unreadable))
+
+    for _ in range(10):
+        load()
+    with pytest.raises(WaitTimeout, match="is one of them newer"):
+        load()
+    assert [later - earlier for earlier, later in itertools.pairwise(loads)] == pytest.approx(
+        [0.02 + 0.01 * 2**number for number in range(10)]
+    )
 
 
 def test_an_entry_refreshed_meanwhile_is_read_at_once() -> None:

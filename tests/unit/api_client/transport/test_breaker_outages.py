@@ -4,15 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
 from api_client.errors import CacheUnavailable
+from api_client.transport.aio_link import AsyncCacheNode
 from api_client.transport.breaker import Breaker
+from api_client.transport.connection_maker import READER
 from api_client.transport.health import NodeHealth
+from api_client.transport.link import CacheNode
 from api_client.transport.pool import AllInUse
+from api_client.transport.sentinel import MasterAddress
 from tests.support.clock import Time
+
+
+@pytest.mark.parametrize("node_class", [CacheNode, AsyncCacheNode])
+def test_a_node_outside_of_sentinels_is_not_kept_by_the_address_of_a_master(node_class: Any) -> None:
+    class Kept(MasterAddress):
+        def on_change(self, leave: Callable[[], object]) -> None:
+            raise AssertionError(leave)
+
+    role = {"role": READER} if node_class is CacheNode else {}
+    node_class("redis://127.0.0.1:1", 1.0, 1.0, NodeHealth(), master=Kept(), **role)
+
+
+def test_a_clock_that_was_learnt_closes_the_breaker() -> None:
+    health = NodeHealth()
+    fail(health.breaker, 5)
+    health.set_clock((1, 0), asked_at=0.0)
+    assert not health.breaker.is_open
 
 
 @pytest.fixture

@@ -69,6 +69,26 @@ def known(*replies: Any, slots_found: Address | None = None) -> Nodes:
     return nodes
 
 
+@pytest.mark.parametrize("breaks", [False, True])
+def test_a_search_for_the_slots_begins_elsewhere_than_the_one_that_a_silent_node_has_ended(breaks: bool) -> None:
+    cluster = Cluster(read_url("redis+cluster://a:1,b:2"), timeout_seconds=0.0, breaks=breaks)
+    asked: list[Address] = []
+
+    def do(step: Step) -> dict[Address, list[Any]]:
+        assert isinstance(step, Send)
+        (node,) = step.by_node
+        asked.append(node)
+        cluster.health_of(node).breaker.failed("silent")
+        return {node: [unavailable(ConnectionError("silent"))]}
+
+    for _ in range(2):
+        drive(cluster.find_slots().search(), do)
+    cluster.update_slots([[0, 99, [b"x", 1]], [100, SLOTS - 1, [b"y", 1]]], A)
+    for _ in range(6):
+        drive(cluster.find_slots().search(), do)
+    assert asked == [A, B, ("x", 1), ("y", 1)] * 2
+
+
 def test_commands_for_one_node_are_sent_together_and_those_without_a_key_with_them() -> None:
     nodes = known(b"x")
     commands: list[Command] = [GET, ("EVAL", "return 1", 1, "other"), ("WAIT", 1, 10)]
