@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from api_client.observe.events import Emitter
@@ -27,6 +28,24 @@ if TYPE_CHECKING:
 
 RecordOutcomes: TypeAlias = Callable[[Sequence[Outcome]], object]
 """Takes the outcomes of items, in their order."""
+
+
+class DropReason(StrEnum):
+    """Why a message was rejected: the label of its metric."""
+
+    NO_ENVELOPE = "no_envelope"
+    HEADERS = "headers"
+    NO_TASK = "no_task"
+    NO_ID = "no_id"
+    OTHER_TASK = "other_task"
+    PROTOCOL = "protocol"
+    NOT_JSON = "not_json"
+    TOO_LARGE = "too_large"
+    UNDECODABLE = "undecodable"
+    BODY = "body"
+    ARGUMENTS = "arguments"
+    CALLBACKS = "callbacks"
+    NOT_OURS = "not_ours"
 
 
 class WorkerSpans:
@@ -102,7 +121,7 @@ class WorkerEvents:
         """Record that a run has ended, however it did, and holds its lease no longer."""
 
     def message_dropped(self, *, reason: str) -> None:
-        """Record a message that was dropped unread, for one of the guard's `DropReason`."""
+        """Record a message that was dropped unread, for one `DropReason`."""
 
 
 class CompositeWorkerEvents(WorkerEvents):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -15,6 +16,7 @@ import msgspec
 from api_client.protocol import lease
 from api_client.protocol.lease import Call, ClaimStatus
 from api_client.protocol.messages import RefreshItem, RefreshReason, item_for
+from api_client.transport.scripts import none_failed
 from refresher.flow.ports import RefreshDeps
 from refresher.flow.run import Run
 from refresher.settings import WorkerSettings
@@ -44,15 +46,22 @@ def request_follow_up(deps: RefreshDeps, settings: WorkerSettings, run: Run, *, 
         _publish_or_unclaim(deps, settings, run, item, claim_id)
 
 
-def hand_back(deps: RefreshDeps, settings: WorkerSettings, run: Run) -> None:
-    """Put the run back into the queue, since this worker ends. Raises nothing that could keep it from ending."""
+def hand_back(deps: RefreshDeps, settings: WorkerSettings, runs: Sequence[Run]) -> None:
+    """Put runs back into the queue, since this worker ends. Raises nothing that could keep it from ending."""
     try:
-        claim_number = deps.lease_steps.run(hand_back_call(run, settings))
-        if claim_number:
-            item = msgspec.structs.replace(run.item, ticket="", claim_number=claim_number)
-            _publish_or_unclaim(deps, settings, run, item, run.nonce)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the worker ends, and the lease or the claim runs out
-        log.warning("could not hand back %s: %s", run.name, type(error).__name__)
+        # All of them before the first is published: half a second after its first signal a pool kills the process.
+        replies = deps.lease_steps.run_each([hand_back_call(run, settings) for run in runs])
+    except Exception as error:  # noqa: BLE001 - whatever it is, the worker ends, and the leases run out
+        log.warning("could not hand back %d refreshes: %s", len(runs), type(error).__name__)
+        return
+    for run, reply in zip(runs, replies, strict=True):
+        try:
+            (claim_number,) = none_failed([reply])
+            if claim_number:
+                item = msgspec.structs.replace(run.item, ticket="", claim_number=claim_number)
+                _publish_or_unclaim(deps, settings, run, item, run.nonce)
+        except Exception as error:  # noqa: BLE001 - as above; or the claim runs out
+            log.warning("could not hand back %s: %s", run.name, type(error).__name__)
 
 
 def hand_back_call(run: Run, settings: WorkerSettings) -> Call[int]:

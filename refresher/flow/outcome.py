@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeAlias
 
+from api_client.errors import CacheUnavailable
 from api_client.protocol.messages import RefreshItem
 
 
@@ -56,6 +57,8 @@ class Outcome:
         return self.kind.value if self.kind in _STORED or not self.why else f"{self.kind.value} ({self.why})"
 
 
+Ended: TypeAlias = Outcome | CacheUnavailable
+"""How the handling of one item ended: its outcome, or Redis did not answer."""
 _STORED: Final = frozenset({OutcomeKind.COMMITTED, OutcomeKind.UNCHANGED, OutcomeKind.COMMITTED_AS_STALE})
 
 

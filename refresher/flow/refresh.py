@@ -14,28 +14,26 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from functools import partial
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
-from api_client.errors import CacheUnavailable, InvalidQuery
+from api_client.errors import CacheUnavailable
 from api_client.protocol import lease
-from api_client.protocol.keys import CacheKey
-from api_client.protocol.lease import AcquireStatus, Call, CommitStatus, FailReply
+from api_client.protocol.lease import Call, CommitStatus, FailReply
 from api_client.protocol.messages import RefreshItem
 from api_client.transport.scripts import none_failed
 from refresher.errors import LoadFailed
 from refresher.flow import policy
+from refresher.flow.acquire import acquire
 from refresher.flow.budgets import LoadShare
 from refresher.flow.entries import entry_of, parts_of
 from refresher.flow.follow_up import hand_back, hand_back_call, request_follow_up
-from refresher.flow.outcome import Outcome, OutcomeKind
+from refresher.flow.outcome import Ended, Outcome, OutcomeKind
 from refresher.flow.ports import RefreshDeps
 from refresher.flow.registration import register, with_tags
 from refresher.flow.renewals import HeldLease
@@ -43,7 +41,6 @@ from refresher.flow.revalidation import previous_of
 from refresher.flow.run import (
     LoadedEntry,
     Run,
-    acquire_call,
     bookmarks_of,
     learned_lease_seconds,
     letter_of,
@@ -54,10 +51,6 @@ from refresher.settings import WorkerSettings
 
 log: Final = logging.getLogger(__name__)
 T = TypeVar("T")
-
-Ended: TypeAlias = Outcome | CacheUnavailable
-"""How the handling of one item ended: its outcome, or Redis did not answer."""
-_MALFORMED: Final = Outcome(OutcomeKind.SKIPPED, "?", why="malformed")
 
 MAX_PAUSE_IN_PLACE_SECONDS: Final = 1.0
 RETRY_SLACK_SECONDS: Final = 5.0
@@ -90,7 +83,7 @@ class Refresher:
         query = self._deps.registry.find(items[0].query, items[0].version)
         share = self._deps.share_of(query, items)
         try:
-            begun = share.take() or self._acquire(query, items, owner)
+            begun = share.take() or acquire(self._deps, self._settings, query, items, owner)
             ended = self._load_under_leases([one for one in begun if isinstance(one, Run)], share)
             return [ended[one.nonce] if isinstance(one, Run) else one for one in begun]
         except CacheUnavailable as error:
@@ -100,7 +93,7 @@ class Refresher:
 
     def hand_back_all(self) -> None:
         """Put all runs of this process back into the queue, since it ends; raises nothing."""
-        self._hand_back(tuple(self._running.values()))
+        hand_back(self._deps, self._settings, tuple(self._running.values()))
 
     def finish_lost_run(self, run: Run, failure: LoadFailed, *, was_alone: bool = True) -> Outcome:
         """End a run whose process is gone, as that process would have after ``failure``.
@@ -111,38 +104,6 @@ class Refresher:
         if not was_alone:
             return self._send_alone(run, failure)
         return self._end_failed(run, failure, self._pause_seconds(run, failure))
-
-    def _acquire(self, query: Query | None, items: Sequence[RefreshItem], owner: str | None) -> Sequence[Run | Ended]:
-        """Return the run of each item that is to be loaded, and how each of the others ended."""
-        deps = self._deps
-        begun: list[Run | Ended] = [_MALFORMED] * len(items)
-        keys = {place: key for place, item in enumerate(items) if (key := _key_of(item, self._settings.namespace))}
-        if not keys:
-            return begun
-        if query is not None:
-            deps.register(query)
-        nonces = {place: os.urandom(8) for place in keys}
-        calls = [
-            acquire_call(key, items[place], nonces[place], self._settings, self._jitter_seconds(), owner)
-            for place, key in keys.items()
-        ]
-        asked_at = deps.monotonic()
-        # Nobody renews what is acquired before this returns: a node that is down may not hold up the others' leases. An
-        # acquire of its that comes late leaves a lease to nobody, which runs out.
-        replies = deps.lease_steps.run_each(calls, until=any)
-        waited_seconds = deps.monotonic() - asked_at
-        for (place, key), reply in zip(keys.items(), replies, strict=True):
-            if isinstance(reply, CacheUnavailable):
-                begun[place] = reply
-            elif reply.status is AcquireStatus.ACQUIRED:
-                attempt = max(items[place].attempt, reply.attempts + 1)
-                item = msgspec.structs.replace(items[place], attempt=attempt)
-                held = replace(reply, left_seconds=reply.left_seconds - waited_seconds)
-                begun[place] = Run(item, key, query, nonces[place], held, deps.monotonic(), deps.monotonic)
-            else:
-                is_fresh = reply.status is AcquireStatus.ALREADY_FRESH
-                begun[place] = self._skipped(key, "already_fresh" if is_fresh else reply.state.value)
-        return begun
 
     def _load_under_leases(self, runs: Sequence[Run], share: LoadShare) -> dict[bytes, Ended]:
         """Bring runs to their ends, by nonce. One that may be what ended a process before is loaded alone."""
@@ -171,30 +132,26 @@ class Refresher:
     def _holding(self, runs: Sequence[Run]) -> Iterator[None]:
         """Keep the leases of runs for the block; where the worker ends in it, they are handed back."""
         query = runs[0].key.query
-        for _ in runs:
-            self._deps.events.acquired(query)
-        with self._deps.keep_leases([self._held_lease(run) for run in runs]):
-            self._running.update((run.nonce, run) for run in runs)
-            try:
+        try:
+            for _ in runs:
+                self._deps.events.acquired(query)
+            with self._deps.keep_leases([self._held_lease(run) for run in runs]):
+                self._running.update((run.nonce, run) for run in runs)
                 yield
-            except (KeyboardInterrupt, SystemExit):
-                # Any other end of this process, the hard time limit's too, is the main process's to count: handed back,
-                # a load that ends its process, or hangs, would go round forever.
-                if self._deps.shuts_down() and runs[0].elapsed_seconds() < self._settings.soft_limit_seconds:
-                    self._hand_back(runs)
-                raise
-            finally:
-                for run in runs:
-                    del self._running[run.nonce]
-                    self._deps.events.ended(query)
+        except (KeyboardInterrupt, SystemExit):
+            # Any other end of this process, the hard time limit's too, is the main process's to count: handed back,
+            # a load that ends its process, or hangs, would go round forever.
+            if self._deps.shuts_down() and runs[0].elapsed_seconds() < self._settings.soft_limit_seconds:
+                hand_back(self._deps, self._settings, runs)
+            raise
+        finally:
+            for run in runs:
+                self._running.pop(run.nonce, None)
+                self._deps.events.ended(query)
 
     def _held_lease(self, run: Run) -> HeldLease:
-        learned = learned_lease_seconds(run.before.run if run.before else None, self._settings, self._jitter_seconds())
+        learned = learned_lease_seconds(run.before.run if run.before else None, self._settings, self._deps.uniform())
         return HeldLease(run.key, run.token, run.nonce, run.lease.left_seconds, learned)
-
-    def _hand_back(self, runs: Sequence[Run]) -> None:
-        for run in runs:
-            hand_back(self._deps, self._settings, run)
 
     def _load_until_ended(self, runs: Sequence[Run], share: LoadShare) -> list[Ended]:
         """Load and commit. Where the load of one run fails it is repeated; that of several is divided."""
@@ -440,30 +397,13 @@ class Refresher:
         except Exception as error:  # noqa: BLE001 - whatever it is: the backoff is recorded, nothing is left to do
             log.warning("could not write the dead letter of %s: %s", run.name, type(error).__name__)
 
-    def _skipped(self, key: CacheKey, why: str) -> Outcome:
-        self._deps.events.skipped(key.query, why=why)
-        return Outcome(OutcomeKind.SKIPPED, key.query, key.short, why=why)
-
     def _rejected(self, run: Run, why: str) -> Outcome:
         self._deps.events.rejected(run.key.query, why=why)
         log.warning("a write of %s was rejected: %s (token %d)", run.name, why, run.token)
         return Outcome(OutcomeKind.REJECTED, run.key.query, run.key.short, why=why, token=run.token)
 
-    def _jitter_seconds(self) -> float:
-        low, high = self._settings.jitter_min_ms, self._settings.jitter_max_ms
-        return (low + (high - low) * self._deps.uniform()) / 1000
-
     def _step(self, call: Call[T]) -> T:
         return self._deps.lease_steps.run(call)
-
-
-def _key_of(item: RefreshItem, namespace: str) -> CacheKey | None:
-    try:
-        return item.key(namespace)
-    except InvalidQuery as error:
-        # Its text may hold a param's value.
-        log.warning("invalid refresh request for %.100r: %s", item.query, type(error).__name__)
-        return None
 
 
 def _checked_query(run: Run, params: dict[str, Any]) -> Query:

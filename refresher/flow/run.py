@@ -9,7 +9,6 @@ from typing import Final, TypedDict
 from msgspec import structs
 
 from api_client.errors import CacheUnavailable
-from api_client.protocol import lease
 from api_client.protocol.entry import (
     Flag,
     Header,
@@ -20,7 +19,7 @@ from api_client.protocol.entry import (
     encode_tags,
 )
 from api_client.protocol.keys import CacheKey
-from api_client.protocol.lease import AcquireReply, Call
+from api_client.protocol.lease import AcquireReply
 from api_client.protocol.messages import RefreshItem, RefreshReason
 from refresher.errors import LoadFailed, message_of
 from refresher.flow import policy
@@ -239,22 +238,7 @@ def letter_of(run: Run, attempts: int, failure: LoadFailed, failures: int) -> De
     )
 
 
-def acquire_call(
-    key: CacheKey, item: RefreshItem, nonce: bytes, settings: WorkerSettings, jitter_seconds: float, owner: str | None
-) -> Call[AcquireReply]:
-    """Return the step by which a worker takes the lease for an item; what the entry teaches comes with the reply."""
-    return lease.acquire(
-        key,
-        nonce=nonce,
-        claim_number=item.claim_number,
-        ticket=item.ticket,
-        lease_seconds=learned_lease_seconds(None, settings, jitter_seconds),
-        limit_seconds=settings.lease_limit_seconds,
-        retention_seconds=settings.record_retention_seconds,
-        by=owner,
-    )
-
-
-def learned_lease_seconds(run_before: Smoothed | None, settings: WorkerSettings, jitter_seconds: float) -> float:
-    """Return the lease time of an entry, from the runs that it has seen."""
-    return policy.lease_seconds(settings.lease_floor_ms / 1000, run_before, jitter_seconds, settings.budget_seconds)
+def learned_lease_seconds(run_before: Smoothed | None, settings: WorkerSettings, u: float) -> float:
+    """Return the lease time of an entry, from the runs that it has seen; ``u`` in [0, 1) decides the jitter."""
+    jitter_ms = settings.jitter_min_ms + (settings.jitter_max_ms - settings.jitter_min_ms) * u
+    return policy.lease_seconds(settings.lease_floor_ms / 1000, run_before, jitter_ms / 1000, settings.budget_seconds)

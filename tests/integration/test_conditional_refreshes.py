@@ -14,6 +14,8 @@ from refresher.embedded import RedisServer
 from refresher.flow.outcome import OutcomeKind
 from refresher.testing import InlineCache
 
+pytestmark = pytest.mark.usefixtures("published_once")
+
 LONG = "a text that takes more room when it is not compressed, again and again. " * 200
 
 

@@ -32,6 +32,8 @@ from refresher.worker.runtime import Runtime
 from tests.support.driver_values import server_error
 from tests.support.waiting import MAX_WAIT_SECONDS
 
+pytestmark = pytest.mark.usefixtures("published_once")
+
 RETRY_MAX = 2
 ALL, FEW, ONE = 1 + RETRY_MAX, 2, 1
 SHARED = frozenset({"network", "graph_unavailable", "configuration"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from typing import Any
@@ -15,8 +15,9 @@ from redis.crc import key_slot
 
 from api_client import CacheUnavailable, Entry, EntryState
 from api_client.protocol.lease import invalidate
-from api_client.transport.link import CacheLink
+from api_client.transport.link import CacheLink, CacheNode
 from api_client.transport.scripts import at_once
+from api_client.transport.wire import Command
 from refresher.worker import redis_link
 from refresher.worker.redis_link import RetryingLink
 from tests.integration.topologies.conftest import (
@@ -131,8 +132,17 @@ def test_a_worker_s_steps_on_other_nodes_succeed_while_one_node_is_lost(
 ) -> None:
     monkeypatch.setattr(redis_link, "TIMEOUT_SECONDS", MAX_WAIT_SECONDS)  # a lost node refuses
     new_key = play_on(own_cluster, stack)
-    lost = own_cluster.nodes[0]
+    lost = min(own_cluster.nodes, key=lambda node: node.port)
     keys = [new_key(n).key for n in KEYS]
+    begin_all, begun = CacheNode.begin_all, list[bool]()
+
+    def recorded(node: CacheNode, commands: Sequence[Command]) -> Callable[[], list[Any]]:
+        begun.append(False)
+        finish = begin_all(node, commands)
+        begun[-1] = True
+        return finish
+
+    monkeypatch.setattr(CacheNode, "begin_all", recorded)
     claims = [claim_call(key, f"claim-{n}", seen=None, force=False, bookmarks=()) for n, key in enumerate(keys)]
     link = stack.enter_context(closing(RetryingLink(own_cluster.url())))
     link.store.run_all(claims)
@@ -140,6 +150,8 @@ def test_a_worker_s_steps_on_other_nodes_succeed_while_one_node_is_lost(
     replies = link.store.run_each(claims, until=at_once)
     failed = [isinstance(reply, CacheUnavailable) for reply in replies]
     assert failed == [own_cluster.node_of(key.record) is lost for key in keys]
+    link.store.run_each(claims, until=at_once)
+    assert begun[-3:] == [True, True, False], "those that answer do not wait for a connection to the lost one"
     assert True in failed
     assert False in failed
 

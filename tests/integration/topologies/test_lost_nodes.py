@@ -13,21 +13,22 @@ import pytest
 
 from api_client.errors import CacheUnavailable
 from api_client.protocol import lease
-from api_client.protocol.keys import tag_clock_key, tag_index_key
+from api_client.protocol.keys import tag_clock_key, tag_index_key, versions_key
 from api_client.protocol.lease import AcquireStatus
 from api_client.protocol.messages import RefreshItem, RefreshReason
 from api_client.protocol.tags import TagWalk
 from api_client.transport.scripts import drive
 from refresher.flow.events import WorkerEvents
-from refresher.flow.outcome import Outcome, OutcomeKind
+from refresher.flow.outcome import Ended, Outcome, OutcomeKind
 from refresher.flow.ports import RefreshDeps
-from refresher.flow.refresh import Ended, Refresher
+from refresher.flow.refresh import Refresher
 from refresher.graph import values
 from refresher.graph.failures import classify_error
 from refresher.queries import Loaded, Registry, query
 from refresher.settings import WorkerSettings
 from refresher.worker import redis_link
 from refresher.worker.redis_link import RetryingLink
+from refresher.worker.version_registration import HEARTBEAT_SECONDS, VersionRegistration
 from tests.integration.topologies.conftest import NAMESPACE
 from tests.servers.redis_cluster import Cluster
 from tests.support.waiting import MAX_WAIT_SECONDS
@@ -47,6 +48,13 @@ class ClusterWorker:
         query("unregistered", ttl=300, grace=60, tags=[lost_tag], into=self.registry)(lambda tx, n: n)
         query("tagged", ttl=300, grace=60, tags=[self.tag], into=self.registry)(lambda tx, n: n)
         query("batched", ttl=300, grace=60, batch=8, into=self.registry)(lambda tx, calls: calls)
+        names = (f"query{n}" for n in itertools.count())
+        self.registered_there = [
+            name for name in itertools.islice(names, 100)
+            if self.cluster.node_of(versions_key(NAMESPACE, name)) is self.lost
+        ][:2]  # fmt: skip
+        for name in self.registered_there:
+            query(name, ttl=300, grace=60, into=self.registry)(lambda tx, n: n)
         self.pauses: list[float] = []
         self.pauses_before_load: list[int] = []
         monkeypatch.setattr(redis_link, "TIMEOUT_SECONDS", MAX_WAIT_SECONDS)  # a lost node refuses
@@ -54,12 +62,15 @@ class ClusterWorker:
         monkeypatch.setattr(redis_link, "monotonic_seconds", lambda: sum(self.pauses))
         settings = WorkerSettings(redis_url=self.cluster.url(), namespace=NAMESPACE)
         self.link = stack.enter_context(closing(RetryingLink(settings.redis_url)))
+        self.now = 0.0
+        self.registration = VersionRegistration(self.link.store, settings, lambda: self.now)
         self.refresher = Refresher(
             settings,
             RefreshDeps(
                 lease_steps=self.link.store, origin=self, encode=values.encode, registry=self.registry,
-                keep_leases=lambda _: nullcontext(), publish=lambda _: None, write_dead_letter=lambda *_: None,
-                monotonic=time.monotonic, sleep=lambda _: None, events=WorkerEvents(), failure_of=classify_error,
+                register=self.registration.ensure, keep_leases=lambda _: nullcontext(), publish=lambda _: None,
+                write_dead_letter=lambda *_: None, monotonic=time.monotonic, sleep=lambda _: None,
+                events=WorkerEvents(), failure_of=classify_error,
             ),
         )  # fmt: skip
 
@@ -93,6 +104,19 @@ def test_a_tagged_key_is_refreshed_at_once_without_the_node_of_the_tag_clock(wor
     worker.lost.kill()
     assert worker.refresher.refresh(after).kind is OutcomeKind.COMMITTED
     assert worker.pauses_before_load == [0, 0], "its lease was acquired, and nobody renewed it meanwhile"
+
+
+def test_keys_of_queries_whose_versions_are_registered_on_a_lost_node_are_refreshed_at_once(
+    worker: ClusterWorker,
+) -> None:
+    keys = [first(worker.items(name), lambda is_lost: not is_lost, 2) for name in worker.registered_there]
+    for before, _ in keys:
+        assert worker.refresher.refresh(before).kind is OutcomeKind.COMMITTED
+    worker.lost.kill()
+    worker.now += HEARTBEAT_SECONDS
+    for _, after in keys:
+        assert worker.refresher.refresh(after).kind is OutcomeKind.COMMITTED
+    assert worker.pauses_before_load == [0] * 4
 
 
 def test_a_run_whose_tag_can_t_be_registered_is_handed_back_and_counts_as_no_attempt(worker: ClusterWorker) -> None:

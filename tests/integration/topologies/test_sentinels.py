@@ -18,6 +18,7 @@ from redis.retry import Retry
 from api_client import CacheUnavailable, EntryState
 from api_client.protocol.keys import make_key
 from api_client.protocol.lease import CommitStatus
+from api_client.transport import sentinel as sentinel_module
 from api_client.transport.redis_py import connect
 from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
@@ -272,6 +273,27 @@ def test_without_sentinels_a_connected_reader_goes_on_and_a_new_one_gets_an_erro
         other.get("q", {"n": 0})
     sentinels.sentinels[0].restart(keep_data=True)
     eventually(lambda: answer_of(other.get, "q", {"n": 0}).value == "there", "it heals")
+
+
+def test_a_sentinel_that_refuses_to_tell_the_master_is_skipped(make_reader: MakeReader, stack: ExitStack) -> None:
+    two = Sentinels(stack, sentinels=2)
+    refuse_to_tell(two.sentinels[0], two.sentinel_password)
+    assert make_reader(two.url()).invalidate("q", {"n": 0}).generation
+
+
+def test_writes_go_on_while_the_only_sentinel_refuses_to_tell_the_master(
+    make_reader: MakeReader, sentinels: Sentinels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sentinel_module, "POLL_SECONDS", 0.0)
+    reader = make_reader(sentinels.url())
+    before = reader.invalidate("q", {"n": 0}).generation
+    refuse_to_tell(sentinels.sentinels[0], sentinels.sentinel_password)
+    assert reader.invalidate("q", {"n": 0}).generation > before
+
+
+def refuse_to_tell(server: RedisServer, password: str) -> None:
+    with redis.Redis(host=server.host, port=server.port, password=password, protocol=2) as control:
+        control.execute_command("ACL", "SETUSER", "default", "-sentinel")
 
 
 def test_a_sentinel_that_refuses_the_password_is_treated_as_unavailable(

@@ -26,7 +26,7 @@ from tests.support.redis_users import NOBODY, OWN_SCRIPT, Command, UsersRedis
 from tests.support.requirements import skip_or_fail
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
-pytestmark = pytest.mark.usefixtures("patient_commands")
+pytestmark = pytest.mark.usefixtures("patient_commands", "published_once")
 Servers: TypeAlias = ClusterWithUsers | SentinelsWithUsers
 KEYS = [{"key": f"key-{n}"} for n in range(6)]
 # No component needs these; each would expose all data, or break the servers.

@@ -29,6 +29,8 @@ from tests.support.lease_world import LEASE_SECONDS, World
 from tests.support.read_load import ReadLoad
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
+pytestmark = pytest.mark.usefixtures("published_once")
+
 KEYS = [{"key": f"key-{n}"} for n in range(8)]
 
 

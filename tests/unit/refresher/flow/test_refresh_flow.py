@@ -544,6 +544,54 @@ def test_a_worker_that_shuts_down_hands_its_run_back_and_ends(worker: Worker, en
     assert worker.diary[-1] == ("publish", 7, RefreshReason.MANUAL, "")
 
 
+@pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt])
+def test_a_worker_that_shuts_down_while_it_acquires_hands_back_what_redis_has_granted(
+    worker: Worker, end: type[BaseException]
+) -> None:
+    asked = _interrupt_first_acquire(worker, end())
+    with pytest.raises(end):
+        worker.refresher.refresh(_with_ticket(worker))
+    assert worker.steps() == ["acquire", "acquire", "hand_back", "publish"]
+    assert asked[0].args[0] == asked[1].args[0] == worker.calls["hand_back"].args[1], "one nonce"
+
+
+def test_a_worker_that_shuts_down_between_acquire_and_load_hands_its_run_back(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end(_query: str) -> None:
+        raise SystemExit
+
+    monkeypatch.setattr(worker, "acquired", end)
+    with pytest.raises(SystemExit):
+        worker.refresher.refresh(ITEM)
+    assert worker.steps() == ["acquire", "hand_back", "publish"]
+
+
+def test_a_process_that_ends_alone_while_it_acquires_hands_nothing_back(worker: Worker) -> None:
+    worker.shuts_down = False
+    _interrupt_first_acquire(worker, SystemExit())
+    with pytest.raises(SystemExit):
+        worker.refresher.refresh(ITEM)
+    assert worker.steps() == ["acquire"]
+
+
+def _interrupt_first_acquire(worker: Worker, end: BaseException) -> list[Call[Any]]:
+    """Return the list of calls to come."""
+    asked: list[Call[Any]] = []
+    run = worker.run
+
+    def interrupted(call: Call[Any]) -> Any:
+        reply = run(call)
+        if call.script == "acquire":
+            asked.append(call)
+            if len(asked) == 1:
+                raise end
+        return reply
+
+    worker.run = interrupted  # type: ignore[method-assign]
+    return asked
+
+
 def test_a_run_ended_by_the_hard_limit_is_not_handed_back(worker: Worker) -> None:
     worker.load_seconds = worker.settings.soft_limit_seconds
     worker.loads.append(SystemExit())

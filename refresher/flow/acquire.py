@@ -1,0 +1,115 @@
+"""Acquire: the leases of a message's items, each with a run of its own."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
+
+from api_client.errors import CacheUnavailable, InvalidQuery
+from api_client.protocol import lease
+from api_client.protocol.keys import CacheKey
+from api_client.protocol.lease import AcquireReply, AcquireStatus, Call
+from api_client.protocol.messages import RefreshItem
+from refresher.flow.follow_up import hand_back
+from refresher.flow.outcome import Ended, Outcome, OutcomeKind
+from refresher.flow.ports import RefreshDeps
+from refresher.flow.run import Run, learned_lease_seconds
+from refresher.queries import Query
+from refresher.settings import WorkerSettings
+
+log: Final = logging.getLogger(__name__)
+
+_MALFORMED: Final = Outcome(OutcomeKind.SKIPPED, "?", why="malformed")
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """One item's step, which may be repeated: its nonce stays the same."""
+
+    item: RefreshItem
+    key: CacheKey
+    nonce: bytes
+    call: Call[AcquireReply]
+
+
+def acquire(
+    deps: RefreshDeps, settings: WorkerSettings, query: Query | None, items: Sequence[RefreshItem], owner: str | None
+) -> Sequence[Run | Ended]:
+    """Return the run of each item that is to be loaded, and how each of the others ended.
+
+    Where the worker ends meanwhile, what Redis has granted is handed back.
+    """
+    keys = {place: key for place, item in enumerate(items) if (key := _key_of(item, settings.namespace))}
+    if not keys:
+        return [_MALFORMED] * len(items)
+    if query is not None:
+        deps.register(query)
+    requests = [_request(deps, settings, items[place], key, owner) for place, key in keys.items()]
+    try:
+        begun = _begin(deps, query, requests)
+    except (KeyboardInterrupt, SystemExit):
+        if deps.shuts_down():
+            # Redis may have run them, or not: repeated, they return the same runs.
+            runs = [one for one in _begin(deps, query, requests) if isinstance(one, Run)]
+            hand_back(deps, settings, runs)
+        raise
+    by_place = dict(zip(keys, begun, strict=True))
+    return [by_place.get(place, _MALFORMED) for place in range(len(items))]
+
+
+def _request(
+    deps: RefreshDeps, settings: WorkerSettings, item: RefreshItem, key: CacheKey, owner: str | None
+) -> _Request:
+    nonce = os.urandom(8)
+    call = lease.acquire(
+        key,
+        nonce=nonce,
+        claim_number=item.claim_number,
+        ticket=item.ticket,
+        # What the entry teaches comes with the reply.
+        lease_seconds=learned_lease_seconds(None, settings, deps.uniform()),
+        limit_seconds=settings.lease_limit_seconds,
+        retention_seconds=settings.record_retention_seconds,
+        by=owner,
+    )
+    return _Request(item, key, nonce, call)
+
+
+def _begin(deps: RefreshDeps, query: Query | None, requests: Sequence[_Request]) -> list[Run | Ended]:
+    asked_at = deps.monotonic()
+    # Nobody renews what is acquired before this returns: a node that is down may not hold up the others' leases. An
+    # acquire of its that comes late leaves a lease to nobody, which runs out.
+    replies = deps.lease_steps.run_each([request.call for request in requests], until=any)
+    waited_seconds = deps.monotonic() - asked_at
+    begun: list[Run | Ended] = []
+    for request, reply in zip(requests, replies, strict=True):
+        if isinstance(reply, CacheUnavailable):
+            begun.append(reply)
+        elif reply.status is AcquireStatus.ACQUIRED:
+            attempt = max(request.item.attempt, reply.attempts + 1)
+            item = msgspec.structs.replace(request.item, attempt=attempt)
+            held = replace(reply, left_seconds=reply.left_seconds - waited_seconds)
+            begun.append(Run(item, request.key, query, request.nonce, held, deps.monotonic(), deps.monotonic))
+        else:
+            is_fresh = reply.status is AcquireStatus.ALREADY_FRESH
+            begun.append(_skipped(deps, request.key, "already_fresh" if is_fresh else reply.state.value))
+    return begun
+
+
+def _skipped(deps: RefreshDeps, key: CacheKey, why: str) -> Outcome:
+    deps.events.skipped(key.query, why=why)
+    return Outcome(OutcomeKind.SKIPPED, key.query, key.short, why=why)
+
+
+def _key_of(item: RefreshItem, namespace: str) -> CacheKey | None:
+    try:
+        return item.key(namespace)
+    except InvalidQuery as error:
+        # Its text may hold a param's value.
+        log.warning("invalid refresh request for %.100r: %s", item.query, type(error).__name__)
+        return None
