@@ -16,6 +16,7 @@ from redis.exceptions import NoPermissionError
 from api_client.config.redis_url import read_url
 from api_client.protocol.keys import (
     CacheKey,
+    budget_keys,
     dead_letters_key,
     make_key,
     pending_tags_key,
@@ -30,6 +31,7 @@ Command: TypeAlias = tuple[str | int, ...]
 
 USERS_GUIDE: Final = "docs/how-to/users-and-tls.md"
 _SCRIPT: Final = "return 1"
+_WRITES: Final = frozenset(("SET", "SETRANGE", "DEL", "ZADD", "PEXPIREAT", "ZREMRANGEBYSCORE"))
 
 
 def user_of(url: str) -> str:
@@ -71,6 +73,10 @@ class Permissions:
         """Return what readers and workers need and the user lacks."""
         return self._missing(self._reader_commands())
 
+    def missing_for_workers(self) -> list[str]:
+        """Return what a refresh needs and the user lacks; without PUBLISH, which only makes waiting readers poll."""
+        return self._missing([*self._step_commands(), *self._worker_commands()])
+
     def missing_for_speed(self, *, tracks: bool, timeout_seconds: float) -> list[str]:
         """Return what readers can do without, if slower, and the user lacks: notifications, batches, tracking.
 
@@ -111,13 +117,36 @@ class Permissions:
 
     def _reader_commands(self) -> list[Command]:
         key = self._key
+        return [("GET", key.entry), ("STRLEN", key.entry), ("HGETALL", key.record), *self._step_commands()]
+
+    def _step_commands(self) -> list[Command]:
+        key = self._key
         return [
-            ("TIME",), ("GET", key.entry), ("GETRANGE", key.entry, 0, 0), ("STRLEN", key.entry), ("PTTL", key.entry),
-            ("HGETALL", key.record), ("HMGET", key.record, "x"), ("HSET", key.record, "x", "x"),
-            ("PEXPIRE", key.record, 1_000), ("HDEL", key.record, "x"), ("DEL", key.record),
-            ("EVAL", _SCRIPT, 2, key.entry, key.record),
+            ("TIME",), ("GETRANGE", key.entry, 0, 0), ("PTTL", key.entry), ("HMGET", key.record, "x"),
+            ("HSET", key.record, "x", "x"), ("PEXPIRE", key.record, 1_000), ("HDEL", key.record, "x"),
+            ("DEL", key.record), ("EVAL", _SCRIPT, 2, key.entry, key.record),
             ("EVALSHA", hashlib.sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest(), 2, key.entry, key.record),
         ]  # fmt: skip
+
+    def _worker_commands(self) -> list[Command]:
+        """Return what the scripts of workers run besides, on keys of each kind; nothing is changed."""
+        entry, versions = self._key.entry, versions_key(self._namespace, self._key.query)
+        clock, pending = tag_clock_key(self._namespace), pending_tags_key(self._namespace)
+        index, state = self._tag_keys()
+        shares, pace = budget_keys(self._namespace, self._key.query)
+        return [
+            ("SET", entry, "", "XX"), ("SETRANGE", entry, 0, ""), ("DEL", entry), self._look_up_versions(),
+            ("ZADD", versions, "XX", 0, ""), ("PEXPIREAT", versions, 1), ("ZREMRANGEBYSCORE", versions, 1, 1),
+            ("ZCARD", shares), ("ZREM", shares, ""), ("ZRANGEBYSCORE", index, 1, 1), ("ZREMRANGEBYRANK", index, 0, 0),
+            ("GET", clock), ("ZADD", dead_letters_key(self._namespace), "XX", 0, ""),
+            ("EVAL", _SCRIPT, 1, versions), ("EVAL", _SCRIPT, 2, shares, pace), ("EVAL", _SCRIPT, 1, index),
+            ("EVAL", _SCRIPT, 1, state), ("EVAL", _SCRIPT, 1, clock), ("EVAL", _SCRIPT, 1, pending),
+        ]  # fmt: skip
+
+    def _tag_keys(self) -> tuple[str, str]:
+        """Return index and state of a tag that nobody has."""
+        tag = self._key.digest.hex()
+        return tag_index_key(self._namespace, tag), tag_state_key(self._namespace, tag)
 
     def _dead_letter_commands(self) -> list[Command]:
         letters = dead_letters_key(self._namespace)
@@ -125,7 +154,7 @@ class Permissions:
 
     def _tag_commands(self) -> list[Command]:
         clock, pending = tag_clock_key(self._namespace), pending_tags_key(self._namespace)
-        index, state = (f(self._namespace, self._key.digest.hex()) for f in (tag_index_key, tag_state_key))
+        index, state = self._tag_keys()
         # A clock that is not there counts as 0, and is left alone where it is there.
         return [
             ("GET", clock), ("SET", clock, 0, "NX"), ("EVAL", _SCRIPT, 1, clock), ("ZREM", pending, ""),
@@ -171,7 +200,7 @@ class Permissions:
             return f"&{key.channel.partition('{')[0]}*"
         if part == "command":
             # The invalidator may write nothing else by these.
-            if command[0] == "SET":
+            if command[:2] == ("SET", tag_clock_key(self._namespace)):
                 return f"(+set %RW~{command[1]})"
             if command[1:2] == (pending_tags_key(self._namespace),):
                 return f"(+zadd +zrem %RW~{command[1]})"
@@ -179,14 +208,15 @@ class Permissions:
         is_script = command[0] in {"EVAL", "EVALSHA"}  # whose keys have to be writable, by name
         if is_script and command[3] == key.entry:
             return f"(+evalsha +eval %RW~{entries} %RW~{records})"
-        access = "%RW" if is_script or command[0] in {"SETRANGE", "DEL"} else "%R"
-        versions, tag = versions_key(self._namespace, key.query), key.digest.hex()
+        access = "%RW" if is_script or command[0] in _WRITES else "%R"
+        versions, (index, state) = versions_key(self._namespace, key.query), self._tag_keys()
         return {
             key.entry: f"{access}~{entries}",
             key.record: f"%RW~{records}",
             versions: f"{access}~{versions.partition('{')[0]}*",
+            budget_keys(self._namespace, key.query)[0]: f"%RW~{self._namespace}:b1:*",
             tag_clock_key(self._namespace): f"%RW~{tag_clock_key(self._namespace)}",
             pending_tags_key(self._namespace): f"%RW~{pending_tags_key(self._namespace)}",
-            tag_index_key(self._namespace, tag): f"%RW~{self._namespace}:t1:*",
-            tag_state_key(self._namespace, tag): f"%RW~{self._namespace}:g1:*",
+            index: f"%RW~{self._namespace}:t1:*",
+            state: f"%RW~{self._namespace}:g1:*",
         }.get(str(command[3] if is_script else command[1]), f"%RW~{dead_letters_key(self._namespace)}")

@@ -9,7 +9,7 @@ import difflib
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -100,23 +100,30 @@ def _server_of(url: str) -> tuple[object, ...]:
 
 
 def cache_problem(settings: WorkerSettings) -> str | None:
-    """Return what is wrong with the cache, as text; None: it is reachable and writable."""
+    """Return what is wrong with the cache, as text; None: it is reachable and writable, and its user may refresh."""
     client = connect(settings.redis_url, timeout_seconds=TIMEOUT_SECONDS)
     key = make_key(settings.namespace, READY_KEY, None, 1).entry
     try:
-        # Changes nothing, for there is no such key; a replica, a full server and a missing permission refuse it.
-        client.set(key, b"", xx=True)
-        missing = " ".join(Permissions(client, settings.namespace).missing_to_notify())
+        granted = Permissions(client, settings.namespace)
+        with suppress(NoPermissionError):  # named below, with all others
+            # Changes nothing, for there is no such key; a replica and a full server refuse it.
+            client.set(key, b"", xx=True)
+        missing, missing_to_notify = " ".join(granted.missing_for_workers()), " ".join(granted.missing_to_notify())
     except (RedisError, OSError) as error:
         url, why = without_password(settings.redis_url), reason(error, settings.redis_url)
         return f"the cache at CACHE_REDIS_URL={url} can't be used: {why}; refreshes fail until it can"
     finally:
         client.close()
+    user = user_of(settings.redis_url)
     if missing:
-        user = user_of(settings.redis_url)
         return (
-            f"the user {user} of CACHE_REDIS_URL lacks the permission {missing}: commits are stored, but readers that "
-            f"wait for them are not notified, and poll; ACL SETUSER {user} {missing}"
+            f"the user {user} of CACHE_REDIS_URL lacks permissions that refreshes may need: {missing}; such refreshes "
+            f"fail until it has them: ACL SETUSER {user} {missing}"
+        )
+    if missing_to_notify:
+        return (
+            f"the user {user} of CACHE_REDIS_URL lacks the permission {missing_to_notify}: commits are stored, but "
+            f"readers that wait for them are not notified, and poll; ACL SETUSER {user} {missing_to_notify}"
         )
     return None
 

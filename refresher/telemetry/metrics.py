@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from api_client.observe.metrics import Backend, Kind, Metric, by_name
 from refresher.flow.dead_letters import DeadLetter, letters_by_query
-from refresher.flow.events import WorkerEvents
+from refresher.flow.events import DropReason, WorkerEvents
 from refresher.queries import Registry
 
 log: Final = logging.getLogger(__name__)
@@ -22,6 +22,7 @@ SECONDS_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 1
 HELD: Final = frozenset({"running", "retrying"})
 """The states of a lease record by which another run holds the key of a message."""
 COMPLETED: Final = "xfetch_refresh_completed"
+DROPPED: Final = "refresher_messages_dropped"
 ACTIVE: Final = ("xfetch_active_refreshes", "xfetch_active_locks")
 
 
@@ -46,7 +47,7 @@ WORKER_METRICS: Final = by_name(
         labels=("query", "why"),
     ),
     Metric("xfetch_lock_contention", "Messages that found another run at their key"),
-    Metric("refresher_messages_dropped", "Unrecognised messages, by what was wrong", labels=("reason",)),
+    Metric(DROPPED, "Unrecognised messages, by what was wrong", labels=("reason",)),
     _duration("xfetch_refresh_duration_seconds", "From the lease to the commit"),
     _duration("xfetch_refresh_lead_seconds", "From the claim to the commit (δ)"),
     _duration("xfetch_budget_wait_seconds", "For how long loads that had to wait for the budget did"),
@@ -83,6 +84,8 @@ class MeteredWorkerEvents(WorkerEvents):
         """Expose these at 0: the value that a counter has when it is first seen is no increase to Prometheus."""
         for query in queries:
             self._bind(COMPLETED, query)
+        for reason in DropReason:
+            self._bind(DROPPED, reason)
 
     def acquired(self, query: str) -> None:
         """Count a run that begins."""
@@ -132,7 +135,7 @@ class MeteredWorkerEvents(WorkerEvents):
 
     def message_dropped(self, *, reason: str) -> None:
         """Count a message that was dropped unread."""
-        self._bind("refresher_messages_dropped", reason)(1)
+        self._bind(DROPPED, reason)(1)
 
 
 Values: TypeAlias = Mapping[Metric, Mapping[tuple[str, ...], float]]

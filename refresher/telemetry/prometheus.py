@@ -6,11 +6,15 @@ process, where Celery's consumer runs, serves what all of them have written.
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import shutil
+import struct
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -27,6 +31,10 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger(__name__)
 FOLDER: Final = "PROMETHEUS_MULTIPROC_DIR"
+ADDED_UP: Final = ("counter", "histogram", "summary")
+TIDY_SECONDS: Final = 60.0
+DEAD: Final = "dead"
+"""Stands for the process in the names of prometheus_client's files: of those that have ended."""
 
 
 class Readiness(Protocol):
@@ -111,6 +119,7 @@ class MetricsServer:
         self.events: PrometheusWorkerEvents | None = None
         self._server: WSGIServer | None = None
         self._own_folder: str | None = None
+        self._over = threading.Event()
         self._pid = os.getpid()
 
     def start(self) -> None:
@@ -138,6 +147,7 @@ class MetricsServer:
 
     def close(self) -> None:
         """Stop serving, and remove the files, unless their folder was given."""
+        self._over.set()
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()
@@ -146,17 +156,24 @@ class MetricsServer:
             shutil.rmtree(self._own_folder, ignore_errors=True)
             self._own_folder = None
 
+    def _tidy(self, processes: ProcessesCollector) -> None:
+        while not self._over.wait(TIDY_SECONDS):
+            try:
+                processes.tidy()
+            except Exception as error:  # noqa: BLE001 - a file may hold anything, and this thread has to go on
+                log.warning("the metrics of processes that have ended could not be added up: %s", error)
+
     def _serve(self) -> None:
         self._pid = os.getpid()
         self._own_folder = _use_folder()
         from prometheus_client import CollectorRegistry, start_http_server
-        from prometheus_client.multiprocess import MultiProcessCollector
 
         registry = CollectorRegistry()
         registry.register(self._gauges)
-        # Before the files are read: the runs of a killed process are over.
-        registry.register(_DeadProcessReaper())
-        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        processes = ProcessesCollector(Path(os.environ[FOLDER]))
+        registry.register(processes)
+        self._over.clear()
+        threading.Thread(target=self._tidy, args=(processes,), name="refresher-metrics", daemon=True).start()
         self._server, _ = start_http_server(
             self._settings.metrics_port, addr=self._settings.metrics_address, registry=registry
         )
@@ -164,20 +181,60 @@ class MetricsServer:
         self.events.expect(query.name for query in self._gauges.gauges.queries)
 
 
-class _DeadProcessReaper:
-    """Collects nothing; removes the gauges of dead processes."""
+class ProcessesCollector:
+    """Collects what the processes of the pool have counted: each in files of its own, all dead ones together in one.
+
+    A pool replaces its processes, so their number grows as long as the worker runs, and each file costs each scrape.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        from prometheus_client.multiprocess import MultiProcessCollector
+
+        self._folder = folder
+        self._collector = MultiProcessCollector(None, str(folder))  # type: ignore[no-untyped-call]
 
     def describe(self) -> list[Metric]:
+        """Return nothing: a registry would collect instead."""
         return []
 
     def collect(self) -> list[Metric]:
-        from prometheus_client.multiprocess import mark_process_dead
+        """Return the sums over all processes."""
+        with self._locked():
+            self._add_up_dead_processes()
+            return list(self._collector.collect())  # type: ignore[no-untyped-call]
 
-        for file in Path(os.environ[FOLDER]).glob("gauge_live*_*.db"):
-            pid = int(file.stem.rpartition("_")[2])
-            if not _is_alive(pid):
-                mark_process_dead(pid)  # type: ignore[no-untyped-call]
-        return []
+    def tidy(self) -> None:
+        """Add up the dead processes now, whether anybody scrapes or not: their files would fill the disk."""
+        with self._locked():
+            self._add_up_dead_processes()
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Keep others from the files: scrapes, and other workers with this folder."""
+        with (self._folder / "lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                # Not by closing alone: a process that was forked meanwhile has the file open, too.
+                fcntl.flock(lock, fcntl.LOCK_UN)
+
+    def _add_up_dead_processes(self) -> None:
+        from prometheus_client.mmap_dict import MmapedDict
+
+        for file in self._folder.glob("*_*.db"):
+            kind, _, pid = file.stem.rpartition("_")
+            if not pid.isdigit() or _is_alive(int(pid)):
+                continue
+            if kind in ADDED_UP:
+                sums = MmapedDict(str(self._folder / f"{kind}_{DEAD}.db"))  # type: ignore[no-untyped-call]
+                with suppress(struct.error, RuntimeError):  # killed before the file was complete
+                    for name, value, *_ in MmapedDict.read_all_values_from_file(file):  # type: ignore[no-untyped-call]
+                        sums.write_value(name, sums.read_value(name)[0] + value, 0.0)  # type: ignore[no-untyped-call]
+                sums.close()  # type: ignore[no-untyped-call]
+                file.unlink(missing_ok=True)
+            elif kind.startswith("gauge_live"):  # the runs of a killed process are over
+                file.unlink(missing_ok=True)
 
 
 def _is_alive(pid: int) -> bool:

@@ -111,25 +111,13 @@ def install(app: Celery, settings: WorkerSettings | None = None, *, events: Work
 
 
 def _add(app: Celery, settings: WorkerSettings, events: WorkerEvents | None) -> None:
-    def broker() -> CeleryBroker:
-        return CeleryBroker(settings.broker_url, settings.namespace)
-
     app.refresher_loop_heartbeat = Heartbeat()
     app.refresher_shutdown = shutdown = ShutdownFlag()
     # The main process queries with connections of its own, which its children must not use.
     health = Health(settings, app.refresher_loop_heartbeat)
 
-    def gauges() -> WorkerGauges:
-        return WorkerGauges(
-            fork_gate.guards(broker().waiting),
-            fork_gate.guards(functools.partial(_letters, settings)),
-            fork_gate.guards(functools.partial(_shares, settings)),
-            fork_gate.guards(functools.partial(_pending_tags, settings)),
-            registry,
-        )
-
-    metrics = MetricsServer(settings, GaugeCollector(health.ready, gauges()))
-    telemetry = Telemetry(settings, gauges)
+    metrics = MetricsServer(settings, GaugeCollector(health.ready, _gauges(settings)))
+    telemetry = Telemetry(settings, functools.partial(_gauges, settings))
     telemetry.connect(app)
 
     def build_events() -> WorkerEvents:
@@ -138,7 +126,7 @@ def _add(app: Celery, settings: WorkerSettings, events: WorkerEvents | None) -> 
 
     slots = NodeSlots()
     runtimes = PerProcess(
-        lambda: Runtime(settings, broker(), events=build_events(), shuts_down=shutdown.is_set, slots=slots)
+        lambda: Runtime(settings, _broker(settings), events=build_events(), shuts_down=shutdown.is_set, slots=slots)
     )
     # For messages that are rejected in the main process. Made when the worker has begun: metrics count from then on.
     app.refresher_events = functools.cache(build_events)
@@ -162,6 +150,20 @@ def _add(app: Celery, settings: WorkerSettings, events: WorkerEvents | None) -> 
             ),
             Periodic("keep up the tags", settings.redis_url, UPKEEP_SECONDS, TagUpkeep(settings)),
         ],
+    )
+
+
+def _broker(settings: WorkerSettings) -> CeleryBroker:
+    return CeleryBroker(settings.broker_url, settings.namespace)
+
+
+def _gauges(settings: WorkerSettings) -> WorkerGauges:
+    return WorkerGauges(
+        fork_gate.guards(_broker(settings).waiting),
+        fork_gate.guards(functools.partial(_letters, settings)),
+        fork_gate.guards(functools.partial(_shares, settings)),
+        fork_gate.guards(functools.partial(_pending_tags, settings)),
+        registry,
     )
 
 

@@ -18,11 +18,11 @@ from redis.retry import Retry
 from api_client.config.redis_url import Topology, read_url
 from api_client.protocol.clock import monotonic_seconds
 from api_client.transport.connection_maker import WORKER
-from api_client.transport.health import is_outage
+from api_client.transport.health import cause_of, is_outage
 from api_client.transport.link import CacheLink
 from api_client.transport.redis_py import connect
 from api_client.transport.scripts import Until
-from api_client.transport.wire import is_wrong_node
+from api_client.transport.wire import is_transient, is_wrong_node
 
 TIMEOUT_SECONDS: Final = 2.0
 REPLY_SECONDS: Final = 30.0
@@ -54,7 +54,10 @@ class RetryingLink:
         self.client.close()
 
     def _patiently(self, exchange: Callable[[], list[Any]], until: Until) -> list[Any]:
-        """Repeat all of an exchange until it is answered: each step may be. Loading, say, is no answer: it passes."""
+        """Repeat all of an exchange until it is answered: each step may be. Loading, say, is no answer: it passes.
+
+        Nor is that a slot is on its way, or another client's script under way.
+        """
         deadline, failures = monotonic_seconds() + PATIENCE_SECONDS, 0
         while True:
             replies = exchange()
@@ -62,7 +65,11 @@ class RetryingLink:
                 # A master that has become a replica answers on as before, and refuses each step: connections made anew
                 # lead to whoever is master at this address now. Those in use go when they are refused themselves.
                 self.client.connection_pool.disconnect(inuse_connections=False)
-            if until([not is_outage(reply) for reply in replies]) or monotonic_seconds() >= deadline:
+            if until([_is_answer(reply) for reply in replies]) or monotonic_seconds() >= deadline:
                 return replies
             failures += 1
             sleep(_BACKOFF.compute(failures))
+
+
+def _is_answer(reply: object) -> bool:
+    return not isinstance(reply, Exception) or not (is_outage(reply) or is_transient(cause_of(reply)))

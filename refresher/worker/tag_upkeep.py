@@ -38,8 +38,10 @@ class TagUpkeep:
             CacheUnavailable: Redis did not answer.
             redis.exceptions.RedisError: it did not answer SCAN.
         """
-        self.finish_pending(link)
-        self.sweep(link)
+        try:
+            self.finish_pending(link)
+        finally:
+            self.sweep(link)  # in a full Redis it frees the memory that the others lack
 
     def finish_pending(self, link: RetryingLink) -> None:
         """Finish the invalidations of tags that nobody has moved for some seconds."""

@@ -12,7 +12,7 @@ from typing import Final
 from api_client.errors import CacheUnavailable
 from api_client.protocol.lease import Call
 from api_client.protocol.live_versions import register, register_batched
-from api_client.transport.scripts import LeaseStepRunner
+from api_client.transport.scripts import LeaseStepRunner, at_once
 from refresher.queries import Query, Registry
 from refresher.settings import WorkerSettings
 from refresher.worker.redis_link import RetryingLink
@@ -22,6 +22,8 @@ HEARTBEAT_SECONDS: Final = 10.0
 BATCHED_SECONDS: Final = 60.0
 # A process goes on for this time while it can't register again, on a cluster one of whose nodes is down for example.
 MARGIN_SECONDS: Final = 600.0
+# And tries again after this one: each try holds a load up for a timeout, whether its own node is up or not.
+RETRY_SECONDS: Final = 60.0
 
 
 def registration_of(query: Query, settings: WorkerSettings) -> Call[int]:
@@ -67,15 +69,18 @@ class VersionRegistration:
         registered_at = self._registered_at.get(name)
         if registered_at is not None and now < self._next_at.get(name, now):
             return
-        try:
-            self._records.run(registration_of(query, self._settings))
-        except CacheUnavailable:
-            if registered_at is None or now - registered_at > MARGIN_SECONDS:
-                raise
-        else:
+        margin_seconds = 0.0 if registered_at is None else registered_at + MARGIN_SECONDS - now
+        # Without patience where a failure is tolerated: the key's own node may well be up.
+        until = at_once if margin_seconds > 0 else all
+        (reply,) = self._records.run_each([registration_of(query, self._settings)], until=until)
+        pause_seconds = HEARTBEAT_SECONDS
+        if not isinstance(reply, CacheUnavailable):
             self._registered_at[name] = now
-        # From its end: a Redis that is down takes the link's patience, as long as the time between two heartbeats.
-        self._next_at[name] = self._monotonic() + HEARTBEAT_SECONDS
+        elif margin_seconds <= 0:
+            raise reply
+        else:
+            pause_seconds = min(RETRY_SECONDS, margin_seconds)
+        self._next_at[name] = self._monotonic() + pause_seconds
 
 
 def register_versions(link: RetryingLink, settings: WorkerSettings, queries: Registry) -> None:

@@ -178,8 +178,11 @@ def test_prometheus_s_compose_configuration_scrapes_the_metrics_ports_of_the_ser
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.compose.yml").read_text(encoding="utf-8"))
     settings = WorkerSettings.from_env(environment(made / "secrets" / "worker.env"))
-    found = [job["dns_sd_configs"][0] for job in config["scrape_configs"]]
+    workers, application, flower = config["scrape_configs"]
+    found = [job["dns_sd_configs"][0] for job in (workers, application)]
     targets = {one["names"][0]: one["port"] for one in found}
+    [[name, port]] = [target.split(":") for target in flower["static_configs"][0]["targets"]]
+    targets[name] = int(port)
     assert targets == {"worker": settings.metrics_port, "application": 8000, "flower": 5555}
     for target in targets:
         shared = set(ON_REDIS["services"][target]["networks"]) & set(ON_REDIS["services"]["prometheus"]["networks"])

@@ -29,10 +29,11 @@ from tests.contract.test_dead_letters import a_letter
 from tests.support.command_line import CommandLine
 from tests.support.fault_proxy import FaultProxy
 from tests.support.lease_world import World
+from tests.support.redis_memory import limited
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 SECRET = "canary-51d0"
-pytestmark = pytest.mark.usefixtures("no_worker_is_waited_for")
+pytestmark = pytest.mark.usefixtures("no_worker_is_waited_for", "patient_commands")
 
 
 class Place(CommandLine):
@@ -185,15 +186,12 @@ def test_more_keys_than_the_limit_are_reported_as_a_sample(place: Place) -> None
 def test_access_counts_are_shown_under_lfu_only(place: Place) -> None:
     place.plant("friends_of", 0, 500.0)
     assert "LFU" in scan_keys(place.client, "cache").hottest_problem
-    place.client.config_set("maxmemory-policy", "allkeys-lfu")
-    try:
+    with limited(place.client, 0, "allkeys-lfu"):
         place.client.flushall()  # what is left of before has no count
         hot, *_ = [place.plant("friends_of", number, 500.0).key for number in range(3)]
         for _ in range(50):  # the first of them counts for sure, the others by chance
             place.client.get(hot.entry)
         seen = scan_keys(place.client, "cache")
-    finally:
-        place.client.config_set("maxmemory-policy", "noeviction")
     assert (seen.hottest_problem, len(seen.hottest)) == ("", 3)
     assert (seen.hottest[0].key, seen.hottest[0].name) == (hot.short, hot.entry)
     assert seen.hottest[0].accesses > seen.hottest[1].accesses
@@ -207,8 +205,11 @@ def test_access_counts_are_shown_under_lfu_only(place: Place) -> None:
     ],
 )
 def test_a_missing_or_silent_server_is_reported_and_the_rest_is_shown(
-    place: Place, variable: str, fault: str, parts: set[str]
+    place: Place, variable: str, fault: str, parts: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if fault == "hangs":
+        for name in ("broker.LINK_SECONDS", "status.BROKER_SECONDS", "status.WORKERS_SECONDS"):
+            monkeypatch.setattr(f"refresher.ops.{name}", 1.0)
     with FaultProxy.before(place.env[variable]) as proxy:
         getattr(proxy, fault)()
         report = place.run_json(exit_code=1, **{variable: proxy.url(place.env[variable])})

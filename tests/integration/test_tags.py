@@ -20,6 +20,7 @@ from api_client import (
     get_cached,
     invalidate_tags,
 )
+from api_client.protocol.keys import pending_tags_key
 from refresher import Result
 from refresher.embedded import RedisServer, free_port
 from refresher.flow.outcome import OutcomeKind
@@ -32,6 +33,8 @@ from refresher.worker.tag_upkeep import TagUpkeep
 from tests.support.any_reader import KINDS
 from tests.support.event_recorder import EventRecorder
 from tests.support.waiting import MAX_WAIT_SECONDS
+
+pytestmark = pytest.mark.usefixtures("published_once")
 
 
 def friends(cache: InlineCache, graph: dict[int, list[int]]) -> None:
@@ -185,6 +188,16 @@ def test_upkeep_removes_the_expired_members_of_all_tags(
         upkeep(link)
     assert sorted(control.scan_iter()) == [b"here:t1:{live}", b"there:t1:{x}"]
     link.close()
+
+
+def test_tags_are_swept_even_where_no_pending_invalidation_can_be_finished(
+    clean_redis: RedisServer, control: redis.Redis
+) -> None:
+    control.set(pending_tags_key("here"), "of another type")
+    control.zadd("here:t1:{tag}", {"q:1:0123456789abcdef": 1})
+    with closing(RetryingLink(clean_redis.url())) as link, pytest.raises(CacheUnavailable):
+        TagUpkeep(WorkerSettings(redis_url=clean_redis.url(), namespace="here"))(link)
+    assert not control.exists("here:t1:{tag}")
 
 
 def test_each_invalidation_is_recorded_once_it_is_finished(redis_server: RedisServer, kind: str) -> None:

@@ -21,6 +21,8 @@ from tests.support.any_reader import callers_waiting
 from tests.support.internals import connections_of, reading_link_of
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
+pytestmark = pytest.mark.usefixtures("published_once")
+
 
 @dataclass(frozen=True, slots=True)
 class Application:

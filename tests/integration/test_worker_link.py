@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import redis
+from redis.exceptions import TryAgainError
 
 from api_client.errors import CacheUnavailable
 from api_client.protocol import lease
@@ -124,10 +125,19 @@ def test_a_step_that_timed_out_is_repeated(link: RetryingLink, proxy: FaultProxy
     assert len(pauses.seconds) > before
 
 
-def test_a_step_waits_for_a_redis_that_is_loading_its_data(
-    link: RetryingLink, pauses: Pauses, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        redis.BusyLoadingError("loading"),
+        redis.ResponseError("BUSY Redis is busy running a script."),
+        TryAgainError("Multiple keys request during rehashing of slot"),
+    ],
+    ids=["loading", "busy", "slot on its way"],
+)
+def test_a_step_waits_for_a_redis_that_refuses_it_for_a_while(
+    link: RetryingLink, pauses: Pauses, monkeypatch: pytest.MonkeyPatch, refusal: redis.RedisError
 ) -> None:
-    execute, refusals = Connections.execute, [redis.BusyLoadingError("loading"), redis.BusyLoadingError("loading")]
+    execute, refusals = Connections.execute, [refusal, refusal]
     monkeypatch.setattr(Connections, "execute", lambda *args: refusals.pop() if refusals else execute(*args))
     assert link.store.run(acquire()).status is AcquireStatus.ACQUIRED
     assert len(pauses.seconds) == 2

@@ -16,10 +16,10 @@ from celery.worker.state import active_requests, reserved_requests
 from api_client.config.broker import CONNECT_AGAIN_SECONDS
 from api_client.protocol.messages import TASK_NAME
 from refresher.errors import place_of
-from refresher.flow.events import events_of
+from refresher.flow.events import DropReason, events_of
 from refresher.ops.broker_keys import replaced_keys
 from refresher.ops.heartbeat import heartbeat_of
-from refresher.worker.celery_fixes.message_guard import DropReason, RateLimitedRejectLog, Rejection, validate_message
+from refresher.worker.celery_fixes.message_guard import RateLimitedRejectLog, Rejection, validate_message
 from refresher.worker.celery_fixes.refused_commands import describe_refused_command
 from refresher.worker.celery_fixes.unacked import UnackedDeliveries
 from refresher.worker.celery_fixes.unreadable_envelopes import ENVELOPE_ERRORS, tolerate_unreadable_envelopes
@@ -73,7 +73,7 @@ class RefreshConsumer(_Consumer):
         self._unacked = UnackedDeliveries(lambda: self.connection)
         self._rejected = RateLimitedRejectLog(lambda reason: events_of(self.app).message_dropped(reason=reason.value))
         self.loop: Callable[..., None] = self.survive_unreadable(self.loop)
-        self.blueprint.start = self._survive_refusals(self.blueprint.start)
+        self.blueprint.start = self.survive_refusals(self.blueprint.start)
 
     def survive_unreadable(self, loop: Callable[..., None]) -> Callable[..., None]:
         """Wrap a loop, so that a message over which Celery raises ends the connection, and not the worker."""
@@ -91,7 +91,9 @@ class RefreshConsumer(_Consumer):
 
         return surviving
 
-    def _survive_refusals(self, start: Callable[[_Consumer], None]) -> Callable[[_Consumer], None]:
+    def survive_refusals(self, start: Callable[[_Consumer], None]) -> Callable[[_Consumer], None]:
+        """Wrap ``start``, so that a command that the broker rejects ends the connection, and not the worker."""
+
         def surviving(consumer: _Consumer) -> None:
             try:
                 start(consumer)
@@ -190,13 +192,13 @@ class RefreshConsumer(_Consumer):
     def _log_replaced_keys(self, error: Exception) -> None:
         if "WRONGTYPE" not in str(error):
             return
-        # Over a connection of its own: what is in use may be in the middle of a reply.
-        with self.app.connection_for_read() as connection:
-            try:
+        try:
+            # Over a connection of its own: what is in use may be in the middle of a reply.
+            with self.app.connection_for_read() as connection:
                 for key in replaced_keys(connection.default_channel.client, self.app.amqp.queues):
                     log.error("%s: %s", key.fault, key.remedy)
-            except (*connection.connection_errors, *connection.channel_errors) as refusal:
-                log.error("could not query which of the broker's keys has a wrong type: %s", refusal)
+        except Exception as refusal:  # noqa: BLE001 - kombu raises its own, which would end the worker
+            log.error("could not query which of the broker's keys has a wrong type: %s", type(refusal).__name__)
 
     def _track(self, message: Any) -> None:
         if self.connection.transport.driver_type == "redis":

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from contextlib import closing
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Any, Final
 
 from billiard.exceptions import WorkerLostError
@@ -21,12 +21,15 @@ from api_client.protocol import messages
 from api_client.protocol.messages import MalformedMessage, RefreshItem
 from refresher.errors import LoadFailed
 from refresher.ops.forks import fork_gate
+from refresher.settings import MAX_RETRY_PAUSE_SECONDS
 
 if TYPE_CHECKING:
     from refresher.worker.runtime import Runtime
 
     class _Request:
         """The part of Celery's class that is used; it has no types."""
+
+        _eta: datetime | None
 
         def __init__(self, message: Any, **options: Any) -> None: ...
         def on_failure(self, exc_info: Any, *args: Any, **options: Any) -> Any: ...
@@ -40,6 +43,7 @@ log: Final = logging.getLogger(__name__)
 
 # It may have been killed for what another did, by the kernel short of memory for example.
 MAX_ATTEMPTS: Final = 2
+MAX_PAUSE: Final = timedelta(seconds=MAX_RETRY_PAUSE_SECONDS)
 
 
 class RefreshRequest(_Request):
@@ -51,6 +55,9 @@ class RefreshRequest(_Request):
 
     def __init__(self, message: Any, **options: Any) -> None:
         super().__init__(message, maybe_iso8601=datetime.fromisoformat, **options)
+        if self._eta is not None:
+            # A pause travels as a time of the sender's clock, which may be ahead of this one by hours.
+            self._eta = min(self._eta, datetime.now(UTC) + MAX_PAUSE)
 
     def on_failure(self, exc_info: Any, *args: Any, **options: Any) -> Any:
         """Handle the end of a task by an error; the loss of its process is one."""

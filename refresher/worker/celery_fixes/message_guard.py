@@ -16,38 +16,20 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from api_client.protocol.messages import MAX_MESSAGE_BYTES, TASK_NAME
+from refresher.flow.events import DropReason
 from refresher.worker.celery_fixes.unreadable_envelopes import UNREADABLE
 
 log: Final = logging.getLogger(__name__)
 
 MAX_ID: Final = 255
-# Pauses between attempts are of seconds. A message with a far ETA would stay in the worker's memory until then.
-MAX_ETA: Final = timedelta(hours=1)
+# Pauses between attempts are of seconds; so much further ahead a sender's clock may be.
+MAX_ETA: Final = timedelta(days=1)
 MAX_LIMIT_SECONDS: Final = 24 * 3600.0
 LINES: Final = 5
 LINES_SECONDS: Final = 10.0
-
-
-class DropReason(StrEnum):
-    """Why a message was rejected: the label of its metric."""
-
-    NO_ENVELOPE = "no_envelope"
-    HEADERS = "headers"
-    NO_TASK = "no_task"
-    NO_ID = "no_id"
-    OTHER_TASK = "other_task"
-    PROTOCOL = "protocol"
-    NOT_JSON = "not_json"
-    TOO_LARGE = "too_large"
-    UNDECODABLE = "undecodable"
-    BODY = "body"
-    ARGUMENTS = "arguments"
-    CALLBACKS = "callbacks"
-    NOT_OURS = "not_ours"
 
 
 class Rejection(NamedTuple):

@@ -16,6 +16,7 @@ DEEP = "[" * 90_000
         (["warm", "long_lived", "--from", "-"], '{"key": "a"}\n{"key":\n', "line 2 is not JSON"),
         (["warm", "long_lived", "--from", "-"], "[1]\n", "line 1 is not a JSON object"),
         (["warm", "long_lived", "--from", "-"], '{"1x": 2}\n', "line 1: "),
+        (["warm", "long_lived", "--from", "-"], '{"key": "a\u2028b"}\r\n[1]\n', "line 2 is not a JSON object"),
         pytest.param(["warm", "long_lived", "--from", "-"], DEEP, "line 1 is not JSON", id="a deep line"),
         (["warm", "long_lived", "--from", "/does/not/exist"], "", "/does/not/exist"),
         (["warm", "long_lived", "key=a", "--from", "-"], "", "allowed is one of"),

@@ -9,17 +9,19 @@ import pytest
 from api_client import CacheUnavailable
 from api_client.protocol.keys import versions_key
 from api_client.protocol.lease import Call
+from api_client.transport.scripts import Until, at_once
 from refresher import WorkerSettings, query
 from refresher.queries import Registry
 from refresher.worker.version_registration import (
     HEARTBEAT_SECONDS,
     MARGIN_SECONDS,
+    RETRY_SECONDS,
     VersionRegistration,
     registration_of,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
 
 SETTINGS = WorkerSettings(namespace="n")
 
@@ -30,14 +32,17 @@ class Records:
     def __init__(self) -> None:
         self.calls: list[Call[Any]] = []
         self.is_down = False
-        self.patience: Callable[[], None] = lambda: None
+        self.untils: list[Until] = []
 
     def run(self, call: Call[Any]) -> Any:
+        raise NotImplementedError
+
+    def run_each(self, calls: Sequence[Call[Any]], *, until: Until = all) -> list[Any]:
+        self.untils.append(until)
         if self.is_down:
-            self.patience()
-            raise CacheUnavailable("down")
-        self.calls.append(call)
-        return 1
+            return [CacheUnavailable("down")] * len(calls)
+        self.calls += calls
+        return [1] * len(calls)
 
 
 @pytest.fixture
@@ -107,27 +112,21 @@ def test_a_registered_version_is_loaded_without_redis_until_the_margin_ends(
     first, _ = registry
     registration.ensure(first)
     records.is_down = True
-    now[0] += MARGIN_SECONDS
+    now[0] += MARGIN_SECONDS - 1
     registration.ensure(first)
-    now[0] += HEARTBEAT_SECONDS
+    now[0] += 1
     with pytest.raises(CacheUnavailable):
         registration.ensure(first)
+    assert records.untils == [all, at_once, all]
 
 
-def test_a_link_that_waits_for_redis_delays_only_one_load_per_heartbeat(
+def test_without_redis_a_registered_version_is_tried_again_once_a_minute_and_without_patience(
     registration: VersionRegistration, registry: Registry, records: Records, now: list[float]
 ) -> None:
     first, _ = registry
     registration.ensure(first)
-    now[0] += HEARTBEAT_SECONDS
-    waits: list[float] = []
-
-    def wait() -> None:
-        waits.append(now[0])
-        now[0] += HEARTBEAT_SECONDS
-
-    records.is_down, records.patience = True, wait
-    registration.ensure(first)
-    now[0] += HEARTBEAT_SECONDS - 1
-    registration.ensure(first)
-    assert len(waits) == 1
+    records.is_down = True
+    for pause_seconds in (HEARTBEAT_SECONDS, RETRY_SECONDS - 1, 1):
+        now[0] += pause_seconds
+        registration.ensure(first)
+    assert records.untils == [all, at_once, at_once]

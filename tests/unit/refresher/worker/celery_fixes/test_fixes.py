@@ -6,15 +6,19 @@ import importlib
 import operator
 import re
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import redis
+from kombu.exceptions import OperationalError
 from packaging.requirements import Requirement
 
 from refresher.worker import celery_fixes
 from refresher.worker.celery_fixes import CHECKED, warn_of_unchecked_versions
+from refresher.worker.celery_fixes import consumer as consumer_module
 from refresher.worker.celery_fixes.consumer import RefreshConsumer
 
 ROOT = Path(__file__).parents[5]
@@ -82,3 +86,23 @@ def test_an_exception_while_reading_a_message_ends_only_the_connection() -> None
     with pytest.raises(ConnectionError):
         RefreshConsumer.survive_unreadable(consumer, loop)()  # type: ignore[arg-type]
     assert [type(error) for error in reported] == [KeyError]
+
+
+def test_a_broker_that_can_t_be_asked_for_a_replaced_key_ends_only_the_connection(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(consumer_module, "REFUSED_PAUSE_SECONDS", 0.0)
+    consumer = RefreshConsumer.__new__(RefreshConsumer)
+    consumer.channel_errors = (redis.ResponseError,)
+    consumer.app = SimpleNamespace(connection_for_read=raising(OperationalError("refused")))
+    start = raising(redis.ResponseError("WRONGTYPE Operation against a key"))
+    with pytest.raises(ConnectionError):
+        consumer.survive_refusals(start)(consumer)
+    assert "OperationalError" in caplog.text
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    def call(*_: object) -> Any:
+        raise error
+
+    return call

@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 
+from refresher.flow.events import DropReason
 from refresher.worker.celery_fixes.message_guard import (
     LINES,
     LINES_SECONDS,
-    DropReason,
     RateLimitedRejectLog,
     Rejection,
 )

@@ -12,7 +12,7 @@ from celery.exceptions import InvalidTaskError
 from celery.worker.request import Request
 
 from api_client.protocol.messages import TASK_NAME
-from refresher.worker.celery_fixes.lost_runs import RefreshRequest
+from refresher.worker.celery_fixes.lost_runs import MAX_PAUSE, RefreshRequest
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
@@ -56,6 +56,18 @@ def test_a_message_past_its_expiry_is_expired_and_another_is_not(app: Celery) ->
 def test_a_message_without_times_has_none(app: Celery) -> None:
     request = read(RefreshRequest, app, expires=None)
     assert (request.expires, request.eta) == (None, None)
+
+
+@pytest.mark.parametrize("ahead", [timedelta(seconds=20), timedelta(hours=1), timedelta(hours=23)])
+def test_a_pause_sent_by_a_clock_that_is_ahead_lasts_no_longer_than_any(app: Celery, ahead: timedelta) -> None:
+    before = datetime.now(UTC)
+    request = read(RefreshRequest, app, eta=(before + ahead).isoformat())
+    assert before + MAX_PAUSE <= request.eta <= datetime.now(UTC) + MAX_PAUSE
+
+
+def test_a_pause_of_seconds_is_kept(app: Celery) -> None:
+    eta = datetime.now(UTC) + MAX_PAUSE / 2
+    assert read(RefreshRequest, app, eta=eta.isoformat()).eta == eta
 
 
 @pytest.mark.parametrize("what", ["soon", 12])
