@@ -137,6 +137,9 @@ def _nodes(driver: neo4j.Driver, database: str | None, names: list[str]) -> Iter
         raise WatchFailed(f"the watch may not write to the graph ({error.code}): {_REMEDY}") from error
     except (DriverError, Neo4jError) as error:
         raise WatchFailed(f"the graph can't be written to: {error}") from error
+    except KeyboardInterrupt:  # they may have been created
+        _remove(driver, database, names)
+        raise
     try:
         yield
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import asdict
@@ -84,11 +85,14 @@ def _printed(several: Iterable[Finding], is_quiet: bool) -> Iterator[Finding]:
 def _watch(worker: WorkerSettings, reader: ReaderSettings, seconds: float, reads_per_second: float) -> WatchResult:
     from refresher.checker.monitor import watch
     from refresher.checker.settings import WatchSettings
+    from refresher.embedded.interrupts import Interrupts
     from refresher.graph.driver import open_driver
 
     who = WatchSettings.from_env()
     user, password = (who.user, who.password) if who.user else (worker.neo4j_user, worker.neo4j_password)
-    with closing(open_driver(worker, user, password)) as driver:
+    # A supervisor's SIGTERM ends it as Ctrl-C does: its nodes are removed.
+    ends = Interrupts.handled(signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    with ends, closing(open_driver(worker, user, password)) as driver:
         return watch(
             reader, driver, worker.neo4j_database or None, span_seconds=seconds, reads_per_second=reads_per_second,
         )  # fmt: skip

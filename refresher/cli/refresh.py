@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import typer
 
 from api_client.client import CacheClient
 from api_client.config.settings import ReaderSettings
+from api_client.protocol.keys import CacheKey
 from api_client.protocol.model import RefreshState
 from api_client.protocol.tags import check_tags
 from refresher.cli.arguments import ParamList, QueryName, Version, duration_of, key_of, opened_cache
@@ -75,22 +77,34 @@ def invalidate(
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--tag") from None
     settings = ReaderSettings.from_env()
-    missing = Permissions.missing_to_invalidate if query else Permissions.missing_to_invalidate_tags
-    named = permissions_named(settings, missing, "invalidator")
     if query is None:
-        with named, CacheClient(settings) as client:
-            by_tags = client.invalidate_tags(tag or (), hard=hard, bookmarks=bookmark or ())
-        _show_tags(tag or [], by_tags.entries, hard=hard, as_json_=as_json_)
-        return
-    key = key_of(settings, query, params, version or 1)
-    with named:
+        _invalidate_tags(settings, tag or [], hard=hard, bookmarks=bookmark or (), as_json_=as_json_)
+    else:
+        key = key_of(settings, query, params, version or 1)
+        _invalidate_key(
+            settings, key, version, hard=hard, bookmarks=bookmark or (), replicas=replicas, as_json_=as_json_
+        )
+
+
+def _invalidate_key(
+    settings: ReaderSettings,
+    key: CacheKey,
+    version: int | None,
+    *,
+    hard: bool,
+    bookmarks: Sequence[str],
+    replicas: int,
+    as_json_: bool,
+) -> None:
+    query = key.query
+    with permissions_named(settings, Permissions.missing_to_invalidate, "invalidator"):
         with opened_cache(settings.redis_url) as cache:
             registered = registered_versions(cache, settings.namespace, query)
             # Before: afterwards a hard one has left none.
             cached = cached_versions(cache, key, {key.version} if version else {key.version, *registered})
         with CacheClient(settings) as client:
             done = client.invalidate(
-                query, key.params, version=version, hard=hard, bookmarks=bookmark or (), replicas=replicas
+                query, key.params, version=version, hard=hard, bookmarks=bookmarks, replicas=replicas
             )
     if not cached and registered.isdisjoint(done.generations):
         of_one = f"version {version} of {query}" if version else query
@@ -106,7 +120,12 @@ def invalidate(
     raise typer.Exit(1 if done.replicated is False else 0)
 
 
-def _show_tags(tags: list[str], entries: int, *, hard: bool, as_json_: bool) -> None:
+def _invalidate_tags(
+    settings: ReaderSettings, tags: list[str], *, hard: bool, bookmarks: Sequence[str], as_json_: bool
+) -> None:
+    named = permissions_named(settings, Permissions.missing_to_invalidate_tags, "invalidator")
+    with named, CacheClient(settings) as client:
+        entries = client.invalidate_tags(tags, hard=hard, bookmarks=bookmarks).entries
     if as_json_:
         typer.echo(as_json({"tags": tags, "entries": entries}))
     else:

@@ -45,7 +45,7 @@ def run_demo(options: DemoOptions, console: Console) -> int:
     logs = Path(tempfile.mkdtemp(prefix="refresher-demo-"))
     keep_logs = True
     try:
-        with Interrupts.handled(signal.SIGINT) as interrupts:
+        with Interrupts.handled(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as interrupts:
             result = _Demo(options, console, interrupts).run(logs)
         _print_result(result, console)
         keep_logs = not result.is_fine
