@@ -15,6 +15,8 @@ from tests.support.internals import handed_over_to, publisher_of
 from tests.support.publisher_harness import held
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
+pytestmark = pytest.mark.usefixtures("published_once")
+
 COUNT = 200
 
 

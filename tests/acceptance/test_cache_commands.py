@@ -18,6 +18,8 @@ from tests.acceptance.conftest import NO_GRAPH, ROOT, System, system_of_module
 from tests.support.patience import patient_environment
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
+pytestmark = pytest.mark.usefixtures("published_once")
+
 SECRET = "canary-71c0"
 BARE = {**os.environ, "PYTHONPATH": str(ROOT)}
 
@@ -117,6 +119,7 @@ def test_an_invalidated_value_is_stale_and_a_hard_one_gone(commands: Commands) -
     assert (said := json.loads(soft.stdout))["generation"] > token
     assert said["cached"] == [1]
     assert client.get_entry("long_lived", {"key": "invalidated"}).state is EntryState.STALE
+    eventually(lambda: client.get_entry("long_lived", {"key": "invalidated"}).state is EntryState.FRESH, "a new value")
     hard = commands.run("invalidate", "long_lived", '{"key": "invalidated"}', "--hard")
     assert (hard.stdout.startswith("long_lived v1: gone from now on, generation "), hard.stderr) == (True, "")
     assert client.get_entry("long_lived", {"key": "invalidated"}).state is EntryState.MISS

@@ -136,19 +136,22 @@ def test_nothing_outlives_a_killed_demo(tmp_path: Path, small_graph: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "moment",
+    ("moment", "number"),
     [
-        "graph made|read:",
-        pytest.param("Flower:", marks=pytest.mark.long),
-        pytest.param("worker killed", marks=pytest.mark.long),
-        pytest.param("servers started", marks=pytest.mark.long),
-        pytest.param(r"\d reads/s", marks=pytest.mark.long),
+        ("graph made|read:", signal.SIGINT),
+        ("graph made|read:", signal.SIGTERM),
+        pytest.param("Flower:", signal.SIGINT, marks=pytest.mark.long),
+        pytest.param("worker killed", signal.SIGINT, marks=pytest.mark.long),
+        pytest.param("servers started", signal.SIGHUP, marks=pytest.mark.long),
+        pytest.param(r"\d reads/s", signal.SIGINT, marks=pytest.mark.long),
     ],
 )
-def test_ctrl_c_ends_the_demo_cleanly_at_any_moment(tmp_path: Path, small_graph: Path, moment: str) -> None:
+def test_a_signal_ends_the_demo_cleanly_at_any_moment(
+    tmp_path: Path, small_graph: Path, moment: str, number: signal.Signals
+) -> None:
     with Demo(tmp_path, "--seconds", "6", "--graph", str(small_graph)) as demo:
         demo.wait_for(moment)
-        demo.signal(signal.SIGINT)
+        demo.signal(number)
         assert demo.ended() == 130, demo.out + demo.err
     assert "interrupted; everything was stopped" in demo.out
     assert "Traceback" not in demo.out + demo.err

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import sys
 import threading
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,14 +17,14 @@ import redis
 from api_client.protocol import lease
 from api_client.protocol.keys import make_key
 from api_client.transport.scripts import LeaseStore
-from refresher.embedded import ArcadeDbServer, RedisServer, free_port
+from refresher.embedded import ArcadeDbServer, GuardedProcess, RedisServer, free_port
 from refresher.flow.dead_letters import DeadLetters
 from tests.acceptance.conftest import System
 from tests.contract.test_dead_letters import a_letter
 from tests.support.command_line import CommandLine
 from tests.support.doctor import wait_for_one_worker
 from tests.support.graph_session import graph_session
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 SECRET = "canary-77b0"
 WATCHING = {"REFRESHER_QUERIES": "tests.support.scripted_queries,refresher.watch"}
@@ -220,6 +225,21 @@ def test_doctor_watch_writes_invalidates_reads_checks_and_leaves_no_node(
     done = doctor.run("--watch", "--seconds", "2", **WATCHING)
     assert done.exit_code == 0
     assert "no read that began after an invalidation got an older value as fresh" in done.output
+
+
+def test_doctor_watch_leaves_no_node_when_a_supervisor_ends_it(
+    doctor: DoctorCommand, arcadedb: ArcadeDbServer, stack: ExitStack, tmp_path: Path
+) -> None:
+    doctor.start_worker(**WATCHING)
+    command = [sys.executable, "-m", "refresher.cli", "doctor", "--watch", "--seconds", "3600"]
+    env = {**os.environ, **doctor.env, **WATCHING}
+    watching = GuardedProcess.start(command, env=env, log_file=tmp_path / "watching.log")
+    stack.callback(watching.kill)
+    eventually(lambda: watched_nodes(arcadedb), "it has created its nodes")
+    os.kill(watching.pid, signal.SIGTERM)
+    assert watching.wait(MAX_WAIT_SECONDS) is not None
+    assert watched_nodes(arcadedb) == 0
+    assert "Traceback" not in watching.tail_of_log()
 
 
 def test_doctor_watch_detects_a_cache_that_loses_invalidations(doctor: DoctorCommand) -> None:

@@ -18,6 +18,8 @@ from tests.support.flower_scene import WORKER, Scene, scene_of
 from tests.support.processes import addresses_beyond_loopback
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
+pytestmark = pytest.mark.usefixtures("published_once")
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 

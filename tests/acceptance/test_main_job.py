@@ -17,7 +17,7 @@ from tests.support.graph_session import session_with_hub
 from tests.support.internals import link_of
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
-pytestmark = pytest.mark.smoke
+pytestmark = [pytest.mark.smoke, pytest.mark.usefixtures("published_once")]
 
 
 class Counted(ReaderEvents):
@@ -79,12 +79,12 @@ def test_a_stale_value_is_served_at_once_and_refreshed_after(system_with_worker:
     eventually(lambda: system.loads(key) == 2, "the refresh has begun")
     assert client.get_entry("short_lived", params).token == token
 
+    assert system.loads(key) == 2
     system.open_gate(key)
     fresh = eventually(
         lambda: (entry := client.get_entry("short_lived", params)).token > token and entry, "a new value"
     )
     assert fresh.value["load"] == 2
-    assert system.loads(key) == 2
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -108,9 +108,9 @@ def test_a_hundred_readers_of_a_stale_entry_cause_one_recompute_and_none_waits(
     assert set(states) == {EntryState.STALE}
     assert client.flush(MAX_WAIT_SECONDS)
     assert events.triggered == [RefreshReason.MISS, RefreshReason.STALE]
+    eventually(lambda: system.loads(key) == 2, "the refresh has begun")
     system.open_gate(key)
     eventually(lambda: client.get_entry("short_lived", params).value["load"] == 2, "a new value")
-    assert system.loads(key) == 2
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -139,7 +139,7 @@ def test_a_load_that_fails_twice_is_retried_while_the_stale_value_is_served(syst
         return bool(entry.token > token)
 
     eventually(refreshed, "the third attempt's value")
-    assert system.loads("a") == 4
+    assert system.loads("a") >= 4  # the short-lived value may be stale again by now
     assert worker.tail_of_log(10_000).count("failed (transient: TransientFailure at ") == 2
 
 

@@ -21,6 +21,8 @@ from tests.support.any_reader import KINDS
 from tests.support.graph_session import session_with_hub
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.usefixtures("published_once")
+
 MAX_BYTES = 50_000
 
 

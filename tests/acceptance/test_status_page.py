@@ -17,6 +17,7 @@ from refresher.embedded import GuardedProcess
 from refresher.flow.dead_letters import DeadLetters
 from tests.acceptance.conftest import ROOT, System
 from tests.contract.test_dead_letters import a_letter
+from tests.support.patience import patient_environment
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Served:
     def __init__(self, system: System, folder: Path) -> None:
         self.process = GuardedProcess.start(
             [sys.executable, "-u", "-m", "refresher.cli", "status", "--web", "--port", "0", "--watch", "0.5"],
-            env={**system.env, "REFRESHER_STATUS_PASSWORD": PASSWORD},
+            env=patient_environment(folder, {**system.env, "REFRESHER_STATUS_PASSWORD": PASSWORD}),
             cwd=ROOT,
             log_file=folder / "page.log",
         )

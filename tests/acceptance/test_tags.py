@@ -15,6 +15,8 @@ from tests.acceptance.test_cache_commands import Commands
 from tests.support.any_reader import KINDS, AnyReader
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
+pytestmark = pytest.mark.usefixtures("published_once")
+
 KEYS = [f"key-{n}" for n in range(5)]
 
 

@@ -21,6 +21,8 @@ from tests.support.span_recorder import RecordedSpan, SpanRecorder, lines_of, pa
 from tests.support.traced_queries import IN_CODE
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
+pytestmark = pytest.mark.usefixtures("published_once")
+
 CANARY = "c4nary"
 QUERIES = "tests.support.traced_queries,tests.support.scripted_queries"
 

@@ -62,8 +62,9 @@ def test_the_tutorial_application_behaves_as_its_page_says(dev: Dev, folder: Pat
     dev.wait_for("\nready\n")
     eventually(lambda: is_found("fresh"), "a value of the new worker")
     assert server.http.put("/people/42/friends/3").status_code == 204
-    assert read()["state"] != "fresh"
-    eventually(lambda: read()["names"] == ["Barbara", "Donald"], "what the write has changed is read")
+    written = ["Barbara", "Donald"]
+    assert (found := read())["state"] != "fresh" or found["names"] == written
+    eventually(lambda: read()["names"] == written, "what the write has changed is read")
     server.stop()
     assert dev.end_by(signal.SIGINT) == 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from typer.testing import CliRunner
 
 from api_client import Invalidation
@@ -14,6 +15,8 @@ from tests.acceptance.conftest import System
 from tests.support.any_reader import KINDS
 from tests.support.two_versions import NAME, VERSION
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
+
+pytestmark = pytest.mark.usefixtures("published_once")
 
 REGISTRY = versions_key("cache", NAME)
 

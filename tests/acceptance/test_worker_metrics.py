@@ -65,6 +65,7 @@ def test_without_cache_and_broker_a_scrape_omits_only_their_gauges(system: Syste
     port = free_port()
     system.start_worker(CACHE_METRICS_PORT=str(port))
     assert system.client().get("long_lived", {"key": "a"})["load"] == 1
+    eventually(lambda: scraped(port).get(("xfetch_refresh_completed_total", "long_lived")) == 1, "it is counted")
     assert ("xfetch_dead_letters", "long_lived") in scraped(port)
     system.redis_server.kill()
     found = scraped(port)

@@ -26,7 +26,7 @@ NEEDED: Final = {
 }  # fmt: skip
 """What an engine consists of, each program with its package."""
 
-COMMAND_SECONDS: Final = 5 * MAX_WAIT_SECONDS
+COMMAND_SECONDS: Final = 10 * MAX_WAIT_SECONDS  # a build installs what the image needs
 CLONE_NEWNET: Final = 0x40000000
 NAMESPACES: Final = ("unshare", "--net", "--mount", "--pid", "--mount-proc", "--fork", "--kill-child")
 # catatonit is the first process of these namespaces: it reaps what its engine leaves behind.

@@ -21,6 +21,11 @@ PENDING: Final = object()
 """The reply of an exchange without one, so far or forever: whether Redis ran it is not known."""
 
 
+MAX_LINES: Final = 60
+MAX_ARG_BYTES: Final = 24
+"""How many events of a key are shown, and how much of an argument."""
+
+
 class Happened(StrEnum):
     """Actions of a test on the servers, as far as the checker has to know them."""
 
@@ -47,6 +52,11 @@ class Exchange:
     sent_at: float = 0.0
     replied_at: float = 0.0
     reply: Any = PENDING
+
+    def __str__(self) -> str:
+        args = self.args if self.is_step else self.command[1:]
+        reply = "no reply" if self.reply is PENDING else f"{self.reply} after {self.replied_at - self.sent_at:.3f} s"
+        return f"{self.name} {[arg[:MAX_ARG_BYTES] for arg in args]}: {reply}"
 
     @property
     def key(self) -> str:
@@ -100,8 +110,17 @@ class History:
             if isinstance(event, Exchange) and event.name == name and key in {"", event.key}
         ]
 
+    def of_key(self, key: str) -> str:
+        """Return the last events of a key, for people: a line each, with the seconds before the last one."""
+        events = [event for event in self if event.key == key or (isinstance(event, Note) and not event.key)]
+        return "\n".join(f"{_at(event) - _at(events[-1]):9.3f} {event}" for event in events[-MAX_LINES:])
+
     def __iter__(self) -> Iterator[Event]:
         return iter(list(self.events))
+
+
+def _at(event: Event) -> float:
+    return event.at if isinstance(event, Note) else event.sent_at
 
 
 def key_in(redis_key: bytes | str) -> str:

@@ -89,10 +89,11 @@ class Pod:
             finally:
                 connection.close()
 
-    def stop(self) -> int:
-        """Stop the pod as a kubelet does, by SIGTERM and after the grace period SIGKILL; return its exit code."""
+    def stop(self) -> None:
+        """Stop the pod as a kubelet does, by SIGTERM; AssertionError with its log unless it ends well in its time."""
         self._engine.podman("stop", self.name)
-        return int(self._engine.podman("inspect", "--format={{.State.ExitCode}}", self.name))
+        state = self._engine.podman("inspect", "--format={{.State.ExitCode}} {{.State.OOMKilled}}", self.name)
+        assert state == "0 false", f"{state}\n{self._engine.run('podman', 'logs', '--timestamps', self.name).stderr}"
 
 
 def _confinement(context: dict[str, Any]) -> Iterator[str]:

@@ -5,10 +5,16 @@ So a worker's counts can be compared with the steps that Redis received from it.
 
 from __future__ import annotations
 
+import os
 from typing import Final
 
 from refresher import WorkerEvents, make_app
+from refresher.worker import redis_link
 from tests.support.scripted_queries import control_redis
+from tests.support.waiting import MAX_WAIT_SECONDS
+
+PATIENT: Final = "TEST_PATIENT_WORKER"
+"""The variable that lets it wait on a Redis that stands still, as long as a test waits."""
 
 RECORDED_EVENTS: Final = "worker-events"
 
@@ -31,4 +37,6 @@ class _Recorder(WorkerEvents):
         self._record("failed", kind)
 
 
+if PATIENT in os.environ:
+    redis_link.TIMEOUT_SECONDS = MAX_WAIT_SECONDS  # type: ignore[misc]
 app = make_app(events=_Recorder())

@@ -96,6 +96,7 @@ class RunningDeployment:
             said["FLOWER_PORT"] = str(self.ports[name])
         if name == "application":
             said["BIND"] = f"127.0.0.1:{self.ports[name]}"
+            said["CACHE_REDIS_TIMEOUT"] = "20s"  # a busy machine may need more than the default
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         said |= {"PATH": path, "PYTHONPATH": f"/queries{os.pathsep}{ROOT}", "HOME": "/nonexistent"}
         return {key: self._here(name, value) for key, value in said.items()}
@@ -140,7 +141,8 @@ def scraped_here(deployment: RunningDeployment) -> None:
     """Let Prometheus find its targets on this machine, without a name server, and scrape more often."""
     file = deployment.deploy / "prometheus" / "prometheus.compose.yml"
     text = file.read_text(encoding="utf-8").replace("10s", "3s").replace("8s", "3s")
-    for service, port in (("worker", "CACHE_METRICS_PORT"), ("application", "application"), ("flower", "flower")):
+    text = text.replace("flower:5555", f"127.0.0.1:{deployment.ports['flower']}")
+    for service, port in (("worker", "CACHE_METRICS_PORT"), ("application", "application")):
         here = f'static_configs: [{{targets: ["127.0.0.1:{deployment.ports[port]}"]}}]'
         text = re.sub(rf"dns_sd_configs: \[{{names: \[{service}\].*\]", here, text)
     file.write_text(text, encoding="utf-8")

@@ -20,6 +20,7 @@ from tests.support.any_reader import KINDS, AnyReader, answer_of
 from tests.support.event_recorder import EventRecorder
 from tests.support.fault_proxy import FaultProxy
 from tests.support.pairs import each_with_each
+from tests.support.redis_memory import full
 from tests.support.timing import MAX_STALL_SECONDS, promptly
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
@@ -78,12 +79,8 @@ class World:
     @contextmanager
     def full(self, server: RedisServer) -> Iterator[None]:
         """Let a server refuse whatever needs memory."""
-        with redis.Redis.from_url(server.url()) as client:
-            client.config_set("maxmemory", 1)
-            try:
-                yield
-            finally:
-                client.config_set("maxmemory", 0)
+        with redis.Redis.from_url(server.url()) as client, full(client):
+            yield
 
 
 Servers = tuple[RedisServer, ArcadeDbServer]
@@ -118,6 +115,11 @@ def world_on_rabbitmq(
     """RabbitMQ is the broker."""
     with ExitStack() as stack:
         yield make_world(stack, shared_servers, tmp_path_factory.mktemp("world"), rabbitmq.url)
+
+
+@pytest.fixture(autouse=True)
+def once(published_once: None) -> None:
+    """An entry that a test has made stale stays so until it is read."""
 
 
 @pytest.fixture

@@ -30,6 +30,8 @@ from tests.support.pairs import each_with_each
 from tests.support.timing import promptly
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
+pytestmark = pytest.mark.usefixtures("published_once")
+
 BREAKER_PAUSE_SECONDS = 1.0  # of the breaker before Redis, after a few failed probes
 
 

@@ -65,6 +65,7 @@ def test_a_full_queue_drops_early_refreshes_and_nothing_else(
     assert reader.get_entry(QUERY, stale).state is EntryState.STALE
     assert reader.refresh(QUERY, world.unknown()) is RefreshState.TRIGGERED
     assert isinstance(answer_of(reader.get, QUERY, world.unknown()).error, WaitTimeout)
+    assert reader.flush(MAX_WAIT_SECONDS)
     assert events.count("triggered: invalidated") == events.count("triggered: miss") == 1
 
     world.start_worker()

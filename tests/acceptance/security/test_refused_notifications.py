@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.acceptance.conftest import System
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 QUERY, PARAMS = "long_lived", {"key": "unheard"}
+
+pytestmark = pytest.mark.usefixtures("published_once")
 
 
 def test_a_worker_that_may_not_publish_logs_it_at_startup_and_refreshes_without_failure(system: System) -> None:

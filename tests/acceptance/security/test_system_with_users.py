@@ -26,7 +26,7 @@ from tests.support.flower import PASSWORD, USER, Flower
 from tests.support.redis_users import Users
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.usefixtures("patient_commands")
+pytestmark = pytest.mark.usefixtures("patient_commands", "published_once")
 
 
 class SystemWithUsers(System):

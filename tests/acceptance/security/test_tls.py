@@ -24,6 +24,8 @@ from tests.support.doctor import run_check
 from tests.support.requirements import skip_or_fail
 from tests.support.waiting import PATIENCE, eventually
 
+pytestmark = pytest.mark.usefixtures("published_once")
+
 WRONG = {
     "another authority": r"(?i)certificate.verify.failed",
     "expired": r"(?i)certificate has expired",

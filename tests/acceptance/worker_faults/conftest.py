@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import signal
+from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -22,7 +24,7 @@ from tests.support.history import Happened, key_in
 from tests.support.history_checker import Verdict, check_history
 from tests.support.ledger import End
 from tests.support.recording_proxy import RecordingProxy
-from tests.support.recording_worker import RECORDED_EVENTS
+from tests.support.recording_worker import PATIENT, RECORDED_EVENTS
 from tests.support.timing import promptly
 from tests.support.versioned_queries import VERSIONED
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
@@ -62,6 +64,7 @@ PATIENT_SETTINGS: Final = (
     SETTINGS
     | STEADY_CACHE
     | LONG_LEASE
+    | {PATIENT: "1"}
     | dict.fromkeys(("CACHE_QUEUE_TTL", "CACHE_XFETCH_TIMEOUT"), f"{_PATIENT_SECONDS}s")
 )
 """For cases whose claims and runs are counted: none ends by time, however busy the machine, unless the case lets it."""
@@ -151,6 +154,8 @@ class World:
         self.worker()
         key = self.new_key()
         self.read(key, timeout=MAX_WAIT_SECONDS)
+        # A message that waited for more than a second was published twice; the second one would refresh the key.
+        eventually(lambda: not self._messages(key), "nothing refreshes it")
         self.write(key)
         return key
 
@@ -216,14 +221,22 @@ class World:
             waiting.difference_update([key for key in waiting if self.is_fresh(key)])
             return not waiting
 
-        promptly(all_fresh, f"all of {len(waiting)} keys are fresh again", within_seconds)
+        try:
+            promptly(all_fresh, f"all of {len(waiting)} keys are fresh again", within_seconds)
+        except AssertionError as error:
+            for key in waiting:
+                error.add_note(f"{key}, {self._messages(key)} messages:\n{self.history.of_key(self.tag(key))}")
+            raise
         assert self.client.flush(MAX_WAIT_SECONDS)
         self._comes_to_rest()
         verdict = check_history(self.history)
-        assert verdict.faults == []
+        assert not verdict.faults, "\n".join(line for fault in verdict.faults for line in self._explained(fault))
         eventually(lambda: self._adds_up(verdict, killed=killed), "what the workers reported is what Redis saw")
         self.is_at_rest = True
         return verdict
+
+    def _explained(self, fault: str) -> tuple[str, str]:
+        return fault, self.history.of_key(key_in(fault))
 
     def _comes_to_rest(self) -> None:
         records = [key for key in self.cache.scan_iter() if b":l1:" in key]
@@ -246,6 +259,13 @@ class World:
             self.broker.zadd("unacked_index", dict.fromkeys(taken, 0), xx=True)
         names = ("unacked", "cache.refresh", "cache.refresh-miss")
         return not self.broker.exists(*names)
+
+    def _messages(self, key: str) -> int:
+        """How many messages of the key are queued, or not acknowledged."""
+        queued = [line for name in ("cache.refresh", "cache.refresh-miss") for line in self.broker.lrange(name, 0, -1)]
+        envelopes = [json.loads(line) for line in queued]
+        envelopes += [json.loads(taken)[0] for taken in self.broker.hvals("unacked")]
+        return sum(f'\\"{key}\\"' in b64decode(envelope["body"]).decode() for envelope in envelopes)
 
     def _adds_up(self, verdict: Verdict, *, killed: bool) -> bool:
         if not self.is_recorded:

@@ -20,6 +20,7 @@ from tests.acceptance.worker_faults.conftest import (
 )
 from tests.acceptance.worker_faults.traffic import Traffic
 from tests.support.recording_proxy import RecordingProxy
+from tests.support.redis_memory import full
 from tests.support.timing import promptly
 
 WORKER_BACK_SECONDS = 10.0  # after the broker is back, or a half-open link was lost
@@ -77,9 +78,8 @@ def test_keys_are_fresh_again_after_the_broker_restarted_empty_under_load(world:
 def test_keys_are_fresh_again_after_the_broker_was_full_under_load(world: World) -> None:
     with Traffic(world) as traffic:
         traffic.goes_on_for(5)
-        world.broker.config_set("maxmemory", 1)
-        traffic.goes_on_for(60)
-        world.broker.config_set("maxmemory", 0)
+        with full(world.broker):
+            traffic.goes_on_for(60)
         is_back(world)
     assert traffic.errors.total() == 0
     world.verify(within_seconds=WITHIN_SECONDS)

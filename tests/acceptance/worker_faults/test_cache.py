@@ -16,6 +16,7 @@ from tests.acceptance.worker_faults.conftest import (
 )
 from tests.acceptance.worker_faults.traffic import Traffic
 from tests.support.history import Happened
+from tests.support.redis_memory import full, limited
 from tests.support.versioned_queries import VERSIONED
 
 BREAKER_SECONDS = 5.0  # the longest pause of the breaker before Redis
@@ -61,9 +62,8 @@ def test_flushing_the_scripts_of_redis_under_load_causes_no_error(
 def test_keys_are_fresh_again_after_redis_was_full_without_eviction(world: World) -> None:
     with Traffic(world) as traffic:
         traffic.goes_on_for(5)
-        world.cache.config_set("maxmemory", 1)
-        traffic.goes_on_for(15)
-        world.cache.config_set("maxmemory", 0)
+        with full(world.cache):
+            traffic.goes_on_for(15)
         traffic.goes_on_for(5)
     assert set(traffic.errors) <= {"CacheUnavailable"}
     world.verify(within_seconds=WORKER_PAUSE_SECONDS + WITHIN_QUEUE_TTL_SECONDS)
@@ -73,13 +73,11 @@ def test_keys_are_fresh_again_after_redis_evicted_records_and_entries(world: Wor
     with Traffic(world) as traffic:
         traffic.goes_on_for(5)
         world.history.note(Happened.RECORDS_EVICTED)
-        world.cache.config_set("maxmemory-policy", "allkeys-lru")
-        world.cache.config_set("maxmemory", world.cache.info("memory")["used_memory"] + 2_000_000)
-        for number in range(40):
-            world.cache.set(f"filler-{number}", bytes(200_000), ex=5)
-            traffic.goes_on_for(1)
+        with limited(world.cache, world.cache.info("memory")["used_memory"] + 2_000_000, "allkeys-lru"):
+            for number in range(40):
+                world.cache.set(f"filler-{number}", bytes(200_000), ex=5)
+                traffic.goes_on_for(1)
         evicted = world.cache.info("stats")["evicted_keys"]
-        world.cache.config_set("maxmemory", 0)
         world.history.note(Happened.EVICTION_ENDED)
         traffic.goes_on_for(5)
     assert evicted > 0

@@ -167,7 +167,7 @@ def test_a_load_that_hangs_in_a_pool_without_limits_ends_its_worker_and_is_dead_
 
 
 def test_a_load_that_ends_its_whole_worker_is_dead_lettered(loaders: System) -> None:
-    loaders.env["STAMPEDE_LOCK_TIMEOUT_MS"] = "1000"  # nothing but its end shows that the worker is gone
+    loaders.env["STAMPEDE_LOCK_TIMEOUT_MS"] = "5000"  # nothing but its end shows that the worker is gone
     scene = Scene(loaders, "-P", "solo")
     scene.stale("a", "os._exit(1)")
     letter = scene.until_dead_lettered(["a"])["a"]

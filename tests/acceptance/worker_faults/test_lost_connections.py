@@ -86,8 +86,7 @@ def test_the_message_of_a_load_that_outlives_its_connection_is_acknowledged(worl
 def test_a_message_awaiting_its_retry_is_requeued_at_once_when_its_connection_is_lost(world: World) -> None:
     key = world.stale_key()
     world.control.set("failing", 100)
-    world.read(key)
-    eventually(lambda: world.broker.hlen("unacked") == 1, "its retry waits in the worker")
+    eventually(lambda: world.read(key) and world.broker.hlen("unacked") == 1, "its retry waits in the worker")
     eventually(lambda: len(world.loads(key)) >= 3, "it was tried again")
     world.broker_proxy.cuts()
     world.control.delete("failing")
@@ -103,8 +102,7 @@ def test_lost_acknowledgements_keep_no_slot_of_a_worker(world: World) -> None:
     for number in range(lost() + 1, lost() + SLOTS + 1):
         key = world.stale_key()
         with world.broker_proxy.stopping("ZREM", StopPoint.REPLY) as stop:
-            world.read(key)
-            stop.wait()
+            eventually(lambda key=key, stop=stop: world.read(key) and stop.met, "an acknowledgement is held")
             eventually(lambda number=number: lost() >= number, "the worker gives it up")
     consumes(world)
     eventually(lambda: is_acknowledged(world), "all are acknowledged")
