@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -25,6 +24,7 @@ from refresher.demo.summary import Result, paragraphs
 from refresher.demo.traffic import Traffic
 from refresher.demo.workers import Flower, Workers
 from refresher.embedded import Interrupts
+from refresher.embedded.directories import new_directory
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,9 +42,11 @@ def run_demo(options: DemoOptions, console: Console) -> int:
     Raises:
         DemoError, EmbeddedServerError, CacheError: it could not run.
     """
-    logs = Path(tempfile.mkdtemp(prefix="refresher-demo-"))
-    keep_logs = True
+    logs = new_directory("refresher-demo-")
+    keep_logs = False
     try:
+        logs.mkdir(mode=0o700)
+        keep_logs = True
         with Interrupts.handled(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as interrupts:
             result = _Demo(options, console, interrupts).run(logs)
         _print_result(result, console)

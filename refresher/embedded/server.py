@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import secrets
 import shutil
-import tempfile
 import time
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
+from refresher.embedded.directories import new_directory
 from refresher.embedded.errors import ServerDidNotStart, ServerStopped
 from refresher.embedded.ports import LOOPBACK, free_ports, port_is_free
 from refresher.embedded.process import GuardedProcess
@@ -36,7 +36,7 @@ class EmbeddedServer(ABC):
     def __init__(self, start_seconds: float) -> None:
         self.password: str = secrets.token_hex(24)
         self.start_seconds: float = start_seconds
-        self.directory: Path = Path(tempfile.mkdtemp(prefix="refresher-"))  # mode 0700
+        self.directory: Path = new_directory("refresher-")
         self._runs = 0
         self.ports: list[int] = []
         self._process: GuardedProcess | None = None
@@ -109,8 +109,9 @@ class EmbeddedServer(ABC):
         self._launch()
 
     def _launch_or_clean_up(self) -> None:
-        """Start it for the first time; leave nothing behind when that fails."""
+        """Make its directory and start it for the first time; leave nothing behind when that fails."""
         try:
+            self.directory.mkdir(mode=0o700)
             self._launch()
         except BaseException:
             self.stop()

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import signal
+import sys
+import tempfile
 import weakref
 from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-from refresher.embedded import Interrupts
+from refresher.embedded import Interrupts, RedisServer, ServerDidNotStart, directories, redis_server, server
+from tests.support.opcode_interrupts import interrupted_at_each_opcode
 
 
 @pytest.fixture(autouse=True)
@@ -50,3 +55,22 @@ def test_a_signal_that_was_ignored_before_stays_ignored() -> None:
     with Interrupts.handled(signal.SIGINT):
         signal.raise_signal(signal.SIGINT)
     assert signal.signal(signal.SIGINT, signal.default_int_handler) is signal.SIG_IGN
+
+
+def test_a_start_that_is_interrupted_anywhere_leaves_no_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until its program runs; from then on a guardian removes the directory."""
+
+    def run_program(*_: object, **__: object) -> NoReturn:
+        sys.settrace(None)
+        raise ServerDidNotStart("Redis", "it is not to run here")
+
+    def start() -> None:
+        with pytest.raises(ServerDidNotStart):
+            RedisServer.start(binary="/bin/true")
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(server.GuardedProcess, "start", run_program)
+    for number in interrupted_at_each_opcode(start, directories, redis_server, server):
+        assert not list(tmp_path.iterdir()), f"after an interrupt at instruction {number}"
