@@ -61,11 +61,12 @@ def rights_given(folder: Path, *arguments: str) -> dict[str, tuple[str, str, str
 class RabbitMqWithUsers(RabbitMqServer):
     """A RabbitMQ with the documented users and their permissions, and a port with TLS."""
 
+    authority: Authority
+
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.tls_port = free_port()
         self.passwords: dict[str, str] = {}
-        self.authority = Authority(self.directory / "authority")
 
     def url_of(self, user: str, *, host: str = HOST, trusted: Path | None = None, vhost: str = "/") -> str:
         """The URL of a user, over TLS; ``trusted`` is another authority than the server's."""
@@ -74,6 +75,7 @@ class RabbitMqWithUsers(RabbitMqServer):
 
     def _prepare(self) -> tuple[Sequence[str], Mapping[str, str] | None]:
         prepared = super()._prepare()
+        self.authority = Authority(self.directory / "authority")
         certificate = self.authority.issue("server")
         definitions = self.directory / "definitions.json"
         definitions.touch(mode=0o600)
