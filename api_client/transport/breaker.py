@@ -33,7 +33,8 @@ class Breaker:
         self._monotonic = monotonic
         self._lock = threading.RLock()
         self._failures = 0
-        self._failed_at = 0.0
+        self.failed_at: float = 0.0
+        """When the last call failed, by the breaker's clock; 0 where it went well, or there was none."""
         self.reason: str = ""
         self._pause = first_pause_seconds
         self._refuses_until = 0.0
@@ -45,11 +46,6 @@ class Breaker:
     def is_open(self) -> bool:
         """Whether calls are being answered without being tried."""
         return self._failures >= self._threshold
-
-    @property
-    def failed_at(self) -> float:
-        """When the last call failed, by the breaker's clock; 0 where it went well, or there was none."""
-        return self._failed_at
 
     def is_waiting(self) -> bool:
         """Return whether a call would be refused now. Nothing is taken: the probe stays for the caller of `allows`."""
@@ -76,13 +72,13 @@ class Breaker:
         if self._failures:
             with self._lock:
                 self._failures, self._pause, self._probing = 0, self._first_pause, 0
-                self._failed_at = 0.0
+                self.failed_at = 0.0
 
     def failed(self, reason: str = "") -> None:
         """Report a call that failed for a ``reason`` that the next one would meet too."""
         self.reason = reason
         with self._lock:
-            self._failed_at = self._monotonic()
+            self.failed_at = self._monotonic()
             if self._failures < self._threshold:
                 self._failures += 1
                 if self._failures < self._threshold:

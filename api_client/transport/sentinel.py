@@ -21,6 +21,7 @@ from redis.retry import Retry
 from redis.sentinel import MasterNotFoundError, Sentinel
 
 from api_client.config.redis_url import Address
+from api_client.errors import twin
 from api_client.protocol.clock import monotonic_seconds
 from api_client.threads import start_thread
 from api_client.transport.sockets import keepalive_options
@@ -114,7 +115,7 @@ class SentinelResolver:
         address = self._ask() or self._known.address
         refusal = self._refusal
         if address is None and refusal is not None:
-            raise type(refusal)(str(refusal))
+            raise twin(refusal)
         if address is None:
             # redis-py's own words are long, and name connections.
             raise MasterNotFoundError(f"no Sentinel that answers knows a master {self._master_name!r} that is up")
