@@ -57,6 +57,7 @@ class PrivateApp(_Celery):
 
     # Django's makes the first app of the process the default of all threads, and changes sys.path.
     builtin_fixups: frozenset[str] = frozenset()
+    control_cls = "api_client.trigger.private_control:PrivateControl"
     broker_of_settings: str = ""
 
     @classmethod

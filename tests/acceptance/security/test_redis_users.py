@@ -51,6 +51,7 @@ ANY_ON_THE_BROKER: tuple[Command, ...] = (
     *NOBODY, OWN_SCRIPT, ("GET", "anything"), ("LPUSH", "other.refresh", "x"), ("SUBSCRIBE", "/1.celery.pidbox"),
     ("LRANGE", QUEUE, 0, -1), ("LINDEX", QUEUE, 0), ("LTRIM", QUEUE, 0, 1),
 )  # fmt: skip
+NO_REDELIVERY: tuple[Command, ...] = (("SET", "unacked_mutex", "x"), ("ZRANGE", "unacked_index", 0, -1))
 # Doctor publishes and counts readers, and status scans.
 OF_AN_OPERATOR: tuple[Command, ...] = (("SCAN", 0), ("PUBLISH", KEY.channel, "x"), ("CLIENT", "LIST"))
 DENIED: dict[tuple[str, str], tuple[Command, ...]] = {
@@ -78,7 +79,7 @@ DENIED: dict[tuple[str, str], tuple[Command, ...]] = {
         *ANY_ON_THE_BROKER, ("BRPOP", QUEUE, 1), ("DEL", QUEUE), ("GET", "elsewhere"),
         ("SREM", "_kombu.binding.cache.refresh", "x"), ("HGETALL", "unacked"), ("HGET", "unacked", "x"),
         ("ZREM", "unacked_index", "x"), ("PSUBSCRIBE", "/0.celeryev/*"), ("SUBSCRIBE", "/0.celery.pidbox"),
-        ("PUBLISH", "/0.celeryev/task.succeeded", "x"), ("LPUSH", "worker@host.celery.pidbox", "x"),
+        ("PUBLISH", "/0.celeryev/task.succeeded", "x"), ("LPUSH", "worker@host.celery.pidbox", "x"), *NO_REDELIVERY,
     ),
     ("broker", "probe"): (
         *ANY_ON_THE_BROKER, ("BRPOP", QUEUE, 1), ("BRPOP", "cache.probe.host", 1), ("DEL", QUEUE), ("GET", "elsewhere"),
@@ -90,7 +91,7 @@ DENIED: dict[tuple[str, str], tuple[Command, ...]] = {
     ("broker", "flower"): (
         *ANY_ON_THE_BROKER, ("LPUSH", QUEUE, "x"), ("RPUSH", QUEUE, "x"), ("BRPOP", QUEUE, 1), ("DEL", QUEUE),
         ("HGET", "unacked", "x"), ("HDEL", "unacked", "x"), ("ZREM", "unacked_index", "x"), ("DEL", "unacked"),
-        ("SADD", "_kombu.binding.cache.refresh", "x"),
+        ("SADD", "_kombu.binding.cache.refresh", "x"), *NO_REDELIVERY,
     ),
 }  # fmt: skip
 
