@@ -41,6 +41,7 @@ class PrivateControl(_Control):
         finally:
             with suppress(Exception):
                 _stop_listening(own)
+            with suppress(Exception):
                 own.close()
 
 
