@@ -171,9 +171,10 @@ class Model:
         return (), (), self.now
 
     def to_read_after(self) -> tuple[str, ...]:
-        """Return the bookmarks after which the run's load reads."""
+        """Return the bookmarks after which the run's load reads, each at its last place."""
         bookmarks, before, _ = self.kept_bookmarks()
-        return tuple(dict.fromkeys((*before, *bookmarks, *(self.record.claim_bookmarks or ()))))
+        newest_first = dict.fromkeys(reversed((*before, *bookmarks, *(self.record.claim_bookmarks or ()))))
+        return tuple(reversed(newest_first))
 
     def _is_running(self, token: int, nonce: bytes) -> bool:
         run = self.record and self.record.run

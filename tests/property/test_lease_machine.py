@@ -28,6 +28,8 @@ from tests.support.requirements import IS_LONG
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.support.redis_clock import ClockedRedis, FrozenClock
 
 STEPS, EXAMPLES = (80, 20_000) if IS_LONG else (60, 150)
@@ -326,14 +328,31 @@ def test_the_scripts_do_what_the_model_says_and_keep_the_invariants(clocked_redi
         )  # fmt: skip
 
 
-def test_an_unclaim_after_an_uncounted_failure_matches_the_model(clocked_redis: ClockedRedis) -> None:
-    """Found after thousands of examples: a count of 0 failures stays in the record, equivalent to no count."""
+# ── found after thousands of examples ──
+
+
+@pytest.fixture
+def machine(clocked_redis: ClockedRedis) -> Iterator[LeaseMachine]:
     with redis.Redis.from_url(clocked_redis.server.url()) as client:
         machine = machine_on(clocked_redis, client)()
         machine.begin()
-        machine.invalidate(hard=False, marks=1)
-        machine.acquire(number="claim's", ticket="")
-        machine.newest_run_fails_by_its_bookmarks(bookmarks=BookmarkFault.REFUSED)
-        machine.unclaim(back=0, forget=False)
-        machine.entry_and_record_are_as_the_model_says()
+        yield machine
         machine.teardown()
+
+
+def test_an_unclaim_after_an_uncounted_failure_matches_the_model(machine: LeaseMachine) -> None:
+    """A count of 0 failures stays in the record, equivalent to no count."""
+    machine.invalidate(hard=False, marks=1)
+    machine.acquire(number="claim's", ticket="")
+    machine.newest_run_fails_by_its_bookmarks(bookmarks=BookmarkFault.REFUSED)
+    machine.unclaim(back=0, forget=False)
+    machine.entry_and_record_are_as_the_model_says()
+
+
+def test_the_order_of_bookmarks_of_two_periods_matches_the_model(machine: LeaseMachine) -> None:
+    """A bookmark of both periods is at its last place."""
+    machine.invalidate(hard=False, marks=2)
+    machine.time_passes(seconds=620)
+    machine.invalidate(hard=False, marks=1)
+    machine.acquire(number="claim's", ticket="")
+    machine.entry_and_record_are_as_the_model_says()
