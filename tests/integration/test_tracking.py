@@ -13,7 +13,6 @@ from api_client.local import tracking as invalidations
 from api_client.local.entry import LocalEntry
 from api_client.local.tracking import InvalidationStream
 from refresher.embedded import RedisServer
-from tests.servers.redis_binaries import oldest_redis
 from tests.support.internals import age
 from tests.support.redis_memory import limited
 from tests.support.tracked import HEADER, Tracked, entry_key, listening_threads
@@ -23,11 +22,10 @@ KEY, OTHER = entry_key("aa"), entry_key("bb")
 STORM = 100_000
 
 
-@pytest.fixture(scope="module", params=["system", "oldest"])
-def server(request: pytest.FixtureRequest) -> Iterator[RedisServer]:
-    """A server of each version for this file: it evicts and is flushed."""
-    binary = oldest_redis() if request.param == "oldest" else None
-    with RedisServer.start(binary=binary) as started:
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    """A server for this file: it evicts and is flushed."""
+    with RedisServer.start() as started:
         yield started
 
 

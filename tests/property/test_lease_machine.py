@@ -30,7 +30,7 @@ from tests.support.waiting import MAX_WAIT_SECONDS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.support.redis_clock import ClockedRedis, FrozenClock
+    from tests.support.movable_clock import ClockedRedis, MovableClock
 
 STEPS, EXAMPLES = (80, 20_000) if IS_LONG else (60, 150)
 PHASES = (Phase.generate, Phase.shrink)
@@ -42,7 +42,7 @@ class LeaseMachine(RuleBasedStateMachine):
     """Every call goes through `do`, which runs the model too; a repeat is `do` again with the same arguments."""
 
     client: redis.Redis
-    clock: FrozenClock
+    clock: MovableClock
     begins_at_us: int
 
     @initialize()

@@ -13,7 +13,6 @@ from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 MASTER_NAME = "the master"  # with a space: the URL has to encode it
 DOWN_AFTER_MS = 1_500
@@ -54,13 +53,9 @@ class SentinelServer(RedisServer):
 
 
 class Sentinels:
-    """One master, its replicas, its Sentinels. All end with the stack.
+    """One master, its replicas, its Sentinels. All end with the stack."""
 
-    ``binary`` is their program; None: the system's.
-    """
-
-    def __init__(self, stack: ExitStack, *, replicas: int = 1, sentinels: int = 1, binary: Path | None = None) -> None:
-        self._binary = binary
+    def __init__(self, stack: ExitStack, *, replicas: int = 1, sentinels: int = 1) -> None:
         self.password, self.sentinel_password = secrets.token_hex(16), secrets.token_hex(16)
         first = stack.enter_context(self._node())
         self.nodes = [first]
@@ -141,7 +136,6 @@ class Sentinels:
 
     def _node(self, *more: tuple[str, str]) -> RedisServer:
         return RedisServer.start(
-            binary=self._binary,
             password=self.password,
             extra_config=[("masterauth", self.password), ("repl-diskless-sync-delay", "0"), *more],
         )

@@ -1,7 +1,7 @@
 """One key of the cache and all steps on it, on a real Redis: for tests that play reader and worker.
 
 On a Redis that uses the machine's clock, time passes by moving the deadlines inside the record into the past; the
-durations here are so long that the test's own time never matters. `redis_clock` has a Redis whose clock tests move.
+durations here are so long that the test's own time never matters. `movable_clock` has a Redis whose clock tests move.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import redis
 
-    from tests.support.redis_clock import FrozenClock
+    from tests.support.movable_clock import MovableClock
 
 LEASE_SECONDS = 1_000.0
 LIMIT_SECONDS = 3_000.0
@@ -169,7 +169,7 @@ class World:
 class ClockedWorld(World):
     """The same on a Redis whose clock the test moves."""
 
-    clock: FrozenClock
+    clock: MovableClock
 
     def pass_time(self, seconds: float) -> None:
         """Move Redis' clock forward, or with a negative time back."""

@@ -13,7 +13,7 @@ from typing import Any, Self, TypeAlias
 import redis
 
 from refresher.embedded import RedisServer
-from refresher.embedded.redis_server import find_redis_server
+from tests.servers.redis_binaries import tested_redis
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 ROOT = Path(__file__).parents[2]
@@ -49,7 +49,7 @@ class UsersRedis(RedisServer):
 
     @classmethod
     def with_users(cls, acl: str, extra_config: Sequence[tuple[str, str]] = (), password: str | None = None) -> Self:
-        server = cls(find_redis_server(), extra_config, 2 * MAX_WAIT_SECONDS)
+        server = cls(tested_redis(), extra_config, 2 * MAX_WAIT_SECONDS)
         server.acl, server.password = acl, password or server.password
         server._launch_or_clean_up()
         return server

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 RESOURCE_OF: Final = {
     "redis_server": "redis",
     "clocked_redis": "redis",
-    "redis_binary": "redis",
-    "oldest_redis": "second_redis",
-    "oldest": "second_redis",
     "arcadedb": "graph",
     "neo4j_server": "neo4j",
     "neo4j": "neo4j",
@@ -40,7 +37,7 @@ FOLDERS: Final = {
     "tests/model/": "spin",
 }
 UNIT: Final = "tests/unit/"
-NOT_FROM_PIP: Final = frozenset({"neo4j", "rabbitmq", "second_redis", "browser", "k8s", "container", "spin"})
+NOT_FROM_PIP: Final = frozenset({"neo4j", "rabbitmq", "browser", "k8s", "container", "spin"})
 FIRST: Final = (
     (
         "tests/acceptance/faults/", "tests/acceptance/hosts/", "tests/acceptance/graph/",

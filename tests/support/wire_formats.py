@@ -199,7 +199,7 @@ def key_of(content: Mapping[str, Any]) -> CacheKey:
 
 def main(version: str) -> None:
     """Write the folder of a release."""
-    from tests.support.redis_clock import start_clocked_redis
+    from tests.support.movable_clock import start_clocked_redis
     from tests.support.wire_records import carried, records
 
     folder = FORMATS / version

@@ -18,7 +18,7 @@ from api_client.transport.scripts import LeaseStore
 from api_client.trigger.broker import CeleryBroker
 from refresher.embedded import RedisServer
 from tests.support.lease_world import ClockedWorld
-from tests.support.redis_clock import ClockedRedis
+from tests.support.movable_clock import ClockedRedis
 from tests.support.waiting import MAX_WAIT_SECONDS
 from tests.support.wire_formats import HEADER, ITEMS, KEY, NAMESPACE, NOW_US, VALUE
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import pytest
 import redis
@@ -105,18 +104,14 @@ class Pair:
             self.worker_proxy.cuts()
 
 
-EACH_REDIS = each_with_each("redis_binary", ("system", "oldest"), "make_reader", ("sync", "async"))
-
-
 @pytest.fixture
 def pair(
     stack: ExitStack,
     redis_server: RedisServer,
     arcadedb: ArcadeDbServer,
     tmp_path_factory: pytest.TempPathFactory,
-    redis_binary: Path,
 ) -> Pair:
-    old, new, broker = (stack.enter_context(RedisServer.start(binary=redis_binary)) for _ in range(3))
+    old, new, broker = (stack.enter_context(RedisServer.start()) for _ in range(3))
     with redis.Redis.from_url(old.url()) as master, redis.Redis.from_url(new.url()) as replica:
         # One password, as under one address.
         replica.config_set("masterauth", old.password)
@@ -134,7 +129,6 @@ def pair(
     return Pair(world, old, new, worker_proxy)
 
 
-@EACH_REDIS
 def test_after_a_failover_hits_go_on_and_the_next_refresh_is_claimed_at_the_new_master(
     pair: Pair, make_reader: MakeReader, proxies: Proxies, events: EventRecorder
 ) -> None:
@@ -148,7 +142,6 @@ def test_after_a_failover_hits_go_on_and_the_next_refresh_is_claimed_at_the_new_
     assert events.count("unavailable") == events.count("miss") == 0
 
 
-@EACH_REDIS
 def test_after_a_failover_a_rejected_call_raises_and_the_next_one_reaches_the_new_master(
     pair: Pair, make_reader: MakeReader, proxies: Proxies
 ) -> None:
@@ -164,7 +157,6 @@ def test_after_a_failover_a_rejected_call_raises_and_the_next_one_reaches_the_ne
     assert reader.get(QUERY, world.unknown())["load"] == 1
 
 
-@EACH_REDIS
 def test_after_a_failover_a_worker_whose_connections_stay_open_reaches_the_new_master(
     pair: Pair, make_reader: MakeReader, proxies: Proxies
 ) -> None:

@@ -1,4 +1,4 @@
-"""Servers and a worker for each pair of Redis and broker, shared by all hosts; and how a host is driven."""
+"""Servers and a worker for each broker, shared by all hosts; and how a host is driven."""
 
 from __future__ import annotations
 
@@ -20,10 +20,8 @@ import pytest
 from celery import Celery
 
 from refresher.embedded import GuardedProcess, RedisServer
-from refresher.embedded.redis_server import find_redis_server
 from tests.acceptance.conftest import NO_GRAPH, ROOT, System
 from tests.acceptance.hosts.table import BROKER, PORTS, Host
-from tests.servers.redis_binaries import oldest_redis
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 from tests.support.web_server import TROUBLE, WebServer
 
@@ -59,15 +57,13 @@ class Ended:
 
 @pytest.fixture(scope="session")
 def systems(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostSystems]:
-    """The servers by their name in `table.Servers`, with a worker: started on first use."""
+    """The servers by their broker's name, with a worker: started on first use."""
     made: dict[str, HostSystem] = {}
     with ExitStack() as stack:
 
-        def system(servers: str) -> HostSystem:
-            if servers not in made:
-                version, broker = servers.split(", ")
-                binary = oldest_redis() if version == "6.2" else find_redis_server()
-                redis = stack.enter_context(RedisServer.start(binary=binary))
+        def system(broker: str) -> HostSystem:
+            if broker not in made:
+                redis = stack.enter_context(RedisServer.start())
                 control = request.getfixturevalue("redis_server")
                 folder = tmp_path_factory.mktemp("plant")
                 system = System(stack, redis, control, NO_GRAPH, folder)
@@ -75,10 +71,10 @@ def systems(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
                     url = request.getfixturevalue("rabbitmq").url
                     system.env |= {"CACHE_BROKER_URL": url, "CACHE_NAMESPACE": f"t{uuid.uuid4().hex[:8]}"}
                 else:
-                    system.env |= {"CACHE_BROKER_URL": stack.enter_context(RedisServer.start(binary=binary)).url(0)}
+                    system.env |= {"CACHE_BROKER_URL": stack.enter_context(RedisServer.start()).url(0)}
                 system.start_worker("-c", "2", "-n", f"{folder.name}@test")  # RabbitMQ takes a name once
-                made[servers] = HostSystem(system, control)
-            return made[servers]
+                made[broker] = HostSystem(system, control)
+            return made[broker]
 
         yield system
 

@@ -1,4 +1,4 @@
-"""The hosts, each with the servers that it is tried with."""
+"""The hosts, each with the broker that it is tried with."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
-Servers: TypeAlias = Literal["6.2, redis", "6.2, rabbitmq", "7.0, redis", "7.0, rabbitmq"]
+Broker: TypeAlias = Literal["redis", "rabbitmq"]
 
 BROKER: Final = "TEST_HOST_BROKER"
 """The variable that names the host's own broker, and where its results go."""
@@ -35,46 +35,46 @@ class Host:
     name: str
     kind: Literal["http", "program", "celery"]
     command: str
-    servers: Servers
+    broker: Broker
     processes: int = 1
     env: Mapping[str, str] = field(default_factory=dict)
     exit_code: int = 0
     own: frozenset[str] = frozenset()
     """What the host itself adds to its process while it answers."""
     is_long: bool = False
-    """Whether it is left to `make test-long`, since the same host is tried with the other servers."""
+    """Whether it is left to `make test-long`, since the same host is tried with the other broker."""
 
 
-def _gunicorn(name: str, options: str, servers: Servers, **fields: Any) -> Host:
-    return Host(f"gunicorn {name}", "http", f"gunicorn --workers 2 {options} {_MODULE}:wsgi", servers, 2, **fields)
+def _gunicorn(name: str, options: str, broker: Broker, **fields: Any) -> Host:
+    return Host(f"gunicorn {name}", "http", f"gunicorn --workers 2 {options} {_MODULE}:wsgi", broker, 2, **fields)
 
 
-def _django(order: str, servers: Servers) -> Host:
+def _django(order: str, broker: Broker) -> Host:
     env = {"DJANGO_SETTINGS_MODULE": "tests.acceptance.hosts.django_settings", CELERY_APP: order}
-    return Host(f"django celery {order}", "http", "gunicorn tests.acceptance.hosts.django_site:wsgi", servers, env=env)
+    return Host(f"django celery {order}", "http", "gunicorn tests.acceptance.hosts.django_site:wsgi", broker, env=env)
 
 
 HOSTS: Final = (
-    _gunicorn("sync", "", "6.2, redis"),
-    _django("first", "7.0, redis"),
-    _django("last", "6.2, rabbitmq"),
-    _gunicorn("gthread", "--threads 4", "7.0, rabbitmq", own=_THREAD_POOL),
-    _gunicorn("gevent", "-k gevent", "7.0, redis", own=_GREENLETS, is_long=True),
-    _gunicorn("gevent", "-k gevent", "6.2, rabbitmq", own=_GREENLETS),
-    _gunicorn("preload", "--preload", "7.0, redis", env=_PRELOADED),
-    _gunicorn("preload", "--preload", "6.2, rabbitmq", env=_PRELOADED, is_long=True),
-    Host("uwsgi", "http", _UWSGI, "6.2, redis", 2, _PRELOADED, is_long=True),
-    Host("uwsgi", "http", _UWSGI, "7.0, rabbitmq", 2, _PRELOADED),
-    Host("uwsgi threads", "http", f"{_UWSGI} --enable-threads", "7.0, redis", 2, _PRELOADED),
-    Host("uwsgi threads", "http", f"{_UWSGI} --enable-threads", "6.2, rabbitmq", 2, _PRELOADED, is_long=True),
-    Host("uvicorn", "http", _UVICORN, "7.0, redis", exit_code=-15),
-    Host("uvicorn workers", "http", f"{_UVICORN} --workers 4", "7.0, rabbitmq", 4, env=_TIER),
-    Host("celery worker", "celery", "-P prefork -c 1", "7.0, redis", own=_OWN_BROKER),
-    Host("celery worker", "celery", "-P threads -c 1", "6.2, rabbitmq", own=_OWN_BROKER),
-    Host("multiprocessing fork", "program", "processes fork", "7.0, redis", 4, is_long=True),
-    Host("multiprocessing fork", "program", "processes fork", "6.2, rabbitmq", 4),
-    Host("multiprocessing spawn", "program", "processes spawn", "6.2, redis", 4),
-    Host("multiprocessing forkserver", "program", "processes forkserver", "7.0, rabbitmq", 4),
-    Host("threads that end", "program", "threads", "6.2, redis", env=_TIER),
-    Host("event loops", "program", "loops", "6.2, rabbitmq"),
+    _gunicorn("sync", "", "redis"),
+    _django("first", "redis"),
+    _django("last", "rabbitmq"),
+    _gunicorn("gthread", "--threads 4", "rabbitmq", own=_THREAD_POOL),
+    _gunicorn("gevent", "-k gevent", "redis", own=_GREENLETS, is_long=True),
+    _gunicorn("gevent", "-k gevent", "rabbitmq", own=_GREENLETS),
+    _gunicorn("preload", "--preload", "redis", env=_PRELOADED),
+    _gunicorn("preload", "--preload", "rabbitmq", env=_PRELOADED, is_long=True),
+    Host("uwsgi", "http", _UWSGI, "redis", 2, _PRELOADED, is_long=True),
+    Host("uwsgi", "http", _UWSGI, "rabbitmq", 2, _PRELOADED),
+    Host("uwsgi threads", "http", f"{_UWSGI} --enable-threads", "redis", 2, _PRELOADED),
+    Host("uwsgi threads", "http", f"{_UWSGI} --enable-threads", "rabbitmq", 2, _PRELOADED, is_long=True),
+    Host("uvicorn", "http", _UVICORN, "redis", exit_code=-15),
+    Host("uvicorn workers", "http", f"{_UVICORN} --workers 4", "rabbitmq", 4, env=_TIER),
+    Host("celery worker", "celery", "-P prefork -c 1", "redis", own=_OWN_BROKER),
+    Host("celery worker", "celery", "-P threads -c 1", "rabbitmq", own=_OWN_BROKER),
+    Host("multiprocessing fork", "program", "processes fork", "redis", 4, is_long=True),
+    Host("multiprocessing fork", "program", "processes fork", "rabbitmq", 4),
+    Host("multiprocessing spawn", "program", "processes spawn", "redis", 4),
+    Host("multiprocessing forkserver", "program", "processes forkserver", "rabbitmq", 4),
+    Host("threads that end", "program", "threads", "redis", env=_TIER),
+    Host("event loops", "program", "loops", "rabbitmq"),
 )

@@ -34,9 +34,6 @@ MAY_GO: Final = {"threads", "connections", "files"}
 INHERITED: Final = {"app refresher-publisher"}
 
 
-RESOURCES: Final = {"rabbitmq": "rabbitmq", "6.2": "second_redis"}
-
-
 def undocumented(host: Host, moment: str, found: dict[str, list[str]]) -> list[str]:
     """Return the changes that the documentation does not name."""
     return [
@@ -49,17 +46,17 @@ def undocumented(host: Host, moment: str, found: dict[str, list[str]]) -> list[s
 
 
 def as_case(host: Host) -> ParameterSet:
-    """Name a host with its servers, and mark what these need."""
-    marks = [getattr(pytest.mark, mark) for word, mark in RESOURCES.items() if word in host.servers]
+    """Name a host with its broker, and mark what it needs."""
+    marks = [pytest.mark.rabbitmq] if host.broker == "rabbitmq" else []
     marks += [pytest.mark.long] if host.is_long else []
-    return pytest.param(host, id=re.sub("[ ,]+", "-", f"{host.name}, {host.servers}"), marks=marks)
+    return pytest.param(host, id=re.sub("[ ,]+", "-", f"{host.name}, {host.broker}"), marks=marks)
 
 
 @pytest.mark.parametrize("host", [as_case(host) for host in HOSTS])
 def test_a_host_uses_and_closes_the_cache_and_nothing_undocumented_remains(
     host: Host, systems: HostSystems, tmp_path: Path
 ) -> None:
-    ended = drive(systems(host.servers), host, tmp_path)
+    ended = drive(systems(host.broker), host, tmp_path)
 
     used = [report for report in ended.reports if "open" in report]
     closed = [report for report in ended.reports if "closed" in report]

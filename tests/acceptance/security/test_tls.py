@@ -15,13 +15,13 @@ from api_client.config.broker import connection_settings
 from api_client.protocol.keys import make_key
 from api_client.protocol.messages import RefreshReason, item_for
 from api_client.trigger.broker import CeleryBroker
-from refresher.embedded import ArcadeDbServer, RedisServer, ServerDidNotStart, free_port
+from refresher.embedded import ArcadeDbServer, RedisServer, free_port
 from refresher.settings import WorkerSettings
 from tests.acceptance.conftest import System
+from tests.servers.redis_binaries import system_redis
 from tests.support.any_reader import KINDS, local_cache_of
 from tests.support.authority import HOST, Authority
 from tests.support.doctor import run_check
-from tests.support.requirements import skip_or_fail
 from tests.support.waiting import PATIENCE, eventually
 
 pytestmark = pytest.mark.usefixtures("published_once")
@@ -47,11 +47,8 @@ class TlsRedis:
         self._servers = {}
         for name, certificate in certificates.items():
             port = free_port()
-            try:
-                server = stack.enter_context(RedisServer.start(extra_config=certificate.of_redis(port)))
-            except ServerDidNotStart:
-                skip_or_fail("this redis-server is built without TLS")
-            self._servers[name] = (server, port)
+            server = RedisServer.start(binary=system_redis(), extra_config=certificate.of_redis(port))
+            self._servers[name] = (stack.enter_context(server), port)
 
     def server(self, name: str = "right") -> RedisServer:
         return self._servers[name][0]

@@ -15,8 +15,8 @@ from tests.acceptance.conftest import ROOT
 from tests.acceptance.worker_faults.conftest import PATIENT_SETTINGS, WITHIN_LEASE_SECONDS, World
 from tests.acceptance.worker_faults.traffic import Traffic
 from tests.support.history import Happened
+from tests.support.movable_clock import MovableClock
 from tests.support.recording_proxy import StopPoint
-from tests.support.shifted_clock import ShiftedClock
 from tests.support.versioned_queries import VERSIONED
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
@@ -26,12 +26,12 @@ HOUR_SECONDS = 3_600
 
 
 @pytest.fixture(scope="module")
-def redis_clock(tmp_path_factory: pytest.TempPathFactory) -> ShiftedClock:
-    return ShiftedClock(tmp_path_factory.mktemp("clock"))
+def redis_clock(tmp_path_factory: pytest.TempPathFactory) -> MovableClock:
+    return MovableClock(tmp_path_factory.mktemp("clock"))
 
 
 @pytest.fixture(scope="module")
-def cache_options(redis_clock: ShiftedClock) -> dict[str, Any]:
+def cache_options(redis_clock: MovableClock) -> dict[str, Any]:
     return {"binary": redis_clock.redis_program()}
 
 
@@ -41,7 +41,7 @@ def settings() -> dict[str, str]:
 
 
 @pytest.fixture
-def clock(redis_clock: ShiftedClock, world: World) -> Iterator[ShiftedClock]:
+def clock(redis_clock: MovableClock, world: World) -> Iterator[MovableClock]:
     """The clock of the cache's Redis, which is right again after the case."""
     yield redis_clock
     world.history.note(Happened.CLOCK_MOVED)
@@ -50,7 +50,7 @@ def clock(redis_clock: ShiftedClock, world: World) -> Iterator[ShiftedClock]:
 
 @pytest.mark.parametrize("shift_seconds", [-HOUR_SECONDS, HOUR_SECONDS], ids=["back", "forward"])
 def test_keys_are_fresh_again_after_the_redis_clock_is_set_under_load(
-    world: World, clock: ShiftedClock, shift_seconds: int
+    world: World, clock: MovableClock, shift_seconds: int
 ) -> None:
     key = world.stale_key()
     with Traffic(world) as traffic:
@@ -64,7 +64,7 @@ def test_keys_are_fresh_again_after_the_redis_clock_is_set_under_load(
 
 
 def test_backoff_lease_and_claim_end_in_time_when_the_redis_clock_is_set_back(
-    world: World, clock: ShiftedClock
+    world: World, clock: MovableClock
 ) -> None:
     cooling, dead, lost = world.stale_key(), world.stale_key(), world.stale_key()
     world.control.set("failing", 100)
@@ -91,7 +91,7 @@ def test_backoff_lease_and_claim_end_in_time_when_the_redis_clock_is_set_back(
 def test_a_worker_and_a_reader_with_a_wrong_clock_cause_no_stampede(
     world: World, tmp_path: Path, stack: ExitStack, shift_seconds: int
 ) -> None:
-    wrong = ShiftedClock(tmp_path)
+    wrong = MovableClock(tmp_path)
     wrong.goes_off_by(shift_seconds)
     world.ends_workers()
     world.worker(**wrong.env)

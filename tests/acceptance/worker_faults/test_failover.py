@@ -35,11 +35,10 @@ def make(
     return made
 
 
-@pytest.mark.parametrize("redis_binary", ["system", pytest.param("oldest", marks=pytest.mark.long)], indirect=True)
 def test_keys_are_fresh_again_after_a_sentinel_failover_under_load(
-    make: Callable[[RedisServer], World], stack: ExitStack, redis_binary: Path
+    make: Callable[[RedisServer], World], stack: ExitStack
 ) -> None:
-    sentinels = Sentinels(stack, binary=redis_binary)
+    sentinels = Sentinels(stack)
     world = make(sentinels.master)
     world.uses(sentinels.url())
     with Traffic(world, replicas=1) as traffic:
@@ -51,13 +50,12 @@ def test_keys_are_fresh_again_after_a_sentinel_failover_under_load(
     world.verify(within_seconds=WITHIN_SECONDS)
 
 
-@pytest.mark.parametrize("redis_binary", ["oldest", pytest.param("system", marks=pytest.mark.long)], indirect=True)
 def test_keys_are_fresh_again_after_a_failover_behind_one_address_under_load(
-    make: Callable[[RedisServer], World], stack: ExitStack, redis_binary: Path
+    make: Callable[[RedisServer], World], stack: ExitStack
 ) -> None:
-    old = stack.enter_context(RedisServer.start(binary=redis_binary))
+    old = stack.enter_context(RedisServer.start())
     joins = [("replicaof", f"{old.host} {old.port}"), ("masterauth", old.password)]
-    new = stack.enter_context(RedisServer.start(binary=redis_binary, password=old.password, extra_config=joins))
+    new = stack.enter_context(RedisServer.start(password=old.password, extra_config=joins))
     demoted, promoted = (stack.enter_context(redis.Redis.from_url(server.url())) for server in (old, new))
     demoted.config_set("masterauth", old.password)
     eventually(lambda: promoted.info("replication")["master_link_status"] == "up", "it replicates")

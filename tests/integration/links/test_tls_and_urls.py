@@ -17,10 +17,10 @@ from api_client.transport.connection_maker import connection_maker
 from api_client.transport.pool import Connections
 from api_client.transport.redis_py import connect
 from api_client.transport.wire import pack
-from refresher.embedded import RedisServer, ServerDidNotStart, free_port
+from refresher.embedded import RedisServer, free_port
+from tests.servers.redis_binaries import system_redis
 from tests.support.authority import Authority
 from tests.support.multiplexed import patient
-from tests.support.requirements import skip_or_fail
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 Execute: TypeAlias = Callable[..., list[Any]]
@@ -70,11 +70,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 def tls_url(authority: Authority) -> Iterator[str]:
     """A Redis with a TLS port; the URL does not name the certificate yet."""
     port = free_port()
-    try:
-        server = RedisServer.start(extra_config=authority.issue("redis").of_redis(port))
-    except ServerDidNotStart:
-        skip_or_fail("this redis-server is built without TLS")
-    with server:
+    with RedisServer.start(binary=system_redis(), extra_config=authority.issue("redis").of_redis(port)) as server:
         yield f"rediss://:{server.password}@{server.host}:{port}/0"
 
 

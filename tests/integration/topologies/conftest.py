@@ -16,13 +16,11 @@ from api_client.transport import cluster as routing
 from api_client.transport.redis_py import connect
 from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
-from tests.servers.redis_binaries import oldest_redis
 from tests.servers.redis_cluster import Cluster
 from tests.servers.redis_sentinels import Sentinels
 from tests.support.any_reader import KINDS, AnyReader, client_of
 from tests.support.fake_worker import WorkedKey
 from tests.support.internals import link_of
-from tests.support.pairs import each_with_each
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 NAMESPACE = "test"
@@ -46,14 +44,10 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield threads
 
 
-OLDEST_TOO = each_with_each("sentinels", ("system", "oldest"), "kind", ("async", "sync"))
-"""Marks a test that is run with the Sentinels of Redis 6.2 as well."""
-
-
 @pytest.fixture
-def sentinels(request: pytest.FixtureRequest, stack: ExitStack) -> Sentinels:
+def sentinels(stack: ExitStack) -> Sentinels:
     """A master, a replica and one Sentinel."""
-    return Sentinels(stack, binary=oldest_redis() if getattr(request, "param", "") == "oldest" else None)
+    return Sentinels(stack)
 
 
 @pytest.fixture

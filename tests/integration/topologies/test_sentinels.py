@@ -22,7 +22,7 @@ from api_client.transport import sentinel as sentinel_module
 from api_client.transport.redis_py import connect
 from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
-from tests.integration.topologies.conftest import NAMESPACE, OLDEST_TOO, MakeReader, done
+from tests.integration.topologies.conftest import NAMESPACE, MakeReader, done
 from tests.servers.redis_sentinels import Sentinels
 from tests.support.any_reader import answer_of, client_of, local_cache_of
 from tests.support.fake_worker import WorkedKey
@@ -72,7 +72,6 @@ def replicated(control: redis.Redis) -> None:
     assert control.wait(1, int(MAX_WAIT_SECONDS * 1000)) == 1
 
 
-@OLDEST_TOO
 def test_reads_waits_and_invalidations_go_to_the_master(
     make_reader: MakeReader, sentinels: Sentinels, new_key: NewKey, pool: ThreadPoolExecutor
 ) -> None:
@@ -95,7 +94,6 @@ def test_the_url_s_database_is_used_on_the_master(make_reader: MakeReader, senti
         assert reader.get("q", {}) == "in 3"
 
 
-@OLDEST_TOO
 def test_after_a_failover_reads_and_steps_go_on_at_the_new_master(
     make_reader: MakeReader, sentinels: Sentinels, new_key: NewKey, control: redis.Redis, fail_over: Any
 ) -> None:
