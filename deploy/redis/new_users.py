@@ -11,6 +11,8 @@ creates ``sentinel.acl`` for the Sentinels themselves.
 component (``reader.env``, ``worker.env`` and so on), so that no password has to be copied. Each is HOST:PORT, or the
 URL without a user: ``rediss://cache:6379?ssl_ca_certs=/etc/ssl/ours.pem``, ``redis+sentinel://one,two/mymaster``.
 
+``--redis-7.0`` leaves out the permissions for commands of later versions, which Redis 7.0 refuses to load.
+
 To choose a password: ``printf %s "$PASSWORD" | sha256sum`` prints what follows the # in an ACL file.
 """
 
@@ -32,6 +34,8 @@ TEMPLATES = {
         "cache": ("cache", "cache.replica", "cache.sentinel"), "sentinel": ("sentinel",), "broker": ("broker",),
     },
 }  # fmt: skip
+# What client libraries send to Redis >= 7.2 and Valkey.
+LATER_THAN_7_0 = re.compile(r" \+client\|(setinfo|no-touch)\b")
 # By the cache's topology: what its URL begins with, perhaps with a second s for TLS.
 SCHEMES = {"single": "redis", "cluster": "redis+cluster", "sentinel": "redis+sentinel"}
 # The users of each component on cache and broker; "": it does not use the cache.
@@ -51,6 +55,7 @@ def main() -> None:
     parser.add_argument(
         "--addresses", nargs=2, metavar=("CACHE", "BROKER"), help="HOST:PORT or URL: write NAME.env, too"
     )
+    parser.add_argument("--redis-7.0", dest="is_redis_7_0", action="store_true", help="the servers are Redis 7.0")
     arguments = parser.parse_args()
     if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", arguments.namespace):
         sys.exit("error: a namespace is 1 to 64 of A-Z a-z 0-9 _ . -")
@@ -65,6 +70,7 @@ def main() -> None:
             Path(__file__).with_name(f"{part}.acl.template").read_text(encoding="utf-8") for part in parts
         )
         text = template.replace("NAMESPACE", arguments.namespace).replace("/DB.", f"/{arguments.broker_db}.")
+        text = LATER_THAN_7_0.sub("", text) if arguments.is_redis_7_0 else text
         (arguments.directory / f"{server}.acl").write_text(_filled(text, server, passwords), encoding="utf-8")
     lines = [f"{server} {user} {password}\n" for (server, user), password in passwords.items()]
     kept.write_text("".join(lines), encoding="utf-8")

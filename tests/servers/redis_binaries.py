@@ -77,3 +77,8 @@ def tested_redis() -> Path:
     """Return the program that tests use: the server that ``TEST_REDIS`` names, else the one that users get."""
     name = os.environ.get("TEST_REDIS")
     return SERVERS[name]() if name else find_redis_server()
+
+
+def is_oldest() -> bool:
+    """Return whether tests use Redis 6.2, which lacks some features that they would use."""
+    return os.environ.get("TEST_REDIS") == OLDEST

@@ -11,6 +11,7 @@ import redis
 from redis.crc import key_slot
 
 from refresher.embedded import RedisServer
+from tests.servers.redis_binaries import is_oldest
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 if TYPE_CHECKING:
@@ -28,17 +29,28 @@ class ClusterNode(RedisServer):
 
     port_count: ClassVar[int] = 2
 
+    @property
+    def port(self) -> int:
+        """The port for clients. Redis 6.2 lets nobody choose the other one, which is 10,000 above this."""
+        return self.bus_port - 10_000 if is_oldest() else self.ports[0]
+
+    @property
+    def bus_port(self) -> int:
+        """The port for other nodes."""
+        return self.ports[1]
+
     def _prepare(self) -> tuple[Sequence[str], Mapping[str, str] | None]:
         argv, environment = super()._prepare()
-        directives = {
+        directives: dict[str, str | int] = {
             "cluster-enabled": "yes",
-            "cluster-port": self.ports[1],
             "cluster-node-timeout": NODE_TIMEOUT_MS,
             "cluster-require-full-coverage": "no",
             # Else a replica stops standing for election 30 s after its master was lost, however slow the machine is.
             "cluster-replica-validity-factor": 0,
             "repl-diskless-sync-delay": 0,
         }
+        if not is_oldest():
+            directives["cluster-port"] = self.bus_port
         with Path(argv[1]).open("a") as config:
             config.writelines(f"{directive} {argument}\n" for directive, argument in directives.items())
         return argv, environment
@@ -55,11 +67,11 @@ class Cluster:
         self.replicas = [stack.enter_context(self._node()) for _ in range(NODES if replicas else 0)]
         first = self.nodes[0]
         for number, node in enumerate(self.nodes):
-            begin, end = number * SLOTS // NODES, (number + 1) * SLOTS // NODES - 1
-            self.execute(node, "CLUSTER", "ADDSLOTSRANGE", begin, end)
+            slots = range(number * SLOTS // NODES, (number + 1) * SLOTS // NODES)
+            self.execute(node, "CLUSTER", "ADDSLOTS", *slots)
             self.execute(node, "CLUSTER", "SET-CONFIG-EPOCH", number + 1)
         for node in [*self.nodes[1:], *self.replicas]:
-            self.execute(node, "CLUSTER", "MEET", first.host, first.port, first.ports[1])
+            self.execute(node, "CLUSTER", "MEET", first.host, first.port, first.bus_port)
         eventually(lambda: self._all_know(len(self.nodes + self.replicas)), "all nodes know each other")
         for replica, master in zip(self.replicas, self.nodes, strict=False):
             self.execute(replica, "CLUSTER", "REPLICATE", self.id_of(master))
@@ -95,12 +107,12 @@ class Cluster:
         reply = self.execute(node, "CLUSTER", "MYID")
         return reply.decode() if isinstance(reply, bytes) else str(reply)
 
-    def add_node(self, stack: ExitStack) -> RedisServer:
+    def add_node(self, stack: ExitStack) -> ClusterNode:
         """Start one more master without slots, and add it to all nodes; it ends with the stack."""
         node = stack.enter_context(self._node())
         first, count = self.nodes[0], len(self.nodes + self.replicas) + 1
         self.execute(node, "CLUSTER", "SET-CONFIG-EPOCH", count)
-        self.execute(node, "CLUSTER", "MEET", first.host, first.port, first.ports[1])
+        self.execute(node, "CLUSTER", "MEET", first.host, first.port, first.bus_port)
         eventually(lambda: self._all_know(count), "all nodes know the new one")
         eventually(lambda: self._info(node)["cluster_state"] == "ok", "and it them")
         self._set_node_timeout([node], NO_NODE_TIMEOUT_MS)
@@ -135,7 +147,7 @@ class Cluster:
         for node in [target, *self.nodes]:
             self.execute(node, "CLUSTER", "SETSLOT", slot, "NODE", self.id_of(target))
 
-    def _node(self) -> RedisServer:
+    def _node(self) -> ClusterNode:
         return ClusterNode.start(password=self.password, extra_config=[("masterauth", self.password)])
 
     def _set_node_timeout(self, nodes: Sequence[RedisServer], milliseconds: int) -> None:

@@ -49,7 +49,7 @@ class ClusterWithUsers(Cluster):
         """Empty the logs of refusals."""
         _forget_denied([*self.nodes, *self.replicas, self.broker])
 
-    def _node(self) -> RedisServer:
+    def _node(self) -> ClusterNode:
         requires_auth = [("masteruser", "replica"), ("masterauth", self.passwords["cache", "replica"])]
         return _UsersNode.with_users(self._acl, requires_auth, self.password)
 

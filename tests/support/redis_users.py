@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 import redis
 
@@ -20,6 +21,8 @@ ROOT = Path(__file__).parents[2]
 NEW_USERS = ROOT / "deploy/redis/new_users.py"
 ADMIN = "admin-of-the-test"
 Command: TypeAlias = tuple[str | int, ...]
+NO_PERMISSION: Final = "The user executing the script can't|ACL failure in script|NOPERM"
+"""What a script is answered whose user may not run its commands, as a pattern: by Redis 7.0, by later ones, by a code."""
 
 # No user needs these, and each would expose all data, or end the service.
 NOBODY: tuple[Command, ...] = (
@@ -37,7 +40,8 @@ OWN_SCRIPT: Command = ("EVAL", "return 1", 0)
 
 def make_users(folder: Path, *options: str) -> dict[tuple[str, str], str]:
     """Run the documented command; return the passwords by server and user."""
-    subprocess.run([sys.executable, str(NEW_USERS), str(folder), *options], check=True)
+    of_version = ["--redis-7.0"] if os.environ.get("TEST_REDIS") == "redis-7.0" else []
+    subprocess.run([sys.executable, str(NEW_USERS), str(folder), *options, *of_version], check=True)
     words = [line.split() for line in (folder / "passwords").read_text().splitlines()]
     return {(server, user): password for server, user, password in words}
 

@@ -23,7 +23,7 @@ from tests.acceptance.conftest import ROOT, System
 from tests.support.any_reader import KINDS, local_cache_of
 from tests.support.doctor import wait_for_one_worker
 from tests.support.flower import PASSWORD, USER, Flower
-from tests.support.redis_users import Users
+from tests.support.redis_users import NO_PERMISSION, Users
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("patient_commands", "published_once")
@@ -99,7 +99,7 @@ def test_an_invalidator_invalidates_and_a_reader_can_t(system: SystemWithUsers, 
     params = {"key": f"invalidated by {kind}"}
     assert reader.get("long_lived", params)["load"] == 1
     for hard in (False, True):
-        with pytest.raises(CacheUnavailable, match=r"The user executing the script can't|NOPERM"):
+        with pytest.raises(CacheUnavailable, match=NO_PERMISSION):
             reader.invalidate("long_lived", params, hard=hard)
         assert reader.get("long_lived", params)["load"] == 1
     forget_what_was_denied(system)
@@ -115,7 +115,7 @@ def test_an_invalidator_invalidates_tags_and_a_reader_can_t(system: SystemWithUs
     invalidator = system.reader(kind, **system.invalidating)
     params = {"key": f"tagged {kind}"}
     assert reader.get("tagged", params)["load"] == 1
-    with pytest.raises(CacheUnavailable, match=r"The user executing the script can't|NOPERM"):
+    with pytest.raises(CacheUnavailable, match=NO_PERMISSION):
         reader.invalidate_tags([f"key:{params['key']}"])
     forget_what_was_denied(system)
     assert invalidator.invalidate_tags([f"key:{params['key']}"], hard=True).entries == 1
@@ -186,7 +186,7 @@ def test_the_probe_reports_the_missing_permission_and_which_user_has_it(system: 
     forget_what_was_denied(system)
     assert probed.returncode == 1
     assert re.fullmatch(
-        r"error: the broker can't be used: it answered .*celeryev.*no permissions.*"
+        r"error: the broker can't be used: it answered .*celeryev.*[Nn]o permissions.*"
         r": sign in as probe, on RabbitMQ as worker \(.*\)\n",
         probed.stderr,
     )
@@ -215,4 +215,4 @@ def test_flower_shows_workers_tasks_and_queues_and_sends_nothing(system: SystemW
         eventually(lambda: b"prefetch" in flower.fetch("/worker/worker-1@test")[1].lower(), "it queries the worker")
     finally:
         flower.process.terminate(5)
-    assert "no permissions" not in flower.process.log_file.read_text()
+    assert "no permissions" not in flower.process.log_file.read_text().lower()
