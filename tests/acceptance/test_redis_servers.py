@@ -14,13 +14,15 @@ from tests.servers.redis_binaries import OLDEST, SERVERS
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 SUITES: Final = {
-    "steps and machines": ("tests/contract", "tests/property"),
-    "readers": ("tests/integration/reader", "tests/integration/test_tracking.py", "tests/acceptance/test_main_job.py"),
-    "topologies": ("tests/integration/topologies", "--ignore=tests/integration/topologies/test_users.py"),
+    "steps": ("tests/contract",),
+    "machines": ("tests/property",),
+    "readers": ("tests/integration/reader", "tests/integration/test_tracking.py"),
+    "main job": ("tests/acceptance/test_main_job.py",),
+    "cluster": ("tests/integration/topologies/test_cluster.py", "tests/integration/topologies/test_workers.py"),
+    "sentinels": ("tests/integration/topologies/test_sentinels.py",),
     "users": ("tests/integration/topologies/test_users.py", "tests/acceptance/security"),
 }
 LACKING: Final = {(OLDEST, "users"): "the users of deploy/redis need read-only keys and selectors, of Redis 7.0"}
-PROCESSES: Final = 2
 DEFAULT: Final = list(SERVERS)[-1]
 
 
@@ -39,9 +41,10 @@ def cases() -> list[object]:
 def test_a_suite_passes_on_another_server(server: str, suite: str) -> None:
     SERVERS[server]()  # else it is missing here, and this test is skipped
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
-    command = (sys.executable, "-m", "pytest", "-q", "-n", str(PROCESSES), "--dist", "loadfile", "-m", "not long")
+    # In one process: tests of another run would wait for their turn until this one has ended.
+    command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not long and not alone")
     done = subprocess.run(
-        [*command, "-p", "no:cacheprovider", *SUITES[suite]],
+        [*command, *SUITES[suite]],
         cwd=ROOT, env={**env, "CI": "true", "TEST_REDIS": server}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-10_000:] + done.stderr[-5_000:]

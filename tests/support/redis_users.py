@@ -22,7 +22,7 @@ NEW_USERS = ROOT / "deploy/redis/new_users.py"
 ADMIN = "admin-of-the-test"
 Command: TypeAlias = tuple[str | int, ...]
 NO_PERMISSION: Final = "The user executing the script can't|ACL failure in script|NOPERM"
-"""What a script is answered whose user may not run its commands, as a pattern: by Redis 7.0, by later ones, by a code."""
+"""A script is answered so if its user lacks a command: by Redis 7.0, by Valkey, and by a code."""
 
 # No user needs these, and each would expose all data, or end the service.
 NOBODY: tuple[Command, ...] = (
