@@ -116,7 +116,7 @@ $(VENV)/.dev: $(VENV)/.made pyproject.toml constraints.txt
 
 # A python3 in PATH may be too old, or a stub: each candidate is tried.
 $(VENV)/.made:
-	@for python in $(if $(PYTHON),"$(PYTHON)",python3 python3.13 python3.12 python3.11); do \
+	@for python in $(if $(PYTHON),"$(PYTHON)",python3 python3.14 python3.13 python3.12 python3.11); do \
 	  found=$$("$$python" -c 'import sys; assert sys.version_info >= (3, 11); print(sys.executable)' 2>/dev/null) || continue; \
 	  if command -v uv >/dev/null; then uv venv --quiet --allow-existing --python "$$found" "$(VENV)" || exit; \
 	  elif ! "$$found" -m venv "$(VENV)"; then \
@@ -124,7 +124,7 @@ $(VENV)/.made:
 	  fi; \
 	  touch $@; exit; \
 	done; \
-	echo "error: no Python >= 3.11 among $(or $(PYTHON),python3 python3.13 python3.12 python3.11): install one, or pass its path: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; \
+	echo "error: no Python >= 3.11 among $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11): install one, or pass its path: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; \
 	exit 1
 
 define install

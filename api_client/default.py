@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import threading
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
@@ -16,6 +15,7 @@ from api_client.observe.events import ReaderEvents
 from api_client.protocol.model import TagInvalidation
 from api_client.protocol.params import Params
 from api_client.read.requirements import ReadOptions
+from api_client.threads import Mutex
 
 if TYPE_CHECKING:
     # Known to type checkers without being installed; nothing of it is needed at run time.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 D = TypeVar("D")
 
-_lock = threading.RLock()
+_lock = Mutex()
 _client: CacheClient | None = None
 _async_client: AsyncCacheClient | None = None
 _settings: ReaderSettings | None = None
@@ -84,7 +84,7 @@ def default_async_client() -> AsyncCacheClient:
 def _after_fork_in_child() -> None:
     # Another thread of the parent may have held it at the fork.
     global _lock  # noqa: PLW0603
-    _lock = threading.RLock()
+    _lock = Mutex()
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -7,7 +7,7 @@ makes one call in C here: `threading.Thread.start`, which waits on a Condition, 
 from __future__ import annotations
 
 import threading
-from _thread import start_new_thread
+from _thread import RLock, start_new_thread
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
@@ -15,6 +15,26 @@ from typing import Final
 from api_client.protocol.clock import monotonic_seconds
 
 START_SECONDS: Final = 1.0
+
+
+class Mutex(RLock):  # type: ignore[misc] # is final in its types alone
+    """A reentrant lock for short critical sections, which no exception of a signal handler leaves held.
+
+    Python 3.14 runs signal handlers after each call of a function in C: with a lock of its own also between the
+    acquisition by a `with` and the beginning of the block. After a function in Python, as here, it runs none, nor
+    before it calls one in C, as `__exit__` is.
+    """
+
+    def __enter__(self) -> bool:  # type: ignore[override]
+        """Acquire it."""
+        try:
+            return self.acquire()
+        except BaseException:
+            try:  # noqa: SIM105 - one call more could be interrupted
+                self.release()
+            except RuntimeError:  # interrupted while it waited
+                pass
+            raise
 
 
 class Waker:

@@ -12,7 +12,6 @@ way, and `fill` refuses what was ended. `tracking` listens to Redis, and turns t
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -20,6 +19,7 @@ from typing import Final
 from api_client.local.entry import LocalEntry
 from api_client.protocol.clock import monotonic_seconds
 from api_client.protocol.entry import Header
+from api_client.threads import Mutex
 
 MAX_FILLS: Final = 16_384
 MAX_SECOND_CHANCES: Final = 32
@@ -64,7 +64,7 @@ class LocalTier:
         self.entries: OrderedDict[str, LocalEntry] = OrderedDict()
         self._max_entries, self._max_bytes = max_entries, max_bytes
         self._max_age_seconds, self._monotonic = max_age_seconds, monotonic
-        self._lock = threading.RLock()
+        self._lock = Mutex()
         self._bypassed = True
         self.held_bytes: int = 0
         self._fills: dict[str, set[Fill]] = {}
@@ -157,7 +157,7 @@ class LocalTier:
 
     def leave_parent(self) -> None:
         """Forget everything, in a forked child: another thread of the parent may have held the lock."""
-        self._lock = threading.RLock()
+        self._lock = Mutex()
         self.bypass()
 
     def resume(self) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from contextvars import ContextVar
 
 from api_client.protocol.clock import monotonic_seconds
+from api_client.threads import Mutex
 
 
 class Breaker:
@@ -31,7 +31,7 @@ class Breaker:
         self._threshold = threshold
         self._first_pause, self._max_pause = first_pause_seconds, max_pause_seconds
         self._monotonic = monotonic
-        self._lock = threading.RLock()
+        self._lock = Mutex()
         self._failures = 0
         self.failed_at: float = 0.0
         """When the last call failed, by the breaker's clock; 0 where it went well, or there was none."""

@@ -6,7 +6,6 @@ in an entry of another node are shifted by the difference of the two, so that no
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -20,6 +19,7 @@ from api_client.errors import CacheUnavailable
 from api_client.protocol.clock import RedisClock, monotonic_seconds
 from api_client.protocol.entry import with_times_shifted
 from api_client.protocol.keys import CacheKey
+from api_client.threads import Mutex
 from api_client.transport.health import NodeHealth, cause_of, is_outage
 from api_client.transport.routing import FindSlots, Pause, Plan, Routes, Send, SyncClock, about_query
 from api_client.transport.sentinel import MasterAddress
@@ -59,7 +59,7 @@ class Cluster(Routes):
         self._owners: list[Address | None] = [None] * SLOTS
         self._healths: dict[Address, NodeHealth] = {}
         self._on_nodes_changed: list[Callable[[Collection[Address]], object]] = []
-        self._lock = threading.RLock()
+        self._lock = Mutex()
         self._refresh_at = 0.0
         self.is_known: bool = False
 

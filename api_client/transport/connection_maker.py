@@ -9,7 +9,7 @@ from __future__ import annotations
 # lock held: each thread that connects would then wait for it forever.
 import encodings.idna  # noqa: F401
 import functools
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -66,17 +66,15 @@ def name_on_connect(role: str) -> Callable[[Any], None]:
     return begin
 
 
-def aio_name_on_connect(role: str) -> Callable[[Any], Awaitable[None]]:
-    """As `name_on_connect`, for redis.asyncio."""
+async def name_reader(connection: Any) -> None:
+    """Name a connected connection of redis.asyncio, as `name_on_connect` does.
 
-    async def begin(connection: Any) -> None:
-        await connection.on_connect()
-        if not connection.client_name:
-            await connection.send_command(*_naming_command(role))
-            with suppress(ResponseError):
-                await connection.read_response()
-
-    return begin
+    By no hook: for one, redis-py 8.1 calls a function that Python 3.14 deprecates, where warnings may be errors.
+    """
+    if not connection.client_name:
+        await connection.send_command(*_naming_command(READER))
+        with suppress(ResponseError):
+            await connection.read_response()
 
 
 def _naming_command(role: str) -> tuple[str, ...]:
@@ -143,9 +141,8 @@ def async_connection_maker(
     parsed = read_url(url)
     with readable(url):
         pool = redis.asyncio.ConnectionPool.from_url(
-            parsed.node_url, protocol=2, **socket_options(url, timeout_seconds), retry=AsyncRetry(NoBackoff(), 0),
-            redis_connect_func=aio_name_on_connect(READER),
-        )  # fmt: skip
+            parsed.node_url, protocol=2, **socket_options(url, timeout_seconds), retry=AsyncRetry(NoBackoff(), 0)
+        )
     if parsed.topology is not Topology.SENTINEL:
         return ConnectionMaker(pool)
     resolver = AsyncSentinelResolver(_resolver(pool, parsed, known or MasterAddress(), timeout_seconds))

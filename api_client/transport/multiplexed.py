@@ -17,6 +17,7 @@ from typing import Any, Final
 import hiredis
 from redis.exceptions import ConnectionError, RedisError, TimeoutError
 
+from api_client.transport.connection_maker import name_reader
 from api_client.transport.pool import IDLE_SECONDS, SlowReply
 from api_client.transport.wire import NEEDS_MORE, pack_get, reply_reader
 
@@ -273,6 +274,7 @@ class AsyncConnections:
                 if epoch is not self._epoch:  # it may lead to what was left meanwhile
                     await made.disconnect()
                     await made.connect()
+                await name_reader(made)
         except BaseException as error:
             made._close()  # noqa: SLF001 - its public way waits
             if isinstance(error, builtins.TimeoutError):

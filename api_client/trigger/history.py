@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,6 +9,7 @@ from typing import Final
 
 from api_client.protocol.clock import monotonic_seconds
 from api_client.protocol.model import RefreshState
+from api_client.threads import Mutex
 
 MAX_KEYS: Final = 5_000
 
@@ -57,7 +57,7 @@ class DecisionLog:
         self._young: dict[str, tuple[int, float, RefreshState]] = {}
         self._old: dict[str, tuple[int, float, RefreshState]] = {}
         self._outcomes: dict[str, tuple[TriggerOutcome, str, float]] = {}
-        self._lock = threading.RLock()
+        self._lock = Mutex()
 
     def record(self, entry_key: str, now_us: int, u: float, refresh: RefreshState) -> None:
         """Record a decision; every read comes here, so there is no lock and no object but a tuple."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
+
+from api_client.threads import Mutex
 
 MAX_SUPPRESSION_SECONDS: Final = 1.0
 
@@ -24,7 +25,7 @@ class TriggerSuppressor:
         self._monotonic, self._max_keys = monotonic, max_keys
         self._until: OrderedDict[str, tuple[int, float]] = OrderedDict()
         self._marked = self._until.get
-        self._lock = threading.RLock()
+        self._lock = Mutex()
 
     def is_suppressed(self, entry_key: str, mark: int) -> bool:
         """Return whether a refresh of the entry with this mark was triggered, and that still counts."""

@@ -85,6 +85,7 @@ def goes_to_the_builder(path: str, patterns: list[str]) -> bool:
     return taken
 
 
+@pytest.mark.git
 def test_the_build_context_has_the_copied_files_and_no_others() -> None:
     lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
     patterns = [line for line in lines if line and not line.startswith("#")]

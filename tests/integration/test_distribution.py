@@ -11,6 +11,8 @@ import pytest
 from tests.support.distribution import faults_of_sdist, faults_of_wheel, version_of
 from tests.support.installations import ROOT, built, copied, files_of, unpack
 
+pytestmark = pytest.mark.git
+
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -9,6 +9,8 @@ import pytest
 
 from tests.support.installations import ROOT, copied
 
+pytestmark = pytest.mark.git
+
 DATED = "## [1.2.3] - 2026-01-31\n"
 
 

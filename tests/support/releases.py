@@ -9,6 +9,7 @@ own, and its workers answer each message with an entry of that version.
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -98,7 +99,9 @@ MADE_UP: Final = tuple(_APPENDED)
 
 
 def last_tag() -> str | None:
-    """Return the last release's tag, if there is any."""
+    """Return the last release's tag, if there is any, and a git to find it."""
+    if shutil.which("git") is None:
+        return None
     result = subprocess.run(
         ["git", "describe", "--tags", "--abbrev=0", "--match", "v*"],  # noqa: S607
         cwd=ROOT, capture_output=True, text=True, check=False,

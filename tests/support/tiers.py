@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 RESOURCE_OF: Final = {
     "redis_server": "redis",
-    "clocked_redis": "redis",
+    "clocked_redis": "compiler",
     "arcadedb": "graph",
     "neo4j_server": "neo4j",
     "neo4j": "neo4j",
@@ -37,7 +37,7 @@ FOLDERS: Final = {
     "tests/model/": "spin",
 }
 UNIT: Final = "tests/unit/"
-NOT_FROM_PIP: Final = frozenset({"neo4j", "rabbitmq", "browser", "k8s", "container", "spin"})
+NOT_FROM_PIP: Final = frozenset({"neo4j", "rabbitmq", "browser", "k8s", "container", "spin", "compiler", "git"})
 FIRST: Final = (
     (
         "tests/acceptance/faults/", "tests/acceptance/hosts/", "tests/acceptance/graph/",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final
@@ -99,6 +100,7 @@ def _made(case: Case, settings: dict[str, Any]) -> AsyncCacheClient:
 
 async def _is_cancelled(case: Case, client: AsyncCacheClient, key: WorkedKey, number: int, moment: CancelPoint) -> bool:
     """Cancel one of two calls; return whether it has reached that await."""
+    asyncio.get_running_loop().set_default_executor(_LateExecutor())
     cancelled = CancelledAt(case.call(client, key.key.query), number, moment)
     calls = [asyncio.create_task(call) for call in (cancelled.run(), case.call(client, key.key.query))]
     over = threading.Event()
@@ -114,6 +116,15 @@ async def _is_cancelled(case: Case, client: AsyncCacheClient, key: WorkedKey, nu
     assert case.result in (None, others_end)
     await _left_as_it_was(client)
     return cancelled.has_cancelled
+
+
+class _LateExecutor(ThreadPoolExecutor):
+    """Runs nothing before the event loop has turned: Python 3.14 does not await what has ended by then."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        turned = threading.Event()
+        asyncio.get_running_loop().call_soon(turned.set)
+        return super().submit(lambda: (turned.wait(), fn(*args, **kwargs))[1])
 
 
 def _load_until(over: threading.Event, key: WorkedKey) -> None:
