@@ -21,6 +21,7 @@ from api_client.transport.redis_py import connect, nodes_of, translated
 from benchmarks.errors import BenchError
 from refresher.demo.environment import with_password
 from refresher.embedded import RedisServer
+from refresher.ops.doctor.deployment import server_title
 
 _PATIENCE_SECONDS: Final = 30.0
 _BATCH: Final = 1_000
@@ -103,7 +104,7 @@ def running_servers(redis_url: str | None) -> Iterator[Servers]:
             url, title = with_password(redis_url, os.environ), without_password(redis_url)
         client = stack.enter_context(connect(url, timeout_seconds=_PATIENCE_SECONDS))
         with translated():
-            version = str(nodes_of(client)[0].info("server")["redis_version"])
+            version = server_title(nodes_of(client)[0].info("server"))
         namespace = f"bench-{secrets.token_hex(4)}"
         here = Servers(url, broker.url(0), broker.url(1), title, version, namespace)
         try:

@@ -41,7 +41,7 @@ def run(options: HitsOptions, console: Console) -> None:
     make_folder(options.out)
     with running_servers(options.redis_url) as servers:
         about = provenance(
-            "hits", options, rounds=options.scale.rounds, servers={"redis-server": servers.version},
+            "hits", options, rounds=options.scale.rounds, servers={"server": servers.version},
             more={"payload": DESCRIBED, "redis": servers.title},
         )  # fmt: skip
         results = measured(((group.name, partial(group.run, servers, options)) for group in groups), console)

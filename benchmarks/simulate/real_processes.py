@@ -22,6 +22,7 @@ from benchmarks.simulate.model import Model, rates_and_degrees
 from benchmarks.simulate.real_queries import QUERY
 from benchmarks.simulate.real_run import READY, params_of, worker_environment
 from refresher.embedded import ArcadeDbServer, GuardedProcess, RedisServer
+from refresher.ops.doctor.deployment import server_title
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -192,7 +193,7 @@ class Plant:
         self.broker: RedisServer = stack.enter_context(RedisServer.start())
         control = stack.enter_context(RedisServer.start())
         with redis.Redis.from_url(self._cache.url()) as client:
-            versions["redis-server"] = version = str(cast("dict[str, Any]", client.info("server"))["redis_version"])
+            versions["server"] = version = server_title(cast("dict[str, Any]", client.info("server")))
         self.servers = Servers(self._cache.url(), self.broker.url(), control.url(), "embedded", version, "bench")
         graph = stack.enter_context(ArcadeDbServer.start())
         self._environ = {

@@ -159,7 +159,7 @@ def real_run(model: Model, warm_up: float, servers: dict[str, str]) -> Real:
     """
     with ExitStack() as stack:
         here = stack.enter_context(running_servers(None))
-        servers["redis-server"] = here.version
+        servers["server"] = here.version
         graph = stack.enter_context(ArcadeDbServer.start())
         stack.enter_context(refresh_worker(here, graph.environ, real_queries.__name__, worker_environment(model, here)))
         children: list[Child] = []

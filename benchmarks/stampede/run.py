@@ -110,7 +110,7 @@ def _provenance(options: StampedeOptions, here: Servers) -> dict[str, Any]:
     for scenario, scale in scales.items():
         more[scenario] = f"({', '.join(f'{name} {value}' for name, value in asdict(scale).items() if value)})"
     rounds = max(scale.rounds for scale in scales.values()) or 1
-    return provenance("stampede", options, rounds=rounds, servers={"redis-server": here.version}, more=more)
+    return provenance("stampede", options, rounds=rounds, servers={"server": here.version}, more=more)
 
 
 _PERSONS: Final = 1_000

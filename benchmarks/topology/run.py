@@ -208,7 +208,7 @@ def _provenance(options: TopologyOptions, here: Servers, graph: GraphTarget) -> 
         "cell": f"{extent.trial_seconds:g} s after {extent.warm_up_seconds:g} s",
         "scale": extent.scale, "persons": extent.persons, "workers": extent.workers,
     }  # fmt: skip
-    versions = {"redis-server": here.version}
+    versions = {"server": here.version}
     return provenance("topology", options, rounds=extent.seeds, servers=versions, more=more)
 
 

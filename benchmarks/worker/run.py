@@ -47,7 +47,7 @@ def run(options: WorkerOptions, console: Console) -> None:
     make_folder(options.out)
     with ExitStack() as stack:
         servers = stack.enter_context(running_servers(options.redis_url))
-        versions, by_broker = {"redis-server": servers.version}, {}
+        versions, by_broker = {"server": servers.version}, {}
         for kind in options.broker.kinds:
             by_broker[kind] = servers
             if kind is BrokerKind.RABBITMQ:

@@ -22,6 +22,7 @@ from api_client.transport.redis_py import connect, nodes_of, translated
 from refresher.demo.errors import DemoError
 from refresher.embedded import ArcadeDbServer, RedisServer
 from refresher.graph.driver import open_driver
+from refresher.ops.doctor.deployment import server_title
 from refresher.settings import WorkerSettings
 
 if TYPE_CHECKING:
@@ -81,9 +82,11 @@ def started_environment(options: DemoOptions) -> Iterator[Environment]:
     """
     environ = _environment(options)
     WorkerSettings.from_env(environ)  # a wrong setting is reported before anything starts
-    with _redis(environ, options), graph_server(environ, options.neo4j_uri) as (driver, graph_title):
+    with (
+        _redis(environ, options) as redis_title,
+        graph_server(environ, options.neo4j_uri) as (driver, graph_title),
+    ):
         settings = WorkerSettings.from_env(environ)
-        redis_title = without_password(options.redis_url) if options.redis_url else "embedded"
         found = Environment(environ, settings, driver, graph_title, redis_title)
         try:
             yield found
@@ -117,11 +120,13 @@ def with_password(url: str, environ: Mapping[str, str]) -> str:
 
 
 @contextmanager
-def _redis(environ: dict[str, str], options: DemoOptions) -> Iterator[None]:
+def _redis(environ: dict[str, str], options: DemoOptions) -> Iterator[str]:
     if not options.redis_url:
         with RedisServer.start() as server:
             environ["CACHE_REDIS_URL"], environ["CACHE_BROKER_URL"] = server.url(0), server.url(1)
-            yield
+            with connect(server.url(0), timeout_seconds=_CONNECTION_SECONDS) as client:
+                title = server_title(nodes_of(client)[0].info("server"))
+            yield f"embedded {title}"
         return
     with ExitStack() as stack:
         if not _can_be_broker(options.redis_url):
@@ -130,7 +135,7 @@ def _redis(environ: dict[str, str], options: DemoOptions) -> Iterator[None]:
         stack.enter_context(translated())
         nodes_of(client)[0].ping()
         try:
-            yield
+            yield f"Redis {without_password(options.redis_url)}"
         finally:
             remove_keys(client, environ["CACHE_NAMESPACE"])
 

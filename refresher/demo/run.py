@@ -74,7 +74,7 @@ class _Demo:
         with ExitStack() as stack:
             with self._step("servers started:") as details:
                 environment = stack.enter_context(started_environment(self._options))
-                details.append(f"{environment.graph_title}, Redis {environment.redis_title}")
+                details.append(f"{environment.graph_title}, {environment.redis_title}")
             try:
                 return self._traffic(environment, graph, stack, logs).run(self._console, self._interrupts.check)
             finally:

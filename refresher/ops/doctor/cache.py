@@ -13,7 +13,7 @@ from api_client.protocol import lease
 from api_client.protocol.lease import ClaimStatus
 from api_client.transport.redis_py import open_pubsub, reason
 from api_client.transport.scripts import LeaseStore
-from refresher.ops.doctor.deployment import FULL_SHARE, Deployment, used_share
+from refresher.ops.doctor.deployment import FULL_SHARE, Deployment, server_title, used_share
 from refresher.ops.doctor.findings import AS_OPERATOR, Finding, ok, problem, warning
 from refresher.ops.permissions import Permissions, user_of
 
@@ -63,12 +63,12 @@ def server(deployment: Deployment) -> Finding:
     deployment.cache_run_id = str(info.get("run_id", ""))
     version = str(info["redis_version"])
     if tuple(int(part) for part in version.split(".")[:2]) < MIN_REDIS_VERSION:
-        return problem(f"Redis {version} is too old", "use Redis 6.2 or later")
+        return problem(f"{server_title(info)} is too old", "use Redis 6.2 or later, or Valkey")
     if info.get("role") == "slave":
         return problem(
             "the server is a replica: nothing can be written", "let CACHE_REDIS_URL name the master, or its Sentinels"
         )
-    return ok(f"reachable: Redis {version}")
+    return ok(f"reachable: {server_title(info)}")
 
 
 def eviction(deployment: Deployment) -> Finding:

@@ -79,6 +79,12 @@ class Deployment:
         return scan_keys(self.cache, self.worker.namespace)
 
 
+def server_title(info: Mapping[str, Any]) -> str:
+    """Return name and version of a Redis or a Valkey, from its INFO. Valkey also reports the Redis that it equals."""
+    valkey = info.get("valkey_version")
+    return f"Valkey {valkey}" if valkey else f"Redis {info['redis_version']}"
+
+
 def used_share(info: Mapping[str, Any]) -> float:
     """Return the share of maxmemory that a Redis uses, from its INFO; 0 where it has no maxmemory."""
     bound = int(info.get("maxmemory", 0))
