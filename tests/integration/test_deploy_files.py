@@ -15,7 +15,7 @@ import yaml
 from api_client.config.durations import seconds
 from api_client.config.settings import ReaderSettings
 from refresher.settings import WorkerSettings
-from tests.servers.maven import NEO4J_VERSION
+from tests.servers.maven import LTS
 from tests.support.confined import directives
 from tests.support.deployment_files import DEPLOY, compose, copy_with_secrets, environment, stages
 from tests.support.settings_page import settings_in_code
@@ -76,7 +76,7 @@ def test_every_image_is_pinned_or_built_here(system: dict[str, Any]) -> None:
             assert (DEPLOY / service["build"]["context"] / service["build"]["dockerfile"]).is_file()
         else:
             assert re.fullmatch(r"[a-z/0-9]+:v?\d+\.\d+\.\d+(-community)?", service["image"]), name
-    assert system["services"]["neo4j"]["image"] == f"neo4j:{NEO4J_VERSION}-community"  # as it is tested
+    assert system["services"]["neo4j"]["image"] == f"neo4j:{LTS.version}-community"  # as it is tested
     bases = {rest.split(" AS ")[0] for stage in stages().values() for word, rest in stage if word == "FROM"}
     assert {base for base in bases if base not in stages()} == {"python:3.11.15-slim-bookworm"}
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from refresher.embedded import ServerMissing
-from tests.servers.maven import neo4j_jars
+from tests.servers.maven import LTS, neo4j_jars
 from tests.support.containers import COMMAND_SECONDS, Engine
 from tests.support.deployment_files import compose, stages
 
@@ -107,7 +107,7 @@ def base_images() -> Path:
 def _make(folder: Path) -> None:
     if shutil.which("mmdebstrap") is None or shutil.which("dpkg-architecture") is None:
         raise ServerMissing("no base images in .cache", "apt-get install mmdebstrap dpkg-dev, which make them")
-    jars = neo4j_jars()
+    jars = neo4j_jars(LTS)
     with Engine.start(folder) as engine:
         with ThreadPoolExecutor() as pool:
             list(pool.map(lambda name: _import(engine, name, _PACKAGES[name]), _PACKAGES))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import socket
@@ -11,16 +12,15 @@ from typing import TYPE_CHECKING, ClassVar, Final, Self
 from neo4j import GraphDatabase
 from neo4j.exceptions import DriverError, Neo4jError
 
+from refresher.embedded.arcadedb import find_arcadedb
 from refresher.embedded.errors import ServerMissing
 from refresher.embedded.server import EmbeddedServer
-from tests.servers.maven import NEO4J_VERSION, neo4j_jars
+from tests.servers.maven import LTS, NEWEST, Neo4jRelease, neo4j_jars
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
-_JAVA_MAJOR = 17  # Neo4j 5.26 also runs on 21; on others it warns, or ends
 _FACTORY_PASSWORD = "neo4j"
 _ANSWER_SECONDS = 1.0
 SHORT_LIVED: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
@@ -28,32 +28,37 @@ SHORT_LIVED: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _OPENED = ("nio", "io", "lang", "util.concurrent")
 
 
-def find_java() -> str:
-    """Return the path of a Java that Neo4j 5.26 runs on.
+def tested_neo4j() -> Neo4jRelease:
+    """Return the release that tests use: the LTS if ``TEST_NEO4J`` is 5.26, else the newest."""
+    return LTS if os.environ.get("TEST_NEO4J") == "5.26" else NEWEST
+
+
+def find_java(release: Neo4jRelease) -> str:
+    """Return the path of a Java that a release runs on: the one on PATH, or the one that ArcadeDB's wheel brings.
 
     Raises:
-        ServerMissing: there is none on PATH, or an older one.
+        ServerMissing: there is none.
     """
-    java = shutil.which("java")
-    if java is None:
-        raise ServerMissing("no java on PATH", f"install Java {_JAVA_MAJOR}")
-    shown = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False).stderr
-    version = re.search(r'version "(\d+)', shown)
-    if version is None or int(version[1]) < _JAVA_MAJOR:
-        raise ServerMissing(f"java on PATH is too old ({shown.splitlines()[:1]})", f"install Java {_JAVA_MAJOR}")
-    return java
+    for java in filter(None, (shutil.which("java"), str(find_arcadedb() / "jre/bin/java"))):
+        shown = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+        version = re.search(r'version "(\d+)', shown)
+        if version is not None and int(version[1]) in release.java:
+            return java
+    allowed = " or ".join(map(str, release.java))
+    raise ServerMissing(f"no Java for Neo4j {release.version}", f"install Java {allowed}")
 
 
 class Neo4jServer(EmbeddedServer):
     """Neo4j with an empty database, Bolt only."""
 
-    title: ClassVar[str] = f"Neo4j {NEO4J_VERSION}"
+    title: ClassVar[str] = "Neo4j"
     user: ClassVar[str] = "neo4j"
     database: ClassVar[str] = "neo4j"
 
-    def __init__(self, java: str, jars: Path, heap_mib: int, start_seconds: float) -> None:
+    def __init__(self, release: Neo4jRelease, heap_mib: int, start_seconds: float) -> None:
         super().__init__(start_seconds)
-        self._java, self._jars, self._heap_mib = java, jars, heap_mib
+        self._release, self._heap_mib = release, heap_mib
+        self._java, self._jars = find_java(release), neo4j_jars(release)
 
     @classmethod
     def start(cls, *, heap_mib: int = 512, start_seconds: float = MAX_WAIT_SECONDS) -> Self:
@@ -63,7 +68,7 @@ class Neo4jServer(EmbeddedServer):
             ServerMissing: no Java, or neither the jars nor a Maven that gets them.
             ServerDidNotStart: it ended or did not answer in time.
         """
-        server = cls(find_java(), neo4j_jars(), heap_mib, start_seconds)
+        server = cls(tested_neo4j(), heap_mib, start_seconds)
         server._launch_or_clean_up()
         return server
 
@@ -102,7 +107,7 @@ class Neo4jServer(EmbeddedServer):
             "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
             "-cp",
             str(self._jars / "*"),
-            "org.neo4j.server.CommunityEntryPoint",
+            self._release.main_class,
             f"--home-dir={self.directory}",
             f"--config-dir={self.directory}",
         ]

@@ -22,8 +22,7 @@ from refresher.graph.loader import Graph
 from refresher.ops.startup_checks import log_problems
 from refresher.queries import Registry, query
 from refresher.settings import WorkerSettings
-from tests.servers.maven import neo4j_jars
-from tests.servers.neo4j_server import Neo4jServer, find_java
+from tests.servers.neo4j_server import Neo4jServer, tested_neo4j
 from tests.support.authority import HOST, Authority, Certificate
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually_without
 
@@ -43,7 +42,7 @@ class TlsNeo4j(Neo4jServer):
 
     @classmethod
     def with_certificate(cls, certificate: Certificate) -> Self:
-        server = cls(find_java(), neo4j_jars(), 512, 2 * MAX_WAIT_SECONDS)
+        server = cls(tested_neo4j(), 512, 2 * MAX_WAIT_SECONDS)
         server.certificate = certificate
         server._launch_or_clean_up()
         return server
