@@ -158,9 +158,17 @@ def graph_problem(settings: WorkerSettings) -> str | None:
             f"NEO4J_DATABASE={settings.neo4j_database or '(default)'}"
         )
         follows = "refreshes are retried until it can" if error.is_transient else "refreshes fail"
-        hint = "" if settings.neo4j_password or error.kind != "auth" else "; NEO4J_PASSWORD is not set"
-        return f"the graph at {where} can't be used ({error.kind}): {error}{hint}; {follows}"
+        return f"the graph at {where} can't be used ({error.kind}): {error}{_graph_hint(settings, error)}; {follows}"
     return None
+
+
+def _graph_hint(settings: WorkerSettings, error: LoadFailed) -> str:
+    if error.kind == "auth" and not settings.neo4j_password:
+        return "; NEO4J_PASSWORD is not set"
+    if error.kind == "graph_unavailable" and settings.neo4j_uri.startswith("neo4j"):
+        bolt = settings.neo4j_uri.partition(":")[0].replace("neo4j", "bolt")
+        return f"; by neo4j:// the driver goes to the addresses that a cluster advertises: for a single server use {bolt}://"
+    return ""
 
 
 def _queries(settings: WorkerSettings) -> str | None:

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from refresher.cli.commands import app
-from refresher.embedded import ArcadeDbServer
+from refresher.embedded import ArcadeDbServer, free_port
 from refresher.errors import LoadFailed
 from refresher.graph import loader as graph_module
 from refresher.graph.loader import Graph
@@ -80,6 +80,19 @@ def test_a_wrong_database_user_or_password_is_a_problem(server: Server, wrong: d
     assert done.exit_code == 1
     assert f"PROBLEM  graph: {problem}" in done.output
     assert settings.neo4j_password not in problem + done.output
+
+
+@pytest.mark.parametrize(("scheme", "named"), [("neo4j", "use bolt://"), ("neo4j+s", "use bolt+s://")])
+def test_an_unreachable_graph_behind_a_router_names_the_scheme_without_one(scheme: str, named: str) -> None:
+    environ = {"NEO4J_URI": f"{scheme}://127.0.0.1:{free_port()}", "NEO4J_PASSWORD": CANARY}
+    problem = graph_problem(WorkerSettings.from_env(environ))
+    assert problem is not None
+    assert "(graph_unavailable): " in problem
+    assert named in problem
+    without_router = environ["NEO4J_URI"].replace("neo4j", "bolt")
+    problem = graph_problem(WorkerSettings.from_env({**environ, "NEO4J_URI": without_router}))
+    assert problem is not None
+    assert "bolt://" not in problem.partition("): ")[2]
 
 
 def test_a_missing_password_of_the_graph_is_named(server: Server) -> None:
