@@ -96,6 +96,8 @@ class Neo4jServer(EmbeddedServer):
             "db.tx_log.rotation.size": "16m",
             "db.tx_log.preallocate": "false",  # else 256 MB of it for each database
         }
+        if self._release is NEWEST:
+            settings["db.query.default_language"] = "CYPHER_25"  # its own default is still Cypher 5
         config = self.directory / "neo4j.conf"
         config.touch(mode=0o600)
         config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))

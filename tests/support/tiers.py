@@ -43,7 +43,7 @@ FIRST: Final = (
         "tests/acceptance/faults/", "tests/acceptance/hosts/", "tests/acceptance/graph/",
         "tests/acceptance/test_containers.py",
         "tests/acceptance/test_quick_start.py", "tests/acceptance/test_demo.py", "tests/acceptance/test_main_job.py",
-        "tests/acceptance/worker_faults/test_every_end_counts.py",
+        "tests/acceptance/worker_faults/test_every_end_counts.py", "tests/acceptance/test_other_servers.py",
     ),
     (
         "tests/acceptance/worker_faults/", "tests/integration/topologies/", "tests/model/test_model.py",
@@ -60,7 +60,7 @@ TOGETHER: Final = {
     "neo4j": (
         "tests/acceptance/test_neo4j.py", "tests/acceptance/graph/test_graph_faults.py",
         "tests/integration/test_demo_queries.py", "tests/integration/test_graph_probe.py",
-        "tests/integration/test_values_from_a_graph.py",
+        "tests/integration/test_own_cypher.py", "tests/integration/test_values_from_a_graph.py",
     ),
     "rabbitmq under load": (
         "tests/acceptance/faults/test_broker_faults.py", "tests/acceptance/test_broker_outages.py",
@@ -81,6 +81,9 @@ TOGETHER: Final = {
 
 Neo4j and RabbitMQ take seven seconds of a processor to start, Chromium two.
 """
+
+APART: Final = ("tests/acceptance/test_other_servers.py",)
+"""Files whose tests take minutes each and share nothing: any process may run any of them."""
 
 MAX_TEST_SECONDS: Final = 2.5 * MAX_WAIT_SECONDS
 """The timeout of a test without a mark `timeout`."""
@@ -156,8 +159,10 @@ def file_of(nodeid: str) -> str:
 
 
 def unit_of_work(nodeid: str) -> str:
-    """Return the unit that one process of xdist runs: a test's file, or those `TOGETHER` with it."""
+    """Return the unit that one process of xdist runs: a file, those `TOGETHER` with it, or a test that is `APART`."""
     path = file_of(nodeid)
+    if path in APART:
+        return nodeid
     return next((name for name, paths in TOGETHER.items() if path in paths), path)
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from itertools import chain
 from pathlib import Path
 
-from tests.support.tiers import FIRST, TOGETHER, unit_of_work
+from tests.support.tiers import APART, FIRST, TOGETHER, unit_of_work
 
 ROOT = Path(__file__).parents[3]
 
 
 def test_each_file_that_the_tiers_name_exists() -> None:
-    named = {*chain.from_iterable(FIRST), *chain.from_iterable(TOGETHER.values())}
+    named = {*APART, *chain.from_iterable(FIRST), *chain.from_iterable(TOGETHER.values())}
     assert {path for path in named if not (ROOT / path).exists()} == set()
 
 
@@ -20,6 +20,7 @@ def test_files_that_share_a_server_are_one_unit_of_work_and_any_other_is_one_by_
     assert len(shared) == len(set(shared))
     assert {unit_of_work(f"{path}::test_it[a::b]") for path in TOGETHER["neo4j"]} == {"neo4j"}
     assert unit_of_work("tests/acceptance/test_demo.py::test_it") == "tests/acceptance/test_demo.py"
+    assert unit_of_work(f"{APART[0]}::test_it[a]") == f"{APART[0]}::test_it[a]"
 
 
 def test_each_file_whose_tests_do_more_when_long_has_marked_them() -> None:

@@ -1,4 +1,4 @@
-"""The same suites on each supported Redis and Valkey. Elsewhere all tests use the one that users get."""
+"""Suites on other releases of the servers. All other tests use the Valkey that users get, and the newest Neo4j."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Final
 import pytest
 
 from tests.acceptance.conftest import ROOT
+from tests.servers.maven import LTS, neo4j_jars
 from tests.servers.redis_binaries import OLDEST, SERVERS
 from tests.support.waiting import MAX_WAIT_SECONDS
 
@@ -24,6 +25,10 @@ SUITES: Final = {
 }
 LACKING: Final = {(OLDEST, "users"): "the users of deploy/redis need read-only keys and selectors, of Redis 7.0"}
 DEFAULT: Final = list(SERVERS)[-1]
+GRAPH_SUITE: Final = (
+    "tests/integration/test_demo_queries.py", "tests/integration/test_graph_probe.py",
+    "tests/integration/test_values_from_a_graph.py", "tests/acceptance/test_neo4j.py",
+)  # fmt: skip
 
 
 def cases() -> list[object]:
@@ -38,14 +43,24 @@ def cases() -> list[object]:
 
 @pytest.mark.timeout(10 * MAX_WAIT_SECONDS)
 @pytest.mark.parametrize(("server", "suite"), cases())
-def test_a_suite_passes_on_another_server(server: str, suite: str) -> None:
+def test_a_suite_passes_on_another_redis(server: str, suite: str) -> None:
     SERVERS[server]()  # else it is missing here, and this test is skipped
-    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
-    # In one process: tests of another run would wait for their turn until this one has ended.
-    command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not long and not alone")
+    passes(*SUITES[suite], selected="not long and not alone", TEST_REDIS=server)
+
+
+@pytest.mark.neo4j
+@pytest.mark.timeout(10 * MAX_WAIT_SECONDS)
+def test_the_graph_s_suite_passes_on_the_neo4j_with_long_term_support() -> None:
+    neo4j_jars(LTS)  # else it is missing here, and this test is skipped
+    passes(*GRAPH_SUITE, selected="neo4j and not long", TEST_NEO4J="5.26")
+
+
+def passes(*suite: str, selected: str, **env: str) -> None:
+    """Run tests in one process: those of another run would wait for their turn until this one has ended."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     done = subprocess.run(
-        [*command, *SUITES[suite]],
-        cwd=ROOT, env={**env, "CI": "true", "TEST_REDIS": server}, capture_output=True, text=True, check=False,
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", selected, *suite],
+        cwd=ROOT, env={**own, "CI": "true", **env}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-10_000:] + done.stderr[-5_000:]
     assert " passed" in done.stdout
