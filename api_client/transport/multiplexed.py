@@ -271,10 +271,11 @@ class AsyncConnections:
         try:
             async with asyncio.timeout(2 * self._timeout_seconds):
                 await made.connect()
+                await name_reader(made)
                 if epoch is not self._epoch:  # it may lead to what was left meanwhile
                     await made.disconnect()
                     await made.connect()
-                await name_reader(made)
+                    await name_reader(made)
         except BaseException as error:
             made._close()  # noqa: SLF001 - its public way waits
             if isinstance(error, builtins.TimeoutError):

@@ -13,7 +13,10 @@ import pytest
 import redis
 from redis.exceptions import ConnectionError, RedisError
 
+from api_client.transport import multiplexed
+from api_client.transport.connection_maker import name_reader
 from api_client.transport.multiplexed import Closed
+from api_client.transport.wire import pack
 from tests.integration.links.conftest import UVLOOP_TOO, Run
 from tests.support.fault_proxy import FaultProxy
 from tests.support.internals import by_loop, due_on
@@ -199,3 +202,27 @@ def test_a_loop_registered_during_the_cleanup_of_closed_loops_disturbs_no_read(u
             return reply
 
         assert asyncio.run(read()) == b"value"
+
+
+def test_a_node_that_is_left_while_its_connection_is_named_is_connected_anew(
+    run: Run, url: str, control: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def read() -> None:
+        connections, named = patient(url), 0
+
+        async def leave_once_named(connection: object) -> None:
+            nonlocal named
+            await name_reader(connection)
+            named += 1
+            if named == 1:
+                connections.invalidate_connections()
+
+        monkeypatch.setattr(multiplexed, "name_reader", leave_once_named)
+        with closing(connections):
+            before = control.info("stats")["total_connections_received"]
+            assert await connections.execute(pack("PING")) == b"PONG"
+            assert control.info("stats")["total_connections_received"] - before == 2
+            assert named == 2
+        await asyncio.sleep(0)  # let the transport close
+
+    run(read())
