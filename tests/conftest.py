@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from refresher.embedded import ArcadeDbServer, RedisServer, ServerMissing
 from tests.servers.neo4j_server import SHORT_LIVED, Neo4jServer
 from tests.servers.rabbitmq_server import RabbitMqServer
-from tests.servers.redis_binaries import tested_redis
+from tests.servers.redis_binaries import redis_under_test
 from tests.support.movable_clock import ClockedRedis, start_clocked_redis
 from tests.support.patience import PUBLISHER_TIMEOUTS
 from tests.support.requirements import is_set, skip_or_fail
@@ -61,7 +61,7 @@ settings.load_profile("here")
 for _server in (RedisServer, ArcadeDbServer, RabbitMqServer, Neo4jServer):
     _server.start.__func__.__kwdefaults__["start_seconds"] = 2 * MAX_WAIT_SECONDS  # type: ignore[attr-defined]
 if "TEST_REDIS" in os.environ:
-    RedisServer.start.__func__.__kwdefaults__["binary"] = tested_redis()  # type: ignore[attr-defined]
+    RedisServer.start.__func__.__kwdefaults__["binary"] = redis_under_test()  # type: ignore[attr-defined]
 
 
 @pytest.hookimpl(wrapper=True)

@@ -28,7 +28,7 @@ SHORT_LIVED: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _OPENED = ("nio", "io", "lang", "util.concurrent")
 
 
-def tested_neo4j() -> Neo4jRelease:
+def neo4j_under_test() -> Neo4jRelease:
     """Return the release that tests use: the LTS if ``TEST_NEO4J`` is 5.26, else the newest."""
     return LTS if os.environ.get("TEST_NEO4J") == "5.26" else NEWEST
 
@@ -68,7 +68,7 @@ class Neo4jServer(EmbeddedServer):
             ServerMissing: no Java, or neither the jars nor a Maven that gets them.
             ServerDidNotStart: it ended or did not answer in time.
         """
-        server = cls(tested_neo4j(), heap_mib, start_seconds)
+        server = cls(neo4j_under_test(), heap_mib, start_seconds)
         server._launch_or_clean_up()
         return server
 

@@ -73,7 +73,7 @@ SERVERS: Final[dict[str, Callable[[], Path]]] = {
 """By name, from the oldest to the newest, how a server's program is found. What is missing skips the test."""
 
 
-def tested_redis() -> Path:
+def redis_under_test() -> Path:
     """Return the program that tests use: the server that ``TEST_REDIS`` names, else the one that users get."""
     name = os.environ.get("TEST_REDIS")
     return SERVERS[name]() if name else find_redis_server()

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from refresher.embedded import RedisServer
-from tests.servers.redis_binaries import tested_redis
+from tests.servers.redis_binaries import redis_under_test
 from tests.support.requirements import skip_or_fail
 from tests.support.waiting import MAX_WAIT_SECONDS
 
@@ -123,7 +123,7 @@ class MovableClock:
         """Return the Redis under test as a program that uses this clock."""
         program = self._folder / "redis-server"
         words = " ".join(f'{name}="{value}"' for name, value in self.env.items())
-        program.write_text(f'#!/bin/sh\nexport {words}\nexec "{tested_redis()}" "$@"\n')
+        program.write_text(f'#!/bin/sh\nexport {words}\nexec "{redis_under_test()}" "$@"\n')
         program.chmod(0o700)
         return program
 

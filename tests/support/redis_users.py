@@ -14,7 +14,7 @@ from typing import Any, Final, Self, TypeAlias
 import redis
 
 from refresher.embedded import RedisServer
-from tests.servers.redis_binaries import tested_redis
+from tests.servers.redis_binaries import redis_under_test
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 ROOT = Path(__file__).parents[2]
@@ -53,7 +53,7 @@ class UsersRedis(RedisServer):
 
     @classmethod
     def with_users(cls, acl: str, extra_config: Sequence[tuple[str, str]] = (), password: str | None = None) -> Self:
-        server = cls(tested_redis(), extra_config, 2 * MAX_WAIT_SECONDS)
+        server = cls(redis_under_test(), extra_config, 2 * MAX_WAIT_SECONDS)
         server.acl, server.password = acl, password or server.password
         server._launch_or_clean_up()
         return server

@@ -22,7 +22,7 @@ from refresher.graph.loader import Graph
 from refresher.ops.startup_checks import log_problems
 from refresher.queries import Registry, query
 from refresher.settings import WorkerSettings
-from tests.servers.neo4j_server import Neo4jServer, tested_neo4j
+from tests.servers.neo4j_server import Neo4jServer, neo4j_under_test
 from tests.support.authority import HOST, Authority, Certificate
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually_without
 
@@ -42,7 +42,7 @@ class TlsNeo4j(Neo4jServer):
 
     @classmethod
     def with_certificate(cls, certificate: Certificate) -> Self:
-        server = cls(tested_neo4j(), 512, 2 * MAX_WAIT_SECONDS)
+        server = cls(neo4j_under_test(), 512, 2 * MAX_WAIT_SECONDS)
         server.certificate = certificate
         server._launch_or_clean_up()
         return server
