@@ -20,6 +20,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 import click
 
+from api_client.transport.connection_maker import async_connection_maker
 from api_client.trigger.broker import display_name
 from refresher.ops.http import LOOPBACK
 
@@ -42,15 +43,15 @@ _OUTCOME_ERROR: Final = re.compile(r"(?:RetryLater|RefreshAbandoned|GivenUp)\(([
 _TOKEN: Final = re.compile(r"(token=\d+) ([^;]+)$")
 
 
-def set_up_flower() -> None:
+def set_up_flower(broker_url: str) -> None:
     """Configure Flower where it is the command of Celery's that is being run; do nothing otherwise."""
     context = click.get_current_context(silent=True)
     if context is not None and context.find_root().invoked_subcommand == "flower":
-        set_up_once()
+        set_up_once(broker_url)
 
 
 @functools.cache
-def set_up_once() -> None:
+def set_up_once(broker_url: str) -> None:
     """Set Flower's defaults and fixes, and the checks of its configuration."""
     import flower.options  # noqa: F401 - it defines what is set here
     from flower import command
@@ -58,6 +59,8 @@ def set_up_once() -> None:
     from tornado.options import options
 
     Flower.pool_executor_cls = DaemonExecutor
+    if broker_url.startswith("unix:") or "+" in broker_url.partition("://")[0]:
+        _count_queues_at(broker_url)
     command.sigterm_handler = _end_by_loop
 
     for name, value in DEFAULTS.items():
@@ -66,6 +69,24 @@ def set_up_once() -> None:
     # At the level debug Flower logs its own settings, and the cookie's secret with them.
     getLogger("flower.command").setLevel(INFO)
     options.add_parse_callback(_AccessCheck(options))
+
+
+def _count_queues_at(broker_url: str) -> None:
+    """Let Flower count the queues of a broker behind Sentinels or on a Unix socket.
+
+    Flower's own asks the first Sentinel alone, and takes each socket's database for 0 and its user for the default one.
+    """
+    import redis.asyncio
+    from flower import views
+    from flower.utils.broker import RedisBase
+
+    class Broker(RedisBase):  # type: ignore[misc, unused-ignore]
+        def __init__(self, _url: str, **options: Any) -> None:
+            super().__init__("", **options)
+            maker = async_connection_maker(broker_url, timeout_seconds=self.socket_timeout)
+            self.redis = redis.asyncio.Redis(connection_pool=maker.pool)
+
+    views.Broker = Broker
 
 
 def _end_by_loop(_signal: int, _frame: object) -> None:

@@ -1,4 +1,4 @@
-"""Broker settings of reader and worker, each with its reason: queues, connections, TLS; for Redis and RabbitMQ.
+"""Broker settings of reader and worker, each with its reason: queues and connections, for Redis and RabbitMQ.
 
 A queued message is a hint: a claim that runs out is published again by the next reader, and redelivery is never
 needed. So these settings aim at reconnecting soon and filling nothing, not at keeping each message at any price.
@@ -6,32 +6,9 @@ needed. So these settings aim at reconnecting soon and filling nothing, not at k
 
 from __future__ import annotations
 
-import ssl
 from typing import Any, Final
-from urllib.parse import parse_qsl, urlencode, urlsplit
 
-_CHECKS: Final = {"required": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL, "none": ssl.CERT_NONE}
-
-
-def connection_settings(broker_url: str) -> dict[str, Any]:
-    """Return Celery's settings of the broker's URL and TLS; the URL is one that `broker_url_fault` accepts."""
-    if not broker_url.startswith(("rediss://", "amqps://")):
-        return {"broker_url": broker_url}
-    given = parse_qsl(urlsplit(broker_url).query, keep_blank_values=True)
-    options = {name: value for name, value in given if name.startswith("ssl_")}
-    verifies = _CHECKS[options.pop("ssl_cert_reqs", "required").lower().removeprefix("cert_")]
-    checks_name = options.pop("ssl_check_hostname", "true").lower() == "true" and verifies is not ssl.CERT_NONE
-    if broker_url.startswith("rediss"):
-        tls = {"ssl_cert_reqs": verifies, "ssl_check_hostname": checks_name, **options}
-        return {"broker_url": broker_url, "broker_use_ssl": tls}
-    others = urlencode([(name, value) for name, value in given if not name.startswith("ssl_")])
-    tls = {"cert_reqs": verifies, **{name.removeprefix("ssl_"): path for name, path in options.items()}}
-    if checks_name:
-        tls["server_hostname"] = None  # kombu fills in the URL's host; without this key no name is checked
-    # Not by urlunsplit, which would write the vhost "/" otherwise.
-    without_options = broker_url.partition("?")[0] + (f"?{others}" if others else "")
-    return {"broker_url": without_options, "broker_use_ssl": tls}
-
+from api_client.config.broker_url import connection_settings, is_rabbitmq, sentinel_options
 
 # A message of this age has been published again many times (a claim waits for CACHE_QUEUE_TTL, 60 s), or its key is not
 # read. Without an expiry, workers that are down for a day leave a thousand messages per key. Two wall clocks measure
@@ -54,16 +31,6 @@ MUTEX_SECONDS: Final = 10
 # A message that kills its worker's connection or process is redelivered this often, and then dropped. Ours need no
 # redelivery: the lease of the run that died runs out, and the next reader claims.
 MAX_REDELIVERIES: Final = 3
-
-
-def is_rabbitmq(broker_url: str) -> bool:
-    """Return whether a broker's URL is RabbitMQ's; otherwise it is Redis."""
-    return broker_url.startswith(("amqp", "pyamqp"))
-
-
-def system_of(broker_url: str) -> str:
-    """Return the broker's name in traces."""
-    return "rabbitmq" if is_rabbitmq(broker_url) else "redis"
 
 
 def miss_queue(namespace: str, broker_url: str = "") -> str:
@@ -190,6 +157,7 @@ def publisher_transport_options(broker_url: str, timeout_seconds: float) -> dict
         "socket_keepalive": True,
         "health_check_interval": HEALTH_CHECK_SECONDS,
         "retry_on_timeout": False,
+        **sentinel_options(broker_url),
     }
 
 
@@ -253,4 +221,5 @@ def consumer_transport_options(broker_url: str, visibility_timeout_seconds: int)
         "socket_keepalive": True,
         "health_check_interval": HEALTH_CHECK_SECONDS,
         "retry_on_timeout": False,
+        **sentinel_options(broker_url),
     }

@@ -1,4 +1,4 @@
-"""CACHE_REDIS_URL: one Redis, one behind Sentinels, or a cluster. No I/O.
+"""URLs of the cache and of a broker on Redis: one server, one behind Sentinels, or a cluster. No I/O.
 
 ::
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Final, NoReturn, TypeAlias
+from typing import Final, TypeAlias
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from api_client.config.environment import without_password
@@ -69,23 +69,38 @@ class RedisUrl:
         return self.node_url.startswith("rediss")
 
 
-def read_url(url: str) -> RedisUrl:
+def read_url(url: str, variable: str = "CACHE_REDIS_URL") -> RedisUrl:
     """Read a URL; of one Redis only that it is one (redis-py reads the rest).
+
+    Args:
+        url: of the cache, or of a broker on Redis, which is no cluster.
+        variable: the setting that an error names.
 
     Raises:
         ConfigurationError: it names no members or no master, or a database of a cluster.
     """
+    try:
+        return _read(url)
+    except _Malformed as error:
+        raise ConfigurationError(variable, f"'{without_password(url)}'", f"allowed is {error}") from None
+
+
+class _Malformed(ValueError):
+    """A URL that can't be used; its text is what is allowed."""
+
+
+def _read(url: str) -> RedisUrl:
     scheme, _, rest = url.partition("://")
     base, plus, kind = scheme.lower().partition("+")
     if not plus:
         return RedisUrl(Topology.SINGLE, url)
     if base not in {"redis", "rediss"} or kind not in {Topology.SENTINEL, Topology.CLUSTER}:
-        _refuse(url, "redis+sentinel://…, redis+cluster://…, or the same with rediss")
+        raise _Malformed("redis+sentinel://…, redis+cluster://…, or the same with rediss")
     before_query, _, query = rest.partition("#")[0].partition("?")
     authority, _, path = before_query.partition("/")
     user, at, hosts = authority.rpartition("@")
     topology = Topology(kind)
-    members = tuple(_member(url, text, topology) for text in hosts.split(","))
+    members = tuple(_member(text, topology) for text in hosts.split(","))
     options = dict(parse_qsl(query, keep_blank_values=True))
     sentinel_options = {
         name.removeprefix("sentinel_"): options.pop(name) for name in _SENTINEL_OPTIONS if name in options
@@ -93,36 +108,32 @@ def read_url(url: str) -> RedisUrl:
     if topology is Topology.CLUSTER:
         master_name, database = "", path.strip("/")
         if (database or "0", options.pop("db", "0") or "0", sentinel_options) != ("0", "0", {}):
-            _refuse(url, "no database and no Sentinel's password: a cluster has one database, 0")
+            raise _Malformed("no database and no Sentinel's password: a cluster has one database, 0")
     else:
-        master_name, database = _master_and_database(url, path)
+        master_name, database = _master_and_database(path)
     before, after = f"{base}://{user}{at}", f"/{database}" + (f"?{urlencode(options)}" if options else "")
     first = RedisUrl(topology, "", members, master_name, sentinel_options, before, after)
     return replace(first, node_url=first.url_of(members[0]))
 
 
-def _member(url: str, text: str, topology: Topology) -> Address:
+def _member(text: str, topology: Topology) -> Address:
     host, colon, port = text.rpartition(":")
     if not colon or text.endswith("]"):
         host, port = text, str(SENTINEL_PORT if topology is Topology.SENTINEL else REDIS_PORT)
     host = unquote(host.removeprefix("[").removesuffix("]"))
     if not host or not is_number_of_a_port(port):
-        _refuse(
-            url, "host:port,host:port… after ://, user and password before an @, special characters in them encoded"
+        raise _Malformed(
+            "host:port,host:port… after ://, user and password before an @, special characters in them encoded"
         )
     return host, int(port)
 
 
-def _master_and_database(url: str, path: str) -> tuple[str, str]:
+def _master_and_database(path: str) -> tuple[str, str]:
     name, _, database = path.partition("/")
     if not name:
-        _refuse(
-            url, "the name that the Sentinels have for the master after the hosts: …:26379/mymaster, or …/mymaster/0"
+        raise _Malformed(
+            "the name that the Sentinels have for the master after the hosts: …:26379/mymaster, or …/mymaster/0"
         )
     if database.strip("/") and not database.strip("/").isdecimal():
-        _refuse(url, "a number of a database after the master's name: …:26379/mymaster/0")
+        raise _Malformed("a number of a database after the master's name: …:26379/mymaster/0")
     return unquote(name), database.strip("/")
-
-
-def _refuse(url: str, allowed: str) -> NoReturn:
-    raise ConfigurationError("CACHE_REDIS_URL", f"'{without_password(url)}'", f"allowed is {allowed}")

@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 import msgspec
 
+from api_client.config.broker_url import is_rabbitmq
 from api_client.config.durations import ALLOWED as DURATION_ALLOWED
 from api_client.config.durations import MAX_SECONDS
 from api_client.config.environment import Milliseconds, PositiveMilliseconds, PositiveSeconds, Settings, Url, env
@@ -32,8 +33,8 @@ class SharedSettings(Settings, frozen=True, kw_only=True):
     broker_url: Annotated[
         Url,
         msgspec.Meta(
-            pattern="^(rediss?|amqps?|pyamqp)://",
-            description="redis://…, rediss://…, amqp://… or amqps://…",
+            pattern=r"^(rediss?(\+sentinel)?|unix|amqps?|pyamqp)://",
+            description="redis://…, redis+sentinel://…, the same with rediss, unix://…, amqp://… or amqps://…",
             extra={"fault_of": broker_url_fault},
         ),
         env("CACHE_BROKER_URL", fallback="CELERY_BROKER_URL"),
@@ -66,6 +67,8 @@ class SharedSettings(Settings, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         read_url(self.redis_url)
+        if not is_rabbitmq(self.broker_url):
+            read_url(self.broker_url, self.variable_of("broker_url"))
         if self.jitter_max_ms < self.jitter_min_ms:
             raise ConfigurationError(
                 "STAMPEDE_JITTER_MAX_MS",

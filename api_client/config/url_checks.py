@@ -65,11 +65,17 @@ def cache_url_fault(url: str) -> str | None:
 def broker_url_fault(url: str) -> str | None:
     """Return what is allowed in place of this broker's URL; None: nothing is wrong that shows without connecting.
 
-    For RabbitMQ without TLS there may be several, separated by semicolons, that are tried one after the other.
+    For RabbitMQ without TLS there may be several, separated by semicolons, that are tried one after the other. Of
+    Sentinels, what stands after the hosts is left to `redis_url.read_url`.
     """
     scheme = url.partition(":")[0]
+    if scheme == "unix":
+        return _fault(url, {"db": _REDIS["db"]})
     if scheme.startswith("redis"):
-        return _fault(url, TLS if scheme == "rediss" else {})
+        tls = TLS if scheme.startswith("rediss") else {}
+        if "+" in scheme:
+            return _fault(url, {**tls, **_SENTINEL}, several_hosts=True, path=_ANY_PATH)
+        return _fault(url, tls)
     several = url.split(";")
     if len(several) > 1 and not all(one.startswith(("amqp://", "pyamqp://")) for one in several):
         return "one URL; several, separated by semicolons, only where each begins with amqp://"

@@ -88,11 +88,12 @@ class ConnectionMaker(Generic[R]):
     They speak RESP2, whose replies come in the order of the requests and with nothing between them.
 
     Args:
-        pool: whose connections; nothing else of it is used.
+        pool: whose connections; nothing else of it is used here.
         resolver: behind Sentinels, what knows where the master is.
     """
 
     def __init__(self, pool: Any, resolver: R | None = None) -> None:
+        self.pool: Any = pool
         self._class, self._options = pool.connection_class, _driver_info() | pool.connection_kwargs
         self.resolver: R | None = resolver
 

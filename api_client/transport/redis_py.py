@@ -58,7 +58,7 @@ def connect(
     if parsed.topology is Topology.CLUSTER:
         return ClusterClient(url, timeout_seconds, retry)
     with readable(url):
-        pool = _MasterPool.from_url(
+        pool = _BlockingMasterPool.from_url(
             parsed.node_url,
             # More threads than this share connections; they wait for one no longer than for a reply.
             max_connections=MAX_CONNECTIONS,
@@ -185,7 +185,7 @@ def connect_to_any(url: str, *, timeout_seconds: float, known: MasterAddress | N
     return client
 
 
-class _MasterPool(BlockingConnectionPool):
+class MasterPool(redis.ConnectionPool):
     """A pool that behind Sentinels hands out no connection to a node that is known to be the master no longer."""
 
     resolver: SentinelResolver | None = None
@@ -194,15 +194,19 @@ class _MasterPool(BlockingConnectionPool):
         """Return a connection, as redis-py does."""
         if self.resolver is not None:
             self.resolver.poll()
-        connection: Any = super().get_connection(*args, **options)  # type: ignore[no-untyped-call]
+        connection: Any = super().get_connection(*args, **options)
         if self.resolver is not None and self.resolver.has_moved_from((connection.host, connection.port)):
             try:
                 connection.disconnect()
                 connection.connect()
             except BaseException:
-                self.release(connection)  # type: ignore[no-untyped-call]
+                self.release(connection)
                 raise
         return connection
+
+
+class _BlockingMasterPool(MasterPool, BlockingConnectionPool):
+    """The same; callers wait for a connection while all are in use."""
 
 
 def open_pubsub(client: redis.Redis) -> Any:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from redis.exceptions import ConnectionError, DataError, RedisError, ResponseError, TimeoutError
 
-from api_client.config.broker import MESSAGE_EXPIRES_SECONDS, is_rabbitmq, queue_for
+from api_client.config.broker import MESSAGE_EXPIRES_SECONDS, queue_for
+from api_client.config.broker_url import is_rabbitmq
 from api_client.config.settings import SharedSettings
 from api_client.errors import CacheUnavailable
 from api_client.protocol import messages

@@ -21,7 +21,8 @@ from typing import Final, TypeVar
 
 from redis.exceptions import RedisError
 
-from api_client.config.broker import queue_name, system_of
+from api_client.config.broker import queue_name
+from api_client.config.broker_url import system_of
 from api_client.config.settings import ReaderSettings
 from api_client.errors import CacheUnavailable, twin
 from api_client.observe.events import ReaderEvents

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from celery.app.control import Control
 
-from api_client.config.broker import is_rabbitmq
+from api_client.config.broker_url import is_rabbitmq
 
 if TYPE_CHECKING:
 

@@ -141,8 +141,8 @@ def _redis(environ: dict[str, str], options: DemoOptions) -> Iterator[str]:
 
 
 def _can_be_broker(redis_url: str) -> bool:
-    """Return whether a cache can be the broker as well: kombu supports neither our Sentinel URLs nor clusters."""
-    return read_url(redis_url).topology is Topology.SINGLE
+    """Return whether a cache can be the broker as well: a cluster can't, its queues would be on several nodes."""
+    return read_url(redis_url).topology is not Topology.CLUSTER
 
 
 @contextmanager

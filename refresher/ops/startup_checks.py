@@ -11,12 +11,14 @@ import os
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from redis.exceptions import NoPermissionError, RedisError
 
 from api_client.config.broker import queues
+from api_client.config.broker_url import SENTINEL_TRANSPORT, connection_settings, is_rabbitmq
 from api_client.config.environment import without_password
+from api_client.config.redis_url import read_url
 from api_client.config.settings import ReaderSettings
 from api_client.errors import ConfigurationError
 from api_client.protocol.keys import make_key
@@ -83,7 +85,7 @@ def queue_problem(app: Celery, settings: WorkerSettings) -> str | None:
             "when the app is configured, and name them where -Q names queues"
         )
     own = app.conf.broker_url
-    if isinstance(own, str) and _server_of(own) != _server_of(settings.broker_url):
+    if isinstance(own, str) and _servers_of(own).isdisjoint(_servers_of(settings.broker_url)):
         return (
             f"this worker consumes from {without_password(own)}, and readers publish to {broker_place(settings)}: "
             "refreshes arrive only if both are the same broker"
@@ -91,12 +93,23 @@ def queue_problem(app: Celery, settings: WorkerSettings) -> str | None:
     return None
 
 
+def _servers_of(url: str) -> set[tuple[object, ...]]:
+    """Return what of a broker's URL decides which one it is; of several Sentinels or nodes, for each of them."""
+    if "+sentinel://" in url:
+        parsed = read_url(url)
+        database = urlsplit(parsed.node_url).path.strip("/") or "0"
+        return {("sentinel", host, port, database) for host, port in parsed.members}
+    return {_server_of(one) for one in connection_settings(url)["broker_url"].split(";")}
+
+
 def _server_of(url: str) -> tuple[object, ...]:
-    """Return what of a broker's URL decides which one it is."""
     parts = urlsplit(url)
+    if parts.scheme == "redis+socket":
+        return parts.scheme, parts.path, dict(parse_qsl(parts.query)).get("virtual_host", "0")
     host = "127.0.0.1" if parts.hostname in {None, "localhost"} else parts.hostname
-    default = {"redis": 6379, "rediss": 6379, "amqp": 5672, "amqps": 5671}.get(parts.scheme)
-    return parts.scheme, host, parts.port or default, parts.path.strip("/") or "0"
+    default = {"redis": 6379, "rediss": 6379, "sentinel": 26379, "amqp": 5672, "amqps": 5671}.get(parts.scheme)
+    scheme = "sentinel" if parts.scheme == SENTINEL_TRANSPORT else parts.scheme
+    return scheme, host, parts.port or default, parts.path.strip("/") or "0"
 
 
 def cache_problem(settings: WorkerSettings) -> str | None:
@@ -130,7 +143,7 @@ def cache_problem(settings: WorkerSettings) -> str | None:
 
 def broker_memory_problem(settings: WorkerSettings) -> str | None:
     """Return what keeps a broker on Redis from taking messages, as text; None: nothing does, or it is not a Redis."""
-    if urlsplit(settings.broker_url).scheme not in {"redis", "rediss"}:
+    if is_rabbitmq(settings.broker_url):
         return None
     client = connect(settings.broker_url, timeout_seconds=TIMEOUT_SECONDS)
     try:

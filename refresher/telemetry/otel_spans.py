@@ -30,7 +30,8 @@ from opentelemetry import context
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanKind, Tracer
 
-from api_client.config.broker import queue_name_of, system_of
+from api_client.config.broker import queue_name_of
+from api_client.config.broker_url import system_of
 from api_client.errors import CacheUnavailable, InvalidQuery
 from api_client.observe.otel_spans import (
     PROPAGATOR,

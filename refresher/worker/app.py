@@ -13,7 +13,8 @@ from typing import Any, Final
 import click
 from celery import Celery
 
-from api_client.config.broker import connection_settings, consumer_settings, queues
+from api_client.config.broker import consumer_settings, queues
+from api_client.config.broker_url import connection_settings
 from api_client.errors import ConfigurationError
 from api_client.protocol.keys import pending_tags_key
 from api_client.transport.redis_py import connect
@@ -32,7 +33,7 @@ from refresher.settings import WorkerSettings
 from refresher.telemetry.metrics import WorkerGauges
 from refresher.telemetry.prometheus import GaugeCollector, MetricsServer
 from refresher.telemetry.setup import Telemetry
-from refresher.worker.celery_fixes.app import translate_amqps_tls_options
+from refresher.worker.celery_fixes.app import translate_broker_urls
 from refresher.worker.lifecycle import Lifecycle, LifecycleStep
 from refresher.worker.periodic import Periodic
 from refresher.worker.runtime import PerProcess, Runtime
@@ -67,7 +68,7 @@ def make_app(settings: WorkerSettings | None = None, *, events: WorkerEvents | N
     app = RefreshApp.configured("refresher", celery_settings(chosen))
     app.refreshes_only = True
     _add(app, chosen, events)
-    set_up_flower()
+    set_up_flower(chosen.broker_url)
     return app
 
 
@@ -97,7 +98,7 @@ def install(app: Celery, settings: WorkerSettings | None = None, *, events: Work
         raise ConfigurationError("app", f"<{type(app).__name__}>", "allowed is the application's Celery app")
     chosen = WorkerSettings.given_or_from_env(settings)
     connection_settings(chosen.broker_url)  # what is wrong there is raised now, not at the first retry
-    translate_amqps_tls_options(app)
+    translate_broker_urls(app)
     # What it has no queues of its own for goes to its default queue, which Celery declares only where there are none.
     app.conf.task_queues = [
         *app.amqp.Queues(app.conf.task_queues).values(),

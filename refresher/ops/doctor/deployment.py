@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Final, Self
-from urllib.parse import urlsplit
 
 import redis
 
+from api_client.config.broker_url import is_rabbitmq
 from api_client.config.settings import ReaderSettings
 from api_client.protocol.keys import CacheKey, make_key
 from api_client.transport.redis_py import connect, node_of
@@ -50,7 +50,7 @@ class Deployment:
         self.key: CacheKey = make_key(worker.namespace, "refresher.doctor", None, 1)
         self.cache: redis.Redis = connect(worker.redis_url, timeout_seconds=TIMEOUT_SECONDS)
         self.redis_broker: redis.Redis | None = None
-        if urlsplit(worker.broker_url).scheme in {"redis", "rediss"}:
+        if not is_rabbitmq(worker.broker_url):
             self.redis_broker = connect(worker.broker_url, timeout_seconds=TIMEOUT_SECONDS)
         self.cache_run_id: str = ""
         self.replaced_keys: list[ReplacedKey] = []

@@ -1,30 +1,34 @@
-"""Fixes of a whole app: TLS to RabbitMQ by the options of a URL, no params in debug logs, no decompression."""
+"""Fixes of a whole app: the URLs of brokers as readers have them, no params in debug logs, no decompression."""
 
 from __future__ import annotations
 
 import logging
+import re
 from typing import Any, Final
 
 from celery import Celery
 from kombu import compression
 
-from api_client.config.broker import connection_settings
+from api_client.config.broker_url import connection_settings, sentinel_options
 
 # The driver's shows each query with its params; that of Celery's pools shows each message as it came.
+_TRANSLATED: Final = re.compile(r"rediss?\+sentinel://|unix://|amqps://.*\?.*ssl_")
 _SHOW_PARAMS: Final = ("neo4j", "celery.pool")
 
 
-def translate_amqps_tls_options(app: Celery) -> None:
-    """Let an app connect by ``amqps://…?ssl_ca_certs=FILE``, as readers do: certificate and name are checked then.
+def translate_broker_urls(app: Celery) -> None:
+    """Let an app connect by the URLs of CACHE_BROKER_URL that Celery does not know.
 
-    Such a URL may be CELERY_BROKER_URL or a setting of the app. Every other URL goes to Celery as it is.
+    These are ``redis+sentinel://…``, ``unix://…`` and ``amqps://…?ssl_ca_certs=FILE``, whose certificate and name are
+    checked then. Such a URL may be CELERY_BROKER_URL or a setting of the app. Every other one goes to Celery as it is.
     """
     connect = app.amqp.Connection
 
     def connection(url: Any = None, *args: Any, **options: Any) -> Any:
-        if isinstance(url, str) and url.startswith("amqps://") and "ssl_" in url.partition("?")[2]:
+        if isinstance(url, str) and _TRANSLATED.match(url):
+            options["transport_options"] = {**(options.get("transport_options") or {}), **sentinel_options(url)}
             settings = connection_settings(url)
-            url, options["ssl"] = settings["broker_url"], settings["broker_use_ssl"]
+            url, options["ssl"] = settings["broker_url"], settings.get("broker_use_ssl", False)
         return connect(url, *args, **options)
 
     app.amqp.Connection = connection

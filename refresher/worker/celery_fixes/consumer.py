@@ -14,6 +14,7 @@ from celery.exceptions import CPendingDeprecationWarning
 from celery.worker.state import active_requests, reserved_requests
 
 from api_client.config.broker import CONNECT_AGAIN_SECONDS
+from api_client.config.environment import without_password
 from api_client.protocol.messages import TASK_NAME
 from refresher.errors import place_of
 from refresher.flow.events import DropReason, events_of
@@ -74,6 +75,7 @@ class RefreshConsumer(_Consumer):
         self._rejected = RateLimitedRejectLog(lambda reason: events_of(self.app).message_dropped(reason=reason.value))
         self.loop: Callable[..., None] = self.survive_unreadable(self.loop)
         self.blueprint.start = self.survive_refusals(self.blueprint.start)
+        self.blueprint.info = _without_secrets(self.blueprint.info)
 
     def survive_unreadable(self, loop: Callable[..., None]) -> Callable[..., None]:
         """Wrap a loop, so that a message over which Celery raises ends the connection, and not the worker."""
@@ -211,6 +213,26 @@ class RefreshConsumer(_Consumer):
     def _report_unreadable(self, error: Exception) -> None:
         text = f"it has no readable envelope: {type(error).__name__} at {place_of(error)}"
         self._rejected.report(Rejection(DropReason.NO_ENVELOPE, text))
+
+
+def _without_secrets(info: Callable[[Any], dict[str, Any]]) -> Callable[[Any], dict[str, Any]]:
+    """Wrap what describes the consumer to ``inspect stats`` and Flower, which show it to whoever may ask.
+
+    Celery leaves out the password of the connection in use alone: those of alternates, of Sentinels and in the URL of
+    a Unix socket would be shown.
+    """
+
+    def shown(consumer: Any) -> dict[str, Any]:
+        found = info(consumer)
+        broker = found.get("broker", {})
+        if "://" in str(broker.get("hostname")):
+            broker["hostname"] = without_password(broker["hostname"])
+        broker["alternates"] = [without_password(url) for url in broker.get("alternates") or ()]
+        options = broker.get("transport_options") or {}
+        broker["transport_options"] = {name: value for name, value in options.items() if name != "sentinel_kwargs"}
+        return found
+
+    return shown
 
 
 def _close_socket(connection: Any) -> None:

@@ -21,7 +21,8 @@ import pytest
 from kombu.exceptions import OperationalError
 from typer.testing import CliRunner
 
-from api_client.config.broker import connection_settings, queue_for
+from api_client.config.broker import queue_for
+from api_client.config.broker_url import connection_settings
 from api_client.protocol.keys import make_key
 from api_client.protocol.messages import RefreshReason, item_for
 from api_client.trigger.broker import CeleryBroker

@@ -11,7 +11,7 @@ import pytest
 from kombu.exceptions import OperationalError
 
 from api_client import CacheUnavailable, ConfigurationError, ReaderSettings
-from api_client.config.broker import connection_settings
+from api_client.config.broker_url import connection_settings
 from api_client.protocol.keys import make_key
 from api_client.protocol.messages import RefreshReason, item_for
 from api_client.trigger.broker import CeleryBroker

@@ -81,7 +81,8 @@ def test_flower_does_not_start_with_an_unauthenticated_api(value: str) -> None:
 
 def test_flower_s_security_is_checked_after_its_options_have_been_parsed() -> None:
     script = (
-        "import sys; from tornado.options import options; from refresher.flower import set_up_once; set_up_once();"
+        "import sys; from tornado.options import options; from refresher.flower import set_up_once;"
+        "set_up_once('redis://h');"
         "options.parse_command_line(['flower', *sys.argv[1:]]); print('it would begin')"
     )
     for arguments, words in (["--address=0.0.0.0"], "error: Flower would listen on 0.0.0.0"), ([], "it would begin"):
@@ -152,12 +153,12 @@ def test_the_outcome_of_a_task_s_last_attempt_is_shown_as_its_result(
 
 @pytest.mark.parametrize(("command", "times"), [("flower", 1), ("worker", 0), (None, 0)])
 def test_only_the_command_flower_is_set_up(monkeypatch: pytest.MonkeyPatch, command: str | None, times: int) -> None:
-    done: list[None] = []
-    monkeypatch.setattr(flower_setup, "set_up_once", lambda: done.append(None))
-    set_up_flower()  # no command line is being run
+    done: list[str] = []
+    monkeypatch.setattr(flower_setup, "set_up_once", done.append)
+    set_up_flower("redis://h")  # no command line is being run
     with click.Context(click.Group("celery")) as context:
         context.invoked_subcommand = command
-        set_up_flower()
+        set_up_flower("redis://h")
     assert len(done) == times
 
 
@@ -176,7 +177,7 @@ def test_a_hanging_call_of_flower_delays_neither_other_calls_nor_its_exit() -> N
     forever.set()
     script = (
         "import threading; from flower.app import Flower; from refresher.flower import set_up_once;"
-        "set_up_once(); Flower.pool_executor_cls().submit(threading.Event().wait); print('at its end')"
+        "set_up_once('redis://h'); Flower.pool_executor_cls().submit(threading.Event().wait); print('at its end')"
     )
     ended = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=MAX_WAIT_SECONDS, check=True
@@ -194,7 +195,7 @@ class Connection:
     def __del__(self):
         os.kill(os.getpid(), signal.SIGTERM)
 
-set_up_once()
+set_up_once('redis://h')
 signal.signal(signal.SIGTERM, command.sigterm_handler)
 loop = IOLoop.current()
 loop.add_callback(Connection)

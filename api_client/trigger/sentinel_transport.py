@@ -1,0 +1,74 @@
+"""kombu's Redis transport behind Sentinels, with the cache's rules: which one is asked, and when a master is left.
+
+kombu's own follows redis-py: a connection stays where it is while it works. A master that is cut off from its Sentinels
+would keep its publishers and workers, and those that connect later would meet at another one.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from kombu.transport import redis as kombu_redis
+from redis.exceptions import ConnectionError
+
+from api_client.transport.connection_maker import resolve_by
+from api_client.transport.redis_py import MasterPool
+from api_client.transport.sentinel import MasterAddress, SentinelResolver
+
+if TYPE_CHECKING:
+
+    class _Channel:
+        """The part in use of kombu's class, which has no types."""
+
+        client: Any
+        _sentinel_manager: Any
+        connection: Any
+        master_name: str
+        sentinel_kwargs: dict[str, Any]
+        from_transport_options: tuple[str, ...]
+
+        def _connparams(self, asynchronous: bool = False) -> dict[str, Any]: ...  # noqa: FBT001, FBT002
+        def _brpop_start(self, timeout: float | None = None) -> None: ...
+
+    class _Transport:
+        """The same of kombu's transport."""
+else:
+    _Channel, _Transport = kombu_redis.SentinelChannel, kombu_redis.SentinelTransport
+
+# To ask all Sentinels. The worker's main process waits for it, once a second, or every five where none answers.
+ASK_SECONDS: Final = 0.5
+
+
+class SentinelChannel(_Channel):
+    """A channel to the master. Its option ``sentinels`` has their addresses: a list of host and port each."""
+
+    from_transport_options = (*_Channel.from_transport_options, "sentinels")
+    sentinels: list[list[Any]]
+
+    def _sentinel_managed_pool(self, asynchronous: bool = False) -> Any:  # noqa: FBT001, FBT002 - kombu's
+        pool = MasterPool(**self._connparams(asynchronous))
+        pool.resolver = self._sentinel_manager = self._resolver  # kombu closes it with the pools
+        resolve_by(pool, self._resolver, pool.connection_class)
+        return pool
+
+    @cached_property
+    def _resolver(self) -> SentinelResolver:
+        tls = self.connection.client.ssl
+        options = {**self.sentinel_kwargs, **({"ssl": True, **tls} if tls else {})}
+        members = [(str(host), int(port)) for host, port in self.sentinels]
+        return SentinelResolver(MasterAddress(), self.master_name, members, options, timeout_seconds=ASK_SECONDS)
+
+    def _brpop_start(self, timeout: float | None = None) -> None:
+        # It waits on one connection for as long as that works.
+        self._resolver.poll()
+        listening = self.client.connection
+        if self._resolver.has_moved_from((listening.host, listening.port)):
+            raise ConnectionError("the Sentinels name another master")
+        super()._brpop_start(timeout)
+
+
+class SentinelTransport(_Transport):
+    """kombu's transport, named by `api_client.config.broker_url.connection_settings`."""
+
+    Channel = SentinelChannel

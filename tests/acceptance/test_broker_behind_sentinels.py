@@ -1,0 +1,129 @@
+"""A broker without a single point of failure: Redis behind Sentinels, for publisher, worker and commands."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+
+import pytest
+
+from api_client import CacheClient
+from api_client.trigger.private_app import PublishingApp
+from refresher.embedded import GuardedProcess, RedisServer
+from tests.acceptance.conftest import NO_GRAPH, System
+from tests.servers.redis_sentinels import Sentinels
+from tests.support.command_line import CommandLine
+from tests.support.flower import PASSWORD, USER, Flower
+from tests.support.timing import promptly
+from tests.support.waiting import eventually
+
+BACK_WITHIN_SECONDS = 15.0
+
+
+@dataclass
+class BehindSentinels:
+    """A worker and a reader whose broker is behind three Sentinels."""
+
+    sentinels: Sentinels
+    system: System
+    worker: GuardedProcess
+    client: CacheClient
+
+    def refreshes(self) -> bool:
+        """Request a load, and return whether it came soon."""
+        return self.client.get("long_lived", {"key": uuid.uuid4().hex}, timeout=1, default=None) is not None
+
+
+@pytest.fixture
+def behind(redis_server: RedisServer, tmp_path: Path) -> Iterator[BehindSentinels]:
+    with ExitStack() as stack:
+        cache = stack.enter_context(RedisServer.start())
+        sentinels = Sentinels(stack, sentinels=3)
+        system = System(stack, cache, redis_server, NO_GRAPH, tmp_path)
+        system.env |= {"CACHE_BROKER_URL": sentinels.url(1), "CACHE_QUEUE_TTL": "2s"}
+        found = BehindSentinels(sentinels, system, system.start_worker(), system.client())
+        eventually(found.refreshes, "the worker consumes")
+        yield found
+
+
+def cut_off_and_back(sentinels: Sentinels) -> None:
+    old = sentinels.master
+    sentinels.cut_off(old)
+    sentinels.wait_for_another(old)
+    # It goes on as a master: nothing but the Sentinels' word makes its clients leave.
+    assert old.is_running
+
+
+FAULTS: dict[str, Callable[[Sentinels], object]] = {
+    "ordered": Sentinels.fail_over,
+    "killed": Sentinels.kill_master,
+    "cut off": cut_off_and_back,
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_publisher_and_worker_meet_at_the_new_master(behind: BehindSentinels, fault: str) -> None:
+    FAULTS[fault](behind.sentinels)
+    promptly(behind.refreshes, "refreshes go on", BACK_WITHIN_SECONDS)
+    new = behind.sentinels.master
+    with behind.sentinels.client(new) as master:
+        eventually(lambda: "brpop" in {one["cmd"] for one in master.client_list()}, "the worker listens there")
+    assert behind.worker.poll() is None
+
+
+def test_refreshes_go_on_while_all_sentinels_are_away(behind: BehindSentinels) -> None:
+    for sentinel in behind.sentinels.sentinels:
+        sentinel.kill()
+    for _ in range(5):
+        eventually(behind.refreshes, "refreshes go on")
+    assert "Connection to broker lost" not in behind.worker.log_file.read_text()
+
+
+def test_no_worker_s_reply_or_log_has_a_password(behind: BehindSentinels) -> None:
+    app = PublishingApp.to(behind.system.env["CACHE_BROKER_URL"], 2.0)
+    try:
+        stats = eventually(lambda: app.control.inspect(timeout=2).stats(), "the worker replies")
+    finally:
+        app.close()
+    for text in (repr(stats), behind.worker.log_file.read_text()):
+        assert "redis-sentinel" in text
+        assert not re.search(f"{behind.sentinels.password}|{behind.sentinels.sentinel_password}", text)
+
+
+@pytest.mark.usefixtures("patient_commands")
+def test_status_and_doctor_find_the_broker(behind: BehindSentinels) -> None:
+    status = CommandLine("status", behind.system.env).run_json()
+    assert len(status["workers"]) == 1
+    checked = CommandLine("doctor", behind.system.env).run()
+    assert re.search(r"workers\W.*1 consume", checked.stdout), checked.stdout
+    assert behind.sentinels.sentinel_password not in checked.stdout + checked.stderr
+
+
+def test_flower_counts_the_queues_while_the_first_sentinel_is_away(behind: BehindSentinels, tmp_path: Path) -> None:
+    behind.sentinels.sentinels[0].kill()
+    flower = Flower(behind.system.env, tmp_path, FLOWER_BASIC_AUTH=f"{USER}:{PASSWORD}")
+    try:
+        eventually(lambda: flower.sees("worker-1@test"), "Flower knows the worker")
+        status, page = flower.fetch("/broker")
+    finally:
+        flower.process.kill()
+    assert (status, b"cache.refresh-miss" in page) == (HTTPStatus.OK, True)
+    assert behind.sentinels.password.encode() not in page
+
+
+def test_a_unix_socket_is_a_broker(redis_server: RedisServer, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        cache = stack.enter_context(RedisServer.start())
+        socket = tmp_path / "s"
+        broker = stack.enter_context(RedisServer.start(extra_config=[("unixsocket", str(socket))]))
+        system = System(stack, cache, redis_server, NO_GRAPH, tmp_path)
+        system.env["CACHE_BROKER_URL"] = f"unix://:{broker.password}@{socket}?db=2"
+        found = system.start_worker()
+        client = system.client()
+        assert client.get("long_lived", {"key": "a"})
+        assert broker.password not in found.log_file.read_text()
