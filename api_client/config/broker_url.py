@@ -57,7 +57,7 @@ def sentinel_options(broker_url: str) -> dict[str, Any]:
 
 
 def _has_sentinels(broker_url: str) -> bool:
-    return broker_url.partition("://")[0].endswith(f"+{Topology.SENTINEL}")
+    return read_url(broker_url).topology is Topology.SENTINEL
 
 
 def _settings_behind_sentinels(broker_url: str) -> dict[str, Any]:

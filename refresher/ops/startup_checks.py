@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import logging
 import os
+import re
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Final
@@ -16,7 +17,7 @@ from urllib.parse import parse_qsl, urlsplit
 from redis.exceptions import NoPermissionError, RedisError
 
 from api_client.config.broker import queues
-from api_client.config.broker_url import SENTINEL_TRANSPORT, connection_settings, is_rabbitmq
+from api_client.config.broker_url import SENTINEL_TRANSPORT, is_rabbitmq
 from api_client.config.environment import without_password
 from api_client.config.redis_url import read_url
 from api_client.config.settings import ReaderSettings
@@ -37,6 +38,7 @@ log: Final = logging.getLogger(__name__)
 
 TIMEOUT_SECONDS = 2.0
 _LIKE_A_SETTING: Final = 0.9  # the ratio of difflib: one letter in ten is wrong, or two are exchanged
+_NEXT_URL: Final = re.compile(r";(?=[a-z]+://)")  # kombu's alternates; a password may have a semicolon
 READY_KEY: Final = "refresher.ready"
 GREEN_POOLS: Final = ("gevent", "eventlet")
 
@@ -99,13 +101,14 @@ def _servers_of(url: str) -> set[tuple[object, ...]]:
         parsed = read_url(url)
         database = urlsplit(parsed.node_url).path.strip("/") or "0"
         return {("sentinel", host, port, database) for host, port in parsed.members}
-    return {_server_of(one) for one in connection_settings(url)["broker_url"].split(";")}
+    return {_server_of(one) for one in _NEXT_URL.split(url)}
 
 
 def _server_of(url: str) -> tuple[object, ...]:
     parts = urlsplit(url)
-    if parts.scheme == "redis+socket":
-        return parts.scheme, parts.path, dict(parse_qsl(parts.query)).get("virtual_host", "0")
+    if parts.scheme in {"unix", "redis+socket"}:
+        options = dict(parse_qsl(parts.query))
+        return "unix", parts.path, options.get("db") or options.get("virtual_host") or "0"
     host = "127.0.0.1" if parts.hostname in {None, "localhost"} else parts.hostname
     default = {"redis": 6379, "rediss": 6379, "sentinel": 26379, "amqp": 5672, "amqps": 5671}.get(parts.scheme)
     scheme = "sentinel" if parts.scheme == SENTINEL_TRANSPORT else parts.scheme

@@ -113,6 +113,12 @@ class Sentinels:
 
             eventually(is_noticed, "no Sentinel reaches it")
 
+    def cut_off_master(self) -> RedisServer:
+        """Fail over without the knowledge of the old master, which goes on as one; return the new one."""
+        old = self.master
+        self.cut_off(old)
+        return self.wait_for_another(old)
+
     def wait_for_another(self, old: RedisServer) -> RedisServer:
         """Return the master that all Sentinels agree on, other than ``old``."""
 

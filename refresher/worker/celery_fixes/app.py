@@ -11,8 +11,8 @@ from kombu import compression
 
 from api_client.config.broker_url import connection_settings, sentinel_options
 
-# The driver's shows each query with its params; that of Celery's pools shows each message as it came.
 _TRANSLATED: Final = re.compile(r"rediss?\+sentinel://|unix://|amqps://.*\?.*ssl_")
+# The driver's shows each query with its params; that of Celery's pools shows each message as it came.
 _SHOW_PARAMS: Final = ("neo4j", "celery.pool")
 
 

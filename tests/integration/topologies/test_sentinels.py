@@ -37,13 +37,6 @@ FAILOVERS: dict[str, Callable[[Sentinels], RedisServer]] = {
 }
 
 
-def cut_off(sentinels: Sentinels) -> RedisServer:
-    """Fail over without the knowledge of the old master."""
-    old = sentinels.master
-    sentinels.cut_off(old)
-    return sentinels.wait_for_another(old)
-
-
 @pytest.fixture(params=sorted(FAILOVERS))
 def fail_over(request: pytest.FixtureRequest) -> Callable[[Sentinels], RedisServer]:
     return FAILOVERS[request.param]
@@ -146,7 +139,7 @@ def test_reads_and_steps_leave_a_running_master_that_the_sentinels_have_replaced
     assert stepping.invalidate("other", {}).generation
     link_of(client_of(reading)).sync_clock()  # as after ten seconds: it connects, and resolves the master
     old = sentinels.master
-    with sentinels.client(cut_off(sentinels)) as new:
+    with sentinels.client(sentinels.cut_off_master()) as new:
         there = WorkedKey(new, LeaseStore(new), key.key)
         there.store_value("new")
         # The old master keeps running as if nothing had happened, and gets no writes.
@@ -165,7 +158,7 @@ def test_reads_and_steps_leave_a_running_master_that_the_sentinels_have_replaced
 
 
 @pytest.mark.parametrize("kind", ["sync"])  # the local cache and its connection are the same for both
-@pytest.mark.parametrize("fail_over", [*FAILOVERS.values(), cut_off])
+@pytest.mark.parametrize("fail_over", [*FAILOVERS.values(), Sentinels.cut_off_master])
 def test_the_in_process_tier_is_emptied_and_tracks_the_new_master(
     make_reader: MakeReader, sentinels: Sentinels, new_key: NewKey, control: redis.Redis, fail_over: Any
 ) -> None:

@@ -214,3 +214,22 @@ def test_a_worker_embedded_in_a_program_starts_like_one_of_celery_s_command(
         step.start(worker)
     signals.worker_shutdown.send(sender=worker)
     assert "/ready and /live" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("own", "readers", "is_same"),
+    [
+        ("sentinel://b:26379;sentinel://a:26379", "redis+sentinel://a,c/m", True),
+        ("sentinel://b:26379/1;sentinel://a:26379/1", "redis+sentinel://a,c/m/1", True),
+        ("redis+sentinel://a,c/m/1", "redis+sentinel://a,c/m/0", False),
+        ("redis+socket:///run/s?virtual_host=2", "unix:///run/s?db=2", True),
+        ("unix:///run/s", "unix:///run/s?db=1", False),
+        ("redis://:a;b@h:1/0", "redis://:a;b@h:1/0", True),
+        ("amqp://h//;amqp://other//", "amqp://other//", True),
+    ],
+)
+def test_a_broker_is_recognised_by_every_form_of_its_url(app: Celery, own: str, readers: str, is_same: bool) -> None:
+    settings = WorkerSettings(broker_url=readers)
+    install(app, settings)
+    app.conf.broker_url = own
+    assert (queue_problem(app, settings) is None) == is_same
