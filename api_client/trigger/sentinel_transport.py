@@ -43,7 +43,7 @@ ASK_SECONDS: Final = 0.5
 class SentinelChannel(_Channel):
     """A channel to the master. Its option ``sentinels`` has their addresses: a list of host and port each."""
 
-    from_transport_options = (*_Channel.from_transport_options, "sentinels")
+    from_transport_options: tuple[str, ...] = (*_Channel.from_transport_options, "sentinels")
     sentinels: list[list[Any]]
 
     def _sentinel_managed_pool(self, asynchronous: bool = False) -> Any:  # noqa: FBT001, FBT002 - kombu's
