@@ -100,7 +100,7 @@ class SentinelResolver:
             pack_bytes_only(sentinel.connection_pool)
         self._asking = threading.RLock()
         self._found: Address | None = None
-        self._refusal: ResponseError | None = None
+        self._failure: RedisError | None = None
         self._found_at = -1.0
         self._poll_at = 0.0
 
@@ -113,13 +113,14 @@ class SentinelResolver:
             redis.exceptions.TimeoutError: other callers have taken all the time.
         """
         address = self._ask() or self._known.address
-        refusal = self._refusal
-        if address is None and refusal is not None:
-            raise twin(refusal)
-        if address is None:
-            # redis-py's own words are long, and name connections.
-            raise MasterNotFoundError(f"no Sentinel that answers knows a master {self._master_name!r} that is up")
-        return address
+        failure = self._failure
+        if address is not None:
+            return address
+        if isinstance(failure, ResponseError):
+            raise twin(failure)
+        # redis-py's own words are long, and name connections.
+        why = f"; no answer: {failure}" if failure else ""
+        raise MasterNotFoundError(f"no Sentinel that answers knows a master {self._master_name!r} that is up{why}")
 
     def has_moved_from(self, address: Address) -> bool:
         """Return whether the master is known, and not at ``address``."""
@@ -168,13 +169,13 @@ class SentinelResolver:
 
     def _ask_each(self) -> Address | None:
         """Ask one after the other. As redis-py's `discover_master`, which a refusal of one would end."""
-        self._refusal, sentinels = None, self._sentinel.sentinels
+        self._failure, sentinels = None, self._sentinel.sentinels
         for place, sentinel in enumerate(sentinels):
             try:
                 master = sentinel.sentinel_masters().get(self._master_name)
             except RedisError as error:
-                if isinstance(error, ResponseError):
-                    self._refusal = error
+                if not isinstance(self._failure, ResponseError):
+                    self._failure = error
                 continue
             if master and self._sentinel.check_master_state(master, self._master_name):
                 sentinels[0], sentinels[place] = sentinel, sentinels[0]

@@ -5,7 +5,7 @@ contain only hashes) and ``passwords`` (one line each: server, user, password). 
 again after a change of a template, then ``ACL LOAD`` on each server.
 
 ``--cache cluster`` adds the user of replicas to the cache's, ``--cache sentinel`` also that of the Sentinels, and
-creates ``sentinel.acl`` for the Sentinels themselves.
+creates ``sentinel.acl`` for the Sentinels themselves; ``--broker sentinel`` does the same for the broker.
 
 ``--addresses CACHE BROKER``, such as ``--addresses cache:6379 broker:6380``, also writes the environment of each
 component (``reader.env``, ``worker.env`` and so on), so that no password has to be copied. Each is HOST:PORT, or the
@@ -26,18 +26,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 PLACEHOLDER = "#SHA256_OF_PASSWORD"
-# The templates of each ACL file, by the cache's topology.
-TEMPLATES = {
-    "single": {"cache": ("cache",), "broker": ("broker",)},
-    "cluster": {"cache": ("cache", "cache.replica"), "broker": ("broker",)},
-    "sentinel": {
-        "cache": ("cache", "cache.replica", "cache.sentinel"), "sentinel": ("sentinel",), "broker": ("broker",),
-    },
-}  # fmt: skip
+# The templates that a server's topology adds to its own.
+MORE_TEMPLATES = {"single": (), "cluster": ("replica",), "sentinel": ("replica", "watched")}
 # What client libraries send to Redis >= 7.2 and Valkey.
 LATER_THAN_7_0 = re.compile(r" \+client\|(setinfo|no-touch)\b")
-# By the cache's topology: what its URL begins with, perhaps with a second s for TLS.
+# The scheme of a URL, by topology; rediss… with TLS.
 SCHEMES = {"single": "redis", "cluster": "redis+cluster", "sentinel": "redis+sentinel"}
+VARIABLES = {"cache": "CACHE_REDIS_URL", "broker": "CACHE_BROKER_URL"}
 # The users of each component on cache and broker; "": it does not use the cache.
 COMPONENTS = {
     "reader": ("reader", "publisher"), "invalidator": ("invalidator", "publisher"), "worker": ("worker", "worker"),
@@ -50,7 +45,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Make the ACL files of cache and broker, with random passwords.")
     parser.add_argument("directory", type=Path)
     parser.add_argument("--namespace", default="cache", help="CACHE_NAMESPACE (default: cache)")
-    parser.add_argument("--cache", choices=TEMPLATES, default="single", help="what the cache is (default: single)")
+    parser.add_argument("--cache", choices=SCHEMES, default="single", help="what the cache is (default: single)")
+    parser.add_argument(
+        "--broker", choices=("single", "sentinel"), default="single", help="what the broker is (default: single)"
+    )
     parser.add_argument("--broker-db", type=int, default=0, help="the database in CACHE_BROKER_URL (default: 0)")
     parser.add_argument(
         "--addresses", nargs=2, metavar=("CACHE", "BROKER"), help="HOST:PORT or URL: write NAME.env, too"
@@ -65,7 +63,10 @@ def main() -> None:
     arguments.directory.mkdir(parents=True, exist_ok=True)
     kept = arguments.directory / "passwords"
     passwords = _read(kept)
-    for server, parts in TEMPLATES[arguments.cache].items():
+    files = {of: (of, *MORE_TEMPLATES[getattr(arguments, of)]) for of in ("cache", "broker")}
+    if "sentinel" in (arguments.cache, arguments.broker):
+        files["sentinel"] = ("sentinel",)
+    for server, parts in files.items():
         template = "".join(
             Path(__file__).with_name(f"{part}.acl.template").read_text(encoding="utf-8") for part in parts
         )
@@ -79,13 +80,12 @@ def main() -> None:
 
 
 def _check_addresses(arguments: argparse.Namespace) -> None:
-    for name, address, topology in zip(
-        ("CACHE", "BROKER"), arguments.addresses, (arguments.cache, "single"), strict=True
-    ):
+    for server, address in zip(VARIABLES, arguments.addresses, strict=True):
+        topology = getattr(arguments, server)
         scheme = SCHEMES[topology]
         parts = urlsplit(_as_url(address, scheme))
         allowed = {scheme, scheme.replace("redis", "rediss")}
-        shown = f"--addresses {name}={re.sub('//.*@', '//…@', address)!r}"  # without a password
+        shown = f"--addresses {server.upper()}={re.sub('//.*@', '//…@', address)!r}"  # without a password
         if parts.scheme not in allowed or not parts.netloc or "@" in parts.netloc:
             begins = " or ".join(f"{one}://" for one in sorted(allowed))
             sys.exit(f"error: {shown}: allowed is HOST:PORT, or {begins}… without a user")
@@ -94,18 +94,14 @@ def _check_addresses(arguments: argparse.Namespace) -> None:
 
 
 def _write_environments(arguments: argparse.Namespace, passwords: dict[tuple[str, str], str]) -> None:
-    cache_at, broker_at = arguments.addresses
-    database = {"single": "/0"}.get(arguments.cache, "")
-    finder = f"sentinel_username=finder&sentinel_password={passwords.get(('sentinel', 'finder'), '')}"
-    for component, (on_cache, on_broker) in COMPONENTS.items():
+    for component, users in COMPONENTS.items():
         lines = [f"CACHE_NAMESPACE={arguments.namespace}"]
-        if on_cache:
-            user, more = f"{on_cache}:{passwords['cache', on_cache]}", finder if arguments.cache == "sentinel" else ""
-            url = _url(cache_at, SCHEMES[arguments.cache], user, database, more)
-            lines.append(f"CACHE_REDIS_URL={_quoted(url)}")
-        user = f"{on_broker}:{passwords['broker', on_broker]}"
-        url = _url(broker_at, "redis", user, f"/{arguments.broker_db}")
-        lines.append(f"CACHE_BROKER_URL={_quoted(url)}")
+        for (server, variable), address, user in zip(VARIABLES.items(), arguments.addresses, users, strict=True):
+            if user:
+                database = arguments.broker_db if server == "broker" else 0
+                login = f"{user}:{passwords[server, user]}"
+                url = _url(address, getattr(arguments, server), login, database, passwords.get(("sentinel", "finder")))
+                lines.append(f"{variable}={_quoted(url)}")
         path = arguments.directory / f"{component}.env"
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
@@ -119,12 +115,15 @@ def _as_url(address: str, scheme: str) -> str:
     return address if "://" in address else f"{scheme}://{address}"
 
 
-def _url(address: str, scheme: str, user: str, database: str, more: str = "") -> str:
-    """Return the URL of a server or several, with a user; the database where the address names none."""
-    parts = urlsplit(_as_url(address, scheme))
-    path = database if parts.path in {"", "/"} else parts.path
-    query = "&".join(filter(None, (parts.query, more)))
-    return parts._replace(netloc=f"{user}@{parts.netloc}", path=path, query=query).geturl()
+def _url(address: str, topology: str, login: str, database: int, finders: str | None) -> str:
+    """Return the URL of a server or several, with a login; with the database where the address names none."""
+    parts = urlsplit(_as_url(address, SCHEMES[topology]))
+    path, query = parts.path.rstrip("/"), parts.query
+    if topology != "cluster" and path.count("/") == (topology == "sentinel"):
+        path += f"/{database}"
+    if topology == "sentinel":
+        query = "&".join(filter(None, (query, f"sentinel_username=finder&sentinel_password={finders}")))
+    return parts._replace(netloc=f"{login}@{parts.netloc}", path=path, query=query).geturl()
 
 
 def _read(path: Path) -> dict[tuple[str, str], str]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -17,6 +19,7 @@ from api_client.trigger.private_app import PublishingApp
 from refresher.embedded import GuardedProcess, RedisServer
 from tests.acceptance.conftest import NO_GRAPH, System
 from tests.servers.redis_sentinels import Sentinels
+from tests.servers.redis_with_users import SentinelsWithUsers
 from tests.support.command_line import CommandLine
 from tests.support.flower import PASSWORD, USER, Flower
 from tests.support.timing import promptly
@@ -69,11 +72,17 @@ def test_publisher_and_worker_meet_at_the_new_master(behind: BehindSentinels, fa
     assert behind.worker.poll() is None
 
 
-def test_refreshes_go_on_while_all_sentinels_are_away(behind: BehindSentinels) -> None:
+@pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+def test_refreshes_go_on_while_all_sentinels_are_away(behind: BehindSentinels, fault: signal.Signals) -> None:
     for sentinel in behind.sentinels.sentinels:
-        sentinel.kill()
-    for _ in range(5):
-        eventually(behind.refreshes, "refreshes go on")
+        os.kill(sentinel.pid, fault)
+    try:
+        for _ in range(5):
+            promptly(behind.refreshes, "refreshes go on", BACK_WITHIN_SECONDS)
+    finally:
+        for sentinel in behind.sentinels.sentinels:
+            with suppress(ProcessLookupError):
+                os.kill(sentinel.pid, signal.SIGCONT)
     assert "Connection to broker lost" not in behind.worker.log_file.read_text()
 
 
@@ -86,6 +95,29 @@ def test_no_worker_s_reply_or_log_has_a_password(behind: BehindSentinels) -> Non
     for text in (repr(stats), behind.worker.log_file.read_text()):
         assert "redis-sentinel" in text
         assert not re.search(f"{behind.sentinels.password}|{behind.sentinels.sentinel_password}", text)
+
+
+@pytest.mark.usefixtures("patient_commands")
+def test_each_component_may_do_its_work_as_its_user(redis_server: RedisServer, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        servers = SentinelsWithUsers(stack, tmp_path / "users", sentinels=3, of="broker")
+        system = System(stack, servers.alone, redis_server, NO_GRAPH, tmp_path)
+
+        def as_user(on_the_cache: str, on_the_broker: str) -> dict[str, str]:
+            cache = servers.alone.url_of(on_the_cache, servers.passwords["cache", on_the_cache])
+            return {"CACHE_REDIS_URL": cache, "CACHE_BROKER_URL": servers.url_of(on_the_broker)}
+
+        worker = system.start_worker(**as_user("worker", "worker"))
+        system.env |= as_user("reader", "publisher")
+        behind = BehindSentinels(servers, system, worker, system.client())
+        eventually(behind.refreshes, "the worker consumes")
+        operator = system.env | as_user("operator", "operator")
+        assert len(CommandLine("status", operator).run_json()["workers"]) == 1
+        checked = CommandLine("doctor", operator).run_json(exit_code=1)  # not asked for the worker's own port
+        assert {one["level"] for one in checked["findings"] if one["check"] in {"broker", "workers"}} == {"ok"}
+        servers.kill_master()
+        promptly(behind.refreshes, "refreshes go on", BACK_WITHIN_SECONDS)
+        assert servers.denied() == set()
 
 
 @pytest.mark.usefixtures("patient_commands")

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import redis
 
-from refresher.embedded import RedisServer
+from refresher.embedded import RedisServer, free_port
+from tests.servers.redis_binaries import system_redis
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from tests.support.authority import Authority
 
 MASTER_NAME = "the master"  # with a space: the URL has to encode it
 DOWN_AFTER_MS = 1_500
@@ -20,10 +23,10 @@ NEVER_DOWN_AFTER_MS = round(10_000 * MAX_WAIT_SECONDS)
 """While nothing is lost: a server on a busy machine may not respond for a while."""
 
 
-def watching(master: RedisServer, quorum: int) -> list[tuple[str, str]]:
-    """Return a Sentinel's directives for its master, without passwords."""
+def watching(host: str, port: int, quorum: int) -> list[tuple[str, str]]:
+    """Return a Sentinel's directives for the master at an address, without passwords."""
     return [
-        ("sentinel monitor", f'"{MASTER_NAME}" {master.host} {master.port} {quorum}'),
+        ("sentinel monitor", f'"{MASTER_NAME}" {host} {port} {quorum}'),
         ("sentinel down-after-milliseconds", f'"{MASTER_NAME}" {NEVER_DOWN_AFTER_MS}'),
         ("sentinel failover-timeout", f'"{MASTER_NAME}" 5000'),
     ]
@@ -35,10 +38,13 @@ class SentinelServer(RedisServer):
     title: ClassVar[str] = "Redis Sentinel"
 
     @classmethod
-    def watch(cls, master: RedisServer, *, quorum: int, password: str) -> Self:
+    def watch(
+        cls, master: RedisServer, *, port: int, quorum: int, password: str, more: Sequence[tuple[str, str]] = ()
+    ) -> Self:
         """Start one, of the master's version, that requires ``password`` and has the master's own."""
         directives = [
-            *watching(master, quorum),
+            *more,
+            *watching(master.host, port, quorum),
             ("sentinel auth-pass", f'"{MASTER_NAME}" {master.password}'),
             ("sentinel sentinel-pass", password),
         ]
@@ -60,7 +66,7 @@ class Sentinels:
         first = stack.enter_context(self._node())
         self.nodes = [first]
         for _ in range(replicas):
-            self.nodes.append(stack.enter_context(self._node(("replicaof", f"{first.host} {first.port}"))))
+            self.nodes.append(stack.enter_context(self._node(("replicaof", f"{first.host} {self.port_of(first)}"))))
         for replica in self.nodes[1:]:
             eventually(lambda node=replica: self._is_replicating(node), "it replicates")
         self.sentinels = [
@@ -70,15 +76,19 @@ class Sentinels:
 
     def url(self, db: int = 0) -> str:
         """Return the URL for CACHE_REDIS_URL."""
-        hosts = ",".join(f"{sentinel.host}:{sentinel.port}" for sentinel in self.sentinels)
+        hosts = ",".join(f"{sentinel.host}:{self.port_of(sentinel)}" for sentinel in self.sentinels)
         name = MASTER_NAME.replace(" ", "%20")
         return f"redis+sentinel://:{self.password}@{hosts}/{name}/{db}?sentinel_password={self.sentinel_password}"
+
+    def port_of(self, server: RedisServer) -> int:
+        """Return the port at which clients, replicas and Sentinels reach a server of any kind."""
+        return server.port
 
     @property
     def master(self) -> RedisServer:
         """Return the node that all Sentinels report as the master now."""
         ports = {self._state(sentinel)["port"] for sentinel in self.sentinels}
-        return next(node for node in self.nodes if ports == {node.port})
+        return next(node for node in self.nodes if ports == {self.port_of(node)})
 
     def fail_over(self) -> RedisServer:
         """Order a failover, as for maintenance; return the new master. The old one stays one, too, for some seconds."""
@@ -109,7 +119,7 @@ class Sentinels:
                     if one["name"].startswith("sentinel-") or "S" in one["flags"]:
                         client.client_kill_filter(_id=one["id"])
                 states = map(self._state, self.sentinels)
-                return all(state["is_sdown"] or state["port"] != node.port for state in states)
+                return all(state["is_sdown"] or state["port"] != self.port_of(node) for state in states)
 
             eventually(is_noticed, "no Sentinel reaches it")
 
@@ -124,7 +134,7 @@ class Sentinels:
 
         def another() -> RedisServer | None:
             ports = {self._state(sentinel)["port"] for sentinel in self.sentinels}
-            return next((node for node in self.nodes if node is not old and ports == {node.port}), None)
+            return next((node for node in self.nodes if node is not old and ports == {self.port_of(node)}), None)
 
         new = eventually(another, "another master")
         eventually(lambda: self._role(new) == "master", "it takes writes")
@@ -147,7 +157,9 @@ class Sentinels:
         )
 
     def _sentinel(self, master: RedisServer, *, quorum: int) -> RedisServer:
-        return SentinelServer.watch(master, quorum=quorum, password=self.sentinel_password)
+        return SentinelServer.watch(
+            master, port=self.port_of(master), quorum=quorum, password=self.sentinel_password
+        )
 
     def _set_down_after(self, milliseconds: int) -> None:
         """Set after how long a silent server is down for the Sentinels."""
@@ -179,3 +191,39 @@ class Sentinels:
     def _all_know_each_other(self) -> bool:
         known = [(state["num-slaves"], state["num-other-sentinels"]) for state in map(self._state, self.sentinels)]
         return set(known) == {(len(self.nodes) - 1, len(self.sentinels) - 1)}
+
+
+class SentinelsWithTls(Sentinels):
+    """The same with TLS on every link, by one certificate. The tests' own commands alone do without."""
+
+    def __init__(self, stack: ExitStack, authority: Authority, *, replicas: int = 1, sentinels: int = 1) -> None:
+        self._authority, self._certificate = authority, authority.issue("sentinels")
+        self._ports: dict[int, int] = {}
+        super().__init__(stack, replicas=replicas, sentinels=sentinels)
+
+    def url(self, db: int = 0) -> str:
+        return f"{super().url(db).replace('redis', 'rediss', 1)}&ssl_ca_certs={self._authority.root}"
+
+    def port_of(self, server: RedisServer) -> int:
+        return self._ports[server.port]
+
+    def _tls(self, port: int) -> list[tuple[str, str]]:
+        of_links = {"tls-replication": "yes", "tls-ca-cert-file": str(self._authority.root)}
+        return list((self._certificate.of_redis(port) | of_links).items())
+
+    def _node(self, *more: tuple[str, str]) -> RedisServer:
+        port = free_port()
+        requires_auth = [("masterauth", self.password), ("repl-diskless-sync-delay", "0")]
+        node = RedisServer.start(
+            binary=system_redis(), password=self.password, extra_config=[*self._tls(port), *requires_auth, *more]
+        )
+        self._ports[node.port] = port
+        return node
+
+    def _sentinel(self, master: RedisServer, *, quorum: int) -> RedisServer:
+        port = free_port()
+        sentinel = SentinelServer.watch(
+            master, port=self.port_of(master), quorum=quorum, password=self.sentinel_password, more=self._tls(port)
+        )
+        self._ports[sentinel.port] = port
+        return sentinel

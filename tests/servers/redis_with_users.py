@@ -55,40 +55,52 @@ class ClusterWithUsers(Cluster):
 
 
 class SentinelsWithUsers(Sentinels):
-    """Sentinels, their servers, and a broker: replicas and Sentinels sign in as users at each other and the servers."""
+    """Sentinels with the servers of the cache, and a broker of one server; or the other way round, ``of="broker"``.
 
-    def __init__(self, stack: ExitStack, folder: Path, *, replicas: int = 1, sentinels: int = 1) -> None:
-        self.passwords = make_users(folder, "--cache", "sentinel")
-        self._acls = {server: (folder / f"{server}.acl").read_text() for server in ("cache", "sentinel")}
-        self.broker = stack.enter_context(UsersRedis.with_users((folder / "broker.acl").read_text()))
+    Replicas and Sentinels sign in as users at each other and the servers.
+    """
+
+    def __init__(
+        self, stack: ExitStack, folder: Path, *, replicas: int = 1, sentinels: int = 1, of: str = "cache"
+    ) -> None:
+        self.of, alone = of, {"cache": "broker", "broker": "cache"}[of]
+        self.passwords = make_users(folder, f"--{of}", "sentinel")
+        self._acls = {server: (folder / f"{server}.acl").read_text() for server in (of, "sentinel")}
+        self.alone = stack.enter_context(UsersRedis.with_users((folder / f"{alone}.acl").read_text()))
         super().__init__(stack, replicas=replicas, sentinels=sentinels)
+
+    @property
+    def broker(self) -> UsersRedis:
+        """Return the broker, where the Sentinels are the cache's."""
+        assert self.of == "cache"
+        return self.alone
 
     def url_of(self, user: str) -> str:
         """Return the URL with which a user signs in at the master, and as the finder at the Sentinels."""
         hosts = ",".join(f"{sentinel.host}:{sentinel.port}" for sentinel in self.sentinels)
         return (
-            f"redis+sentinel://{user}:{self.passwords['cache', user]}@{hosts}/{MASTER_NAME.replace(' ', '%20')}/0"
+            f"redis+sentinel://{user}:{self.passwords[self.of, user]}@{hosts}/{MASTER_NAME.replace(' ', '%20')}/0"
             f"?sentinel_username=finder&sentinel_password={self.passwords['sentinel', 'finder']}"
         )
 
     def denied(self) -> Denied:
         """Return the refusals of all running ones, as `UsersRedis.denied`."""
-        return _denied_by([*self.nodes, *self.sentinels, self.broker])
+        return _denied_by([*self.nodes, *self.sentinels, self.alone])
 
     def forget_denied(self) -> None:
         """Empty the logs of refusals."""
-        _forget_denied([*self.nodes, *self.sentinels, self.broker])
+        _forget_denied([*self.nodes, *self.sentinels, self.alone])
 
     def _node(self, *more: tuple[str, str]) -> RedisServer:
-        requires_auth = [("masteruser", "replica"), ("masterauth", self.passwords["cache", "replica"])]
+        requires_auth = [("masteruser", "replica"), ("masterauth", self.passwords[self.of, "replica"])]
         at_once = ("repl-diskless-sync-delay", "0")
-        return UsersRedis.with_users(self._acls["cache"], [*requires_auth, at_once, *more], self.password)
+        return UsersRedis.with_users(self._acls[self.of], [*requires_auth, at_once, *more], self.password)
 
     def _sentinel(self, master: RedisServer, *, quorum: int) -> RedisServer:
         directives = [
-            *watching(master, quorum),
+            *watching(master.host, master.port, quorum),
             ("sentinel auth-user", f'"{MASTER_NAME}" sentinel'),
-            ("sentinel auth-pass", f'"{MASTER_NAME}" {self.passwords["cache", "sentinel"]}'),
+            ("sentinel auth-pass", f'"{MASTER_NAME}" {self.passwords[self.of, "sentinel"]}'),
             ("sentinel sentinel-user", "peer"),
             ("sentinel sentinel-pass", self.passwords["sentinel", "peer"]),
         ]

@@ -228,7 +228,11 @@ ADDRESSES = {
     "cluster": (("cluster", "c1:1,c2:2", "redis://b"), "redis+cluster://reader:CACHE@c1:1,c2:2", BROKER),
     "Sentinels": (
         ("sentinel", f"rediss+sentinel://s1,s2/main?{VERIFIED}", "b"),
-        f"rediss+sentinel://reader:CACHE@s1,s2/main?{VERIFIED}&{FOUND}", BROKER,
+        f"rediss+sentinel://reader:CACHE@s1,s2/main/0?{VERIFIED}&{FOUND}", BROKER,
+    ),
+    "a broker behind Sentinels": (
+        ("single", "c:1", "redis+sentinel://s1,s2/main", "--broker", "sentinel"),
+        "redis://reader:CACHE@c:1/0", f"redis+sentinel://publisher:BROKER@s1,s2/main/3?{FOUND}",
     ),
 }  # fmt: skip
 
@@ -239,12 +243,13 @@ def test_the_new_users_script_writes_urls_of_any_topology_and_with_tls(
 ) -> None:
     topology, *addresses = given
     passwords = make_users(tmp_path, "--cache", topology, "--broker-db", "3", "--addresses", *addresses)
+    found = passwords.get(("sentinel", "finder"), "")
     sourced = f"set -a; . '{tmp_path}/reader.env'; env"
     shell = subprocess.run(["/bin/sh", "-c", sourced], env={}, capture_output=True, text=True, check=True)
     written = dict(line.split("=", 1) for line in shell.stdout.splitlines())
-    filled = cache.replace("CACHE", passwords["cache", "reader"])
-    assert written["CACHE_REDIS_URL"] == filled.replace("FINDER", passwords.get(("sentinel", "finder"), ""))
-    assert written["CACHE_BROKER_URL"] == broker.replace("BROKER", passwords["broker", "publisher"])
+    for variable, expected in ("CACHE_REDIS_URL", cache), ("CACHE_BROKER_URL", broker):
+        filled = expected.replace("CACHE", passwords["cache", "reader"]).replace("FINDER", found)
+        assert written[variable] == filled.replace("BROKER", passwords["broker", "publisher"])
     ReaderSettings(redis_url=written["CACHE_REDIS_URL"], broker_url=written["CACHE_BROKER_URL"])
 
 

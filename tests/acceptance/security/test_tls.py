@@ -17,8 +17,9 @@ from api_client.protocol.messages import RefreshReason, item_for
 from api_client.trigger.broker import CeleryBroker
 from refresher.embedded import ArcadeDbServer, RedisServer, free_port
 from refresher.settings import WorkerSettings
-from tests.acceptance.conftest import System
+from tests.acceptance.conftest import NO_GRAPH, System
 from tests.servers.redis_binaries import system_redis
+from tests.servers.redis_sentinels import SentinelsWithTls
 from tests.support.any_reader import KINDS, local_cache_of
 from tests.support.authority import HOST, Authority
 from tests.support.doctor import run_check
@@ -147,6 +148,22 @@ def test_a_worker_logs_wrong_certificates_of_cache_and_broker_and_consumes_nothi
     assert said.lower().count("certificate") >= 2
     assert "ready." not in said
     assert tls.server(wrong).password not in said
+
+
+def test_cache_and_broker_behind_sentinels_work_over_tls(redis_server: RedisServer, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        authority = Authority(tmp_path / "ours")
+        sentinels = SentinelsWithTls(stack, authority)
+        system = System(stack, sentinels.master, redis_server, NO_GRAPH, tmp_path)
+        system.env |= {"CACHE_REDIS_URL": sentinels.url(0), "CACHE_BROKER_URL": sentinels.url(1)}
+        system.start_worker("-c", "1")
+        reader = system.reader("sync")
+        assert reader.get("long_lived", {"key": "a"})["load"] == 1
+        untrusted = {name: sentinels.url().partition("&ssl_ca")[0] for name in ("CACHE_REDIS_URL", "CACHE_BROKER_URL")}
+        with pytest.raises(CacheUnavailable, match=r"(?i)certificate.verify.failed"):
+            system.reader("sync", CACHE_REDIS_URL=untrusted["CACHE_REDIS_URL"]).get("long_lived", {"key": "a"})
+        with pytest.raises(OperationalError, match=r"(?i)certificate.verify.failed"):
+            published_to(untrusted["CACHE_BROKER_URL"])
 
 
 @pytest.mark.parametrize(("check", "setting"), [("cache", "redis_url"), ("broker", "broker_url")])

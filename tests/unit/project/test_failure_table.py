@@ -13,7 +13,10 @@ PAGE = (ROOT / "docs" / "reference" / "failures.md").read_text(encoding="utf-8")
 TEXT, LISTED = PAGE.split("\n## Tests of each row\n")
 ROWS = [name for cell in re.findall(r"^\| ((?:[RW]\d+ ?)+)\|", TEXT, re.MULTILINE) for name in cell.split()]
 FOLDERS = ("acceptance/faults", "acceptance/worker_faults")
-ELSEWHERE = ("integration/links/test_idle_and_slow.py", "acceptance/test_replaced_broker_keys.py")
+ELSEWHERE = (
+    "integration/links/test_idle_and_slow.py", "acceptance/test_replaced_broker_keys.py",
+    "acceptance/test_broker_behind_sentinels.py",
+)  # fmt: skip
 """Files of tests that need other servers."""
 
 
