@@ -70,7 +70,7 @@ def test_ingress_is_limited_to_prometheus_and_flower_s_users() -> None:
     }
 
 
-@pytest.mark.parametrize("name", ["keda-redis", "rabbitmq"])
+@pytest.mark.parametrize("name", ["keda-redis", "keda-sentinel", "rabbitmq"])
 def test_keda_scales_by_the_queues_that_the_workers_consume(name: str) -> None:
     said = values(name)
     [scaled] = of_kind(name, "ScaledObject")
@@ -86,6 +86,11 @@ def test_keda_scales_by_the_queues_that_the_workers_consume(name: str) -> None:
         assert triggers[which]["authenticationRef"]["name"] == authentication["metadata"]["name"]
     if name == "keda-redis":
         assert triggers["misses"]["metadata"]["databaseIndex"] == urlsplit(url).path.strip("/") == "3"
+    if name == "keda-sentinel":
+        master, database = urlsplit(url).path.strip("/").split("/")
+        assert triggers["misses"]["type"] == "redis-sentinel"
+        assert triggers["misses"]["metadata"]["sentinelMaster"] == master
+        assert triggers["misses"]["metadata"]["databaseIndex"] == database
 
 
 def test_keda_can_use_an_existing_trigger_authentication() -> None:

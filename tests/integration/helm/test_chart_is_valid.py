@@ -127,13 +127,13 @@ def test_the_schemas_are_strict() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["keda-redis", "rabbitmq"])
+@pytest.mark.parametrize("name", ["keda-redis", "keda-sentinel", "rabbitmq"])
 def test_keda_s_scalers_know_every_trigger_parameter(name: str) -> None:
     # The schema allows any name with any text, and KEDA ignores unknown names.
     known = re.compile(r'keda:"name=([\w;]+),\s*order=([\w;]+)')
     [scaled] = of_kind(name, "ScaledObject")
     for trigger in scaled["spec"]["triggers"]:
-        file = module("github.com/kedacore/keda/v2") / "pkg" / "scalers" / f"{trigger['type']}_scaler.go"
+        file = module("github.com/kedacore/keda/v2") / "pkg" / "scalers" / f"{trigger['type'].removesuffix('-sentinel')}_scaler.go"
         found = [(names.split(";"), order) for names, order in known.findall(file.read_text())]
         by_order = {
             order: {one for names, said in found if order in said for one in names}

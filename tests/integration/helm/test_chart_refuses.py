@@ -59,6 +59,9 @@ REFUSED = [
     ("rabbitmq", "secrets.flower=,flower.basicAuth=a:b", "flower.brokerUrl: where is the broker?"),
     ("rabbitmq", "cache.ports=null", "cache.ports: the network policy has to name them"),
     ("rabbitmq", "broker.ports=null", "broker.ports: the network policy has to name them"),
+    ("keda-sentinel", "broker.ports=null", "broker.ports: behind Sentinels, theirs and those of the servers"),
+    ("keda-sentinel", "autoscaling.keda.queue.redis.sentinelMaster=", "KEDA needs the name of their master"),
+    ("keda-sentinel", "secrets.scaler=ours", "says who KEDA is"),
     ("sentinel-hpa", "cache.ports=null", "cache.ports: behind Sentinels, theirs and those of the servers"),
 ]
 

@@ -9,11 +9,11 @@
 
 {{/* Their passwords may be in them, so a refusal shows none of it. The schema's would. */}}
 {{- define "refresher.checkSecrets" -}}
-{{- $broker := "^(rediss?|amqps?|pyamqp)://." -}}
+{{- $broker := "^(rediss?([+]sentinel)?|amqps?|pyamqp)://." -}}
 {{- with .Values -}}
 {{- if not (regexMatch "^$|^rediss?([+](sentinel|cluster))?://." .cache.url) -}}{{- fail "cache.url: allowed is redis://…, redis+sentinel://…, redis+cluster://…, or the same with rediss" -}}{{- end -}}
-{{- if not (regexMatch (printf "^$|%s" $broker) .broker.url) -}}{{- fail "broker.url: allowed is redis://…, rediss://…, amqp://… or amqps://…" -}}{{- end -}}
-{{- if not (regexMatch (printf "^$|%s" $broker) .flower.brokerUrl) -}}{{- fail "flower.brokerUrl: allowed is redis://…, rediss://…, amqp://… or amqps://…" -}}{{- end -}}
+{{- if not (regexMatch (printf "^$|%s" $broker) .broker.url) -}}{{- fail "broker.url: allowed is redis://…, redis+sentinel://…, the same with rediss, amqp://… or amqps://…" -}}{{- end -}}
+{{- if not (regexMatch (printf "^$|%s" $broker) .flower.brokerUrl) -}}{{- fail "flower.brokerUrl: allowed is redis://…, redis+sentinel://…, the same with rediss, amqp://… or amqps://…" -}}{{- end -}}
 {{- if not (regexMatch "^(bolt|neo4j)([+]s|[+]ssc)?://[^\\s/?#@]+/?([?][^\\s#@]*)?$" .graph.uri) -}}{{- fail "graph.uri: allowed is bolt://host:port, neo4j://…, the same with +s, without user and password, which go into graph.user and graph.password" -}}{{- end -}}
 {{- if not (regexMatch "^$|^[^:,]+:[^,]+(,[^:,]+:[^,]+)*$" .flower.basicAuth) -}}{{- fail "flower.basicAuth: allowed is user:password, or several, comma-separated" -}}{{- end -}}
 {{- if not (regexMatch "^$|^(amqps?|https?)://." .autoscaling.keda.queue.rabbitmq.url) -}}{{- fail "autoscaling.keda.queue.rabbitmq.url: allowed is amqp://…, amqps://…, http://… or https://…" -}}{{- end -}}
@@ -72,9 +72,10 @@
 {{- $keda := .Values.autoscaling.keda -}}
 {{- if not (or $keda.queue.enabled $keda.leadTime.enabled) -}}{{- fail "autoscaling.keda: scales by what? Enable queue, leadTime or both" -}}{{- end -}}
 {{- if $keda.queue.enabled -}}
-{{- if and (eq .Values.broker.kind "redis") (not $keda.queue.redis.address) -}}{{- fail "autoscaling.keda.queue.redis.address: the broker as KEDA finds it, host:port" -}}{{- end -}}
+{{- if and (eq .Values.broker.kind "redis") (not $keda.queue.redis.address) -}}{{- fail "autoscaling.keda.queue.redis.address: the broker as KEDA finds it, host:port, or its Sentinels" -}}{{- end -}}
+{{- if and (contains "+sentinel://" .Values.broker.url) (not $keda.queue.redis.sentinelMaster) -}}{{- fail "autoscaling.keda.queue.redis.sentinelMaster: broker.url is behind Sentinels, so KEDA needs the name of their master, and their addresses in …redis.address" -}}{{- end -}}
 {{- if and (eq .Values.broker.kind "rabbitmq") (not $keda.queue.rabbitmq.url) (not .Values.secrets.scaler) (not $keda.queue.triggerAuthentication) -}}{{- fail "autoscaling.keda.queue.rabbitmq.url: the broker as KEDA finds it, or name a Secret with it as `host` in secrets.scaler" -}}{{- end -}}
-{{- if and (or .Values.secrets.scaler $keda.queue.triggerAuthentication) (or $keda.queue.redis.username $keda.queue.redis.password $keda.queue.rabbitmq.url) -}}{{- fail "secrets.scaler: the Secret, or the TriggerAuthentication, says who KEDA is; leave autoscaling.keda.queue's username, password and url empty" -}}{{- end -}}
+{{- if and (or .Values.secrets.scaler $keda.queue.triggerAuthentication) (or $keda.queue.redis.username $keda.queue.redis.password $keda.queue.redis.sentinelUsername $keda.queue.redis.sentinelPassword $keda.queue.rabbitmq.url) -}}{{- fail "secrets.scaler: the Secret, or the TriggerAuthentication, says who KEDA is; leave autoscaling.keda.queue's username, password and url empty" -}}{{- end -}}
 {{- if and .Values.secrets.scaler $keda.queue.triggerAuthentication -}}{{- fail "secrets.scaler: there is autoscaling.keda.queue.triggerAuthentication already; give one of the two" -}}{{- end -}}
 {{- end -}}
 {{- if and $keda.leadTime.enabled (not $keda.leadTime.prometheus) -}}{{- fail "autoscaling.keda.leadTime.prometheus: which Prometheus, such as http://prometheus.monitoring.svc:9090" -}}{{- end -}}

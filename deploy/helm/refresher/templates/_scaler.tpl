@@ -2,7 +2,14 @@
 {{- define "refresher.scalerSignsIn" -}}
 {{- $keda := .Values.autoscaling.keda -}}
 {{- if and (eq .Values.autoscaling.kind "keda") $keda.queue.enabled -}}
-{{- if or .Values.secrets.scaler (eq .Values.broker.kind "rabbitmq") $keda.queue.redis.password $keda.queue.triggerAuthentication -}}true{{- end -}}
+{{- if or .Values.secrets.scaler (eq .Values.broker.kind "rabbitmq") $keda.queue.redis.password $keda.queue.redis.sentinelPassword $keda.queue.triggerAuthentication -}}true{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What it says, as keys of the Secret: KEDA's names. */}}
+{{- define "refresher.scalerSecretKeys" -}}
+{{- if eq .Values.broker.kind "rabbitmq" -}}host{{- else -}}
+username password{{ if .Values.autoscaling.keda.queue.redis.sentinelMaster }} sentinelUsername sentinelPassword{{ end }}
 {{- end -}}
 {{- end -}}
 
@@ -13,7 +20,7 @@
 {{- $queue := $.Values.autoscaling.keda.queue -}}
 {{- $length := index $queue $which | int | quote -}}
 - name: {{ $which }}
-  type: {{ ternary "rabbitmq" "redis" (eq $.Values.broker.kind "rabbitmq") }}
+  type: {{ ternary "rabbitmq" (ternary "redis-sentinel" "redis" (ne $queue.redis.sentinelMaster "")) (eq $.Values.broker.kind "rabbitmq") }}
   metricType: AverageValue
   metadata:
     {{- if eq $.Values.broker.kind "rabbitmq" }}
@@ -21,7 +28,12 @@
     mode: QueueLength
     value: {{ $length }}
     {{- else }}
+    {{- with $queue.redis.sentinelMaster }}
+    addresses: {{ $queue.redis.address | quote }}
+    sentinelMaster: {{ . | quote }}
+    {{- else }}
     address: {{ $queue.redis.address | quote }}
+    {{- end }}
     databaseIndex: {{ $queue.redis.database | int | quote }}
     enableTLS: {{ $queue.redis.tls | quote }}
     listName: {{ include "refresher.queue" . | quote }}
