@@ -1,4 +1,4 @@
-"""Redis twice, a graph and a worker on the loopback address, until Ctrl-C; nothing of them outlives the command."""
+"""Cache, broker, graph and a worker on the loopback address, until Ctrl-C; nothing of them outlives the command."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def run_dev(options: DevOptions, say: Callable[[str], None]) -> None:
     began = time.monotonic()
     with Interrupts.handled(signal.SIGINT, signal.SIGTERM) as interrupts, ExitStack() as stack:
         folder = stack.enter_context(reserved_folder())
-        say("starting Redis, a graph and a worker …")
+        say("starting cache, broker, graph and worker …")
         environ["CACHE_REDIS_URL"] = stack.enter_context(RedisServer.start(extra_config=_CACHE)).url(0)
         environ["CACHE_BROKER_URL"] = stack.enter_context(RedisServer.start()).url(0)
         if options.neo4j_uri:

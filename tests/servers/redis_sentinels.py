@@ -157,9 +157,7 @@ class Sentinels:
         )
 
     def _sentinel(self, master: RedisServer, *, quorum: int) -> RedisServer:
-        return SentinelServer.watch(
-            master, port=self.port_of(master), quorum=quorum, password=self.sentinel_password
-        )
+        return SentinelServer.watch(master, port=self.port_of(master), quorum=quorum, password=self.sentinel_password)
 
     def _set_down_after(self, milliseconds: int) -> None:
         """Set after how long a silent server is down for the Sentinels."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from refresher.embedded import GuardedProcess, free_port
+from refresher.embedded.redis_server import bundled_valkey_server
 from tests.support.deployment_files import ROOT, compose, copy_with_secrets, environment, image
 from tests.support.waiting import eventually
 
@@ -107,8 +108,9 @@ class RunningDeployment:
     def _words(self, name: str, words: list[str]) -> list[str]:
         port = str(OWN_PORT.get(name, ""))
         swapped = [re.sub(rf"\b{port}\b", str(self.ports[name]), word) if port else word for word in words]
-        command = [word.replace("redis-cli ", f"redis-cli -p {self.ports.get(name)} ") for word in swapped]
-        return [self._here(name, word) for word in command]
+        valkey = {"valkey-server": str(bundled_valkey_server())}
+        command = [word.replace("valkey-cli ", f"redis-cli -p {self.ports.get(name)} ") for word in swapped]
+        return [self._here(name, valkey.get(word, word)) for word in command]
 
     def _here(self, name: str, text: str) -> str:
         """Return a word or value in the form that it needs without containers."""

@@ -291,5 +291,5 @@ def test_a_sentinel_that_refuses_the_password_is_treated_as_unavailable(
     make_reader: MakeReader, sentinels: Sentinels
 ) -> None:
     url = sentinels.url().replace(sentinels.sentinel_password, "wrong")
-    with pytest.raises(CacheUnavailable, match="no Sentinel that answers .*; no answer: .*password"):
+    with pytest.raises(CacheUnavailable, match=r"no Sentinel that answers .*; no answer: .*password"):
         make_reader(url).get("q", {"n": 0})
