@@ -41,6 +41,12 @@ WITHIN_LEASE_SECONDS: Final = LEASE_SECONDS + 1.0 + SLACK_SECONDS
 WITHIN_QUEUE_TTL_SECONDS: Final = WITHIN_LEASE_SECONDS + QUEUE_TTL_SECONDS
 """I4, where the message was lost."""
 
+WORKER_BACK_SECONDS: Final = 10.0
+"""After the broker is back, or a half-open link was lost."""
+BROKER_BREAKER_SECONDS: Final = 5.0
+"""The longest pause of the readers' breaker before the broker, after outages like those of these tests."""
+WITHIN_BROKER_OUTAGE_SECONDS: Final = max(WORKER_BACK_SECONDS, BROKER_BREAKER_SECONDS) + WITHIN_QUEUE_TTL_SECONDS
+
 REJECTED: Final = frozenset({"rejected (lost)", "rejected (superseded)"})
 """How a run ends whose record is gone: the second, if the key was acquired again before its commit."""
 
@@ -316,6 +322,17 @@ def make_world(
     """Start the broker, and make a world; its worker starts when one is needed."""
     broker = stack.enter_context(RedisServer.start())
     return World(stack, System(stack, cache, control, graph, folder), cache, broker, settings)
+
+
+def replica_of(stack: ExitStack, master: RedisServer) -> RedisServer:
+    """Start a replica that may replace its master, as the master may it; return it once it replicates."""
+    joins = [("replicaof", f"{master.host} {master.port}"), ("masterauth", master.password)]
+    replica = stack.enter_context(RedisServer.start(password=master.password, extra_config=joins))
+    with redis.Redis.from_url(master.url()) as client:
+        client.config_set("masterauth", master.password)
+    with redis.Redis.from_url(replica.url()) as client:
+        eventually(lambda: client.info("replication")["master_link_status"] == "up", "it replicates")
+    return replica
 
 
 class Worlds:

@@ -10,11 +10,10 @@ import pytest
 import redis
 
 from refresher.embedded import ArcadeDbServer, RedisServer
-from tests.acceptance.worker_faults.conftest import WITHIN_QUEUE_TTL_SECONDS, World, make_world
+from tests.acceptance.worker_faults.conftest import WITHIN_QUEUE_TTL_SECONDS, World, make_world, replica_of
 from tests.acceptance.worker_faults.traffic import Traffic
 from tests.servers.redis_sentinels import Sentinels
 from tests.support.history import Happened
-from tests.support.waiting import eventually
 
 BREAKER_SECONDS = 5.0  # the longest pause of the readers' breaker
 WORKER_PAUSE_SECONDS = 5.0  # after it, a worker that can't reach Redis gets its re-sent message
@@ -54,11 +53,8 @@ def test_keys_are_fresh_again_after_a_failover_behind_one_address_under_load(
     make: Callable[[RedisServer], World], stack: ExitStack
 ) -> None:
     old = stack.enter_context(RedisServer.start())
-    joins = [("replicaof", f"{old.host} {old.port}"), ("masterauth", old.password)]
-    new = stack.enter_context(RedisServer.start(password=old.password, extra_config=joins))
+    new = replica_of(stack, old)
     demoted, promoted = (stack.enter_context(redis.Redis.from_url(server.url())) for server in (old, new))
-    demoted.config_set("masterauth", old.password)
-    eventually(lambda: promoted.info("replication")["master_link_status"] == "up", "it replicates")
     world = make(old)
     with Traffic(world, replicas=1) as traffic:
         traffic.goes_on_for(10)

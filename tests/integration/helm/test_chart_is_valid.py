@@ -133,12 +133,8 @@ def test_keda_s_scalers_know_every_trigger_parameter(name: str) -> None:
     known = re.compile(r'keda:"name=([\w;]+),\s*order=([\w;]+)')
     [scaled] = of_kind(name, "ScaledObject")
     for trigger in scaled["spec"]["triggers"]:
-        file = (
-            module("github.com/kedacore/keda/v2")
-            / "pkg"
-            / "scalers"
-            / f"{trigger['type'].removesuffix('-sentinel')}_scaler.go"
-        )
+        scaler = trigger["type"].removesuffix("-sentinel")
+        file = module("github.com/kedacore/keda/v2") / "pkg" / "scalers" / f"{scaler}_scaler.go"
         found = [(names.split(";"), order) for names, order in known.findall(file.read_text())]
         by_order = {
             order: {one for names, said in found if order in said for one in names}
