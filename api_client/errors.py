@@ -86,6 +86,7 @@ class RefreshFailed(CacheError):
         self.kind: str = kind
         self.attempts: int = attempts
         self.retry_after_seconds = retry_after_seconds
+        self.hint: str = hint
 
 
 class UnknownQuery(RefreshFailed):

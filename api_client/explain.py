@@ -58,9 +58,10 @@ class LastRead:
 class RecordView:
     """The lease record. ``left`` is how long its state lasts, in seconds; 0: that is over, and anyone may claim.
 
-    ``by`` is its owner: the claimer, or the worker that runs it. ``token`` is that of the run (0: none); ``kind`` and
-    ``attempts`` are of the failure for which it retries or cools; ``bookmarks`` is how many the next load reads after,
-    ``failures`` how often in a row the refresh failed for a fault of the key.
+    ``by`` is its owner: the claimer, or the worker that runs it; "(in place)" is within another task or load. ``token``
+    is that of the run (0: none); ``kind`` and ``attempts`` are of the failure for which it retries or cools;
+    ``bookmarks`` is how many the next load reads after, ``failures`` how often in a row the refresh failed for a fault
+    of the key.
     """
 
     state: RecordState
@@ -250,7 +251,7 @@ def _record(reply: Any, now_us: int) -> RecordView | None:
     return RecordView(
         state=RecordState(fields["state"]),
         left=0.0 if fields.get("cools_only_bookmarks") else left_seconds(since, until, now_us),
-        by=fields.get("by", ""),
+        by=_owner(fields),
         token=_number(fields, "token"),
         generation=_number(fields, "generation"),
         kind=fields.get("kind", ""),
@@ -258,6 +259,11 @@ def _record(reply: Any, now_us: int) -> RecordView | None:
         bookmarks=bookmarks.count("\n") + 1 if bookmarks else 0,
         failures=_number(fields, "failures"),
     )
+
+
+def _owner(fields: Mapping[str, str]) -> str:
+    by, nonce = fields.get("by", ""), fields.get("nonce")
+    return f"{by} (in place)" if nonce and fields.get("in_place") == nonce else by
 
 
 def left_seconds(since_us: int, until_us: int, now_us: int) -> float:

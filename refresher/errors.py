@@ -39,6 +39,7 @@ class LoadFailed(RefresherError):
         is_transient: whether another attempt may succeed.
         max_attempts: attempts after which this kind of failure is not retried; None: as the settings allow.
         bookmarks: whether the bookmarks that the load was given are at fault.
+        why: what readers are told beyond the kind; no param's value may be in it.
         place: file, line and function where the loader met the cause; "": not in its code. Set by `locate`.
     """
 
@@ -50,12 +51,14 @@ class LoadFailed(RefresherError):
         is_transient: bool,
         max_attempts: int | None = None,
         bookmarks: BookmarkFault = BookmarkFault.NONE,
+        why: str = "",
     ) -> None:
         super().__init__(message)
         self.kind: str = kind
         self.is_transient: bool = is_transient
         self.max_attempts: int | None = max_attempts
         self.bookmarks: BookmarkFault = bookmarks
+        self.why: str = why
         self.place: str = ""
 
     def locate(self, loader: Callable[..., Any]) -> None:
@@ -72,7 +75,7 @@ class LoadFailed(RefresherError):
         return f"{self.kind}: {type(self.__cause__).__name__}{self.place and f' at {self.place}'}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        options = {name: getattr(self, name) for name in ("is_transient", "max_attempts", "bookmarks")}
+        options = {name: getattr(self, name) for name in ("is_transient", "max_attempts", "bookmarks", "why")}
         return functools.partial(LoadFailed, **options), (self.kind, str(self)), {"place": self.place}
 
 

@@ -19,7 +19,8 @@ An async test does the same with ``async with InlineCache() as cache`` and ``awa
 
 Everything but the broker and the graph is the real thing: the same reader, the same scripts on a real Redis (an
 embedded one, started with the first `InlineCache`; it needs the extra ``testing`` or a ``redis-server`` on PATH), the
-same refresh flow, run on the publisher's thread and finished before the read returns. A loader holds up no event loop.
+same refresh flow, finished before the read returns: on the reader's thread, or the publisher's where the read was
+served at once. A loader holds up no event loop, and may read other queries.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ import threading
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any, Final, Self, TypeAlias, Unpack, cast
 
 import msgspec
@@ -46,6 +48,7 @@ from api_client.protocol.keys import CacheKey
 from api_client.protocol.messages import RefreshItem
 from api_client.protocol.model import Entry, ReadResult
 from api_client.protocol.params import plain
+from api_client.read import in_place
 from api_client.read.aio import AsyncReadPath, AsyncWaitRunner
 from api_client.read.batch import AnyCall
 from api_client.read.requirements import ReadOptions
@@ -58,6 +61,7 @@ from api_client.transport.redis_py import nodes_of
 from api_client.trigger.broker import Broker
 from refresher.embedded import RedisServer
 from refresher.errors import LoadFailed
+from refresher.flow import nesting
 from refresher.flow.dead_letters import DeadLetter
 from refresher.flow.events import WorkerEvents
 from refresher.flow.outcome import Outcome
@@ -69,6 +73,7 @@ from refresher.graph.failures import classify_error
 from refresher.queries import Loaded, Query, Registry, query, registry
 from refresher.results import Previous
 from refresher.settings import WorkerSettings
+from refresher.worker.in_place import InPlace, in_place_deps
 from refresher.worker.redis_link import RetryingLink
 from refresher.worker.tag_upkeep import TagUpkeep
 from refresher.worker.version_registration import registration_of
@@ -111,22 +116,27 @@ class InlineCache:
         policy = msgspec.structs.replace(policy, redis_url=url, namespace=namespace)
         store = self._link.store
         self._upkeep = TagUpkeep(policy)
-        self._refresher = Refresher(
-            policy,
-            RefreshDeps(
-                lease_steps=store,
-                origin=self,
-                encode=values.encode,
-                registry=cast("Registry", self),
-                keep_leases=lambda _: nullcontext(),
-                publish=self._refresh,
-                write_dead_letter=self._keep_failure,
-                monotonic=monotonic_seconds,
-                sleep=lambda _: None,
-                events=WorkerEvents(),
-                failure_of=classify_error,
-                register=lambda query: store.run(registration_of(query, policy)),
-            ),
+        deps = RefreshDeps(
+            lease_steps=store,
+            origin=self,
+            encode=values.encode,
+            registry=cast("Registry", self),
+            keep_leases=lambda _: nullcontext(),
+            publish=self._refresh,
+            write_dead_letter=self._keep_failure,
+            monotonic=monotonic_seconds,
+            sleep=lambda _: None,
+            events=WorkerEvents(),
+            failure_of=classify_error,
+            register=lambda query: store.run(registration_of(query, policy)),
+        )
+        self._refresher = Refresher(policy, deps)
+        # What is published is loaded at once: a load that Ctrl-C has ended would be handed back to itself.
+        nested = self._refresher.with_deps(replace(in_place_deps(deps), hands_back=lambda _: False))
+        self._cache = url, namespace
+        in_place.use(
+            *self._cache,
+            _InlineLoads(cast("Registry", self), lambda: nested, lambda item, _: self._refresh(item), self._keep),
         )
         # Nothing here is slow, but a debugger may stop in a loader: a test must not fail for that.
         reader = ReaderSettings(redis_url=url, namespace=namespace, redis_timeout_seconds=5.0, wait_timeout_ms=60_000)
@@ -193,6 +203,7 @@ class InlineCache:
         default_client.use_as_async_default(async_before)
         self.client.close()
         self.async_client.close_threads()
+        in_place.use(*self._cache, None)
         for key in self._keys():
             self._redis.unlink(key)
         self._link.close()
@@ -228,10 +239,12 @@ class InlineCache:
     def _refresh(self, item: RefreshItem) -> None:
         again: RefreshItem | None = item
         while again is not None:
-            self._thread.raised = None
             outcome = self._refresher.refresh(again)
             self.outcomes.append(outcome)
             again = outcome.again
+
+    def _keep(self, _items: object, outcomes: Sequence[Outcome], _seconds: float) -> None:
+        self.outcomes += outcomes
 
     def _explain(self, key: CacheKey, failed: RefreshFailed) -> RefreshFailed:
         """Return a failure with its text, and what the loader raised as its cause."""
@@ -243,7 +256,8 @@ class InlineCache:
         return explained
 
     def _keep_failure(self, letter: DeadLetter, _replaced_token: int) -> None:
-        self._failures[letter.digest] = letter.message or "its query is sensitive", self._thread.raised
+        raised, self._thread.raised = getattr(self._thread, "raised", None), None
+        self._failures[letter.digest] = letter.message or "its query is sensitive", raised
 
     def _keys(self) -> list[Any]:
         nodes, pattern = nodes_of(self._redis), f"{self.client.settings.namespace}:*"
@@ -276,8 +290,15 @@ def _signature(loader: Callable[..., Any] | object) -> inspect.Signature:
     return inspect.Signature([tx, *params])
 
 
+class _InlineLoads(InPlace):
+    """Loads what a read would wait for on its own thread, also a query that nobody has registered."""
+
+    def has(self, key: CacheKey) -> bool:
+        return True
+
+
 class _InlineBroker:
-    """Runs what is published, on the publisher's thread."""
+    """Runs what is published, on the publisher's thread: refreshes that no read waits for."""
 
     def __init__(self, refresh: Callable[[RefreshItem], None]) -> None:
         self._refresh = refresh
@@ -350,19 +371,23 @@ class _InlineClient(CacheClient):
         self._reads = ReadPath(self._core, self._link, self._waits)
 
     def _explained(self, key: CacheKey, failed: RefreshFailed) -> RefreshFailed:
-        self.flush("1m")  # waiters are told of a failure before it is kept
+        self._finish_triggers()  # waiters are told of a failure before it is kept
         return self._explain(key, failed)
 
     def get_many(self, calls: Iterable[AnyCall], **options: Unpack[ReadOptions]) -> list[Entry[Any] | CacheError]:
         try:
             return super().get_many(calls, **options)
         finally:
-            self.flush("1m")
+            self._finish_triggers()
 
     def _read(self, key: CacheKey, type_: Any, options: ReadOptions) -> ReadResult:
         try:
             return super()._read(key, type_, options)
         finally:
+            self._finish_triggers()
+
+    def _finish_triggers(self) -> None:
+        if not nesting.is_in_load():  # that load may be one of them
             self.flush("1m")
 
 
@@ -382,19 +407,23 @@ class _AsyncInlineClient(AsyncCacheClient):
         self._reads = AsyncReadPath(self._core, self._aio, self._waits)
 
     async def _explained(self, key: CacheKey, failed: RefreshFailed) -> RefreshFailed:
-        await self.flush("1m")
+        await self._finish_triggers()
         return self._explain(key, failed)
 
     async def get_many(self, calls: Iterable[AnyCall], **options: Unpack[ReadOptions]) -> list[Entry[Any] | CacheError]:
         try:
             return await super().get_many(calls, **options)
         finally:
-            await self.flush("1m")
+            await self._finish_triggers()
 
     async def _read(self, key: CacheKey, type_: Any, options: ReadOptions) -> ReadResult:
         try:
             return await super()._read(key, type_, options)
         finally:
+            await self._finish_triggers()
+
+    async def _finish_triggers(self) -> None:
+        if not nesting.is_in_load():
             await self.flush("1m")
 
 

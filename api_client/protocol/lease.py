@@ -80,7 +80,7 @@ class BookmarkFault(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClaimReply:
-    """``number`` is the stamp of the call; ``kind`` and ``attempts`` say why a record retries or cools."""
+    """``number`` is the stamp of the call; ``kind``, ``attempts`` and ``why`` say why a record retries or cools."""
 
     status: ClaimStatus
     state: RecordState
@@ -90,6 +90,7 @@ class ClaimReply:
     number: int
     claim_number: int
     now_us: int
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +193,12 @@ def acquire(
     limit_seconds: float,
     retention_seconds: float,
     by: str | None = None,
+    in_place: bool = False,
 ) -> Call[AcquireReply]:
-    """Take the lease for a run, and draw its token. No renewal goes beyond ``limit_seconds``; ``by`` as for `claim`."""
+    """Take the lease for a run, and draw its token. No renewal goes beyond ``limit_seconds``; ``by`` as for `claim`.
+
+    A run ``in_place``, within another task or load, counts as no attempt where its lease runs out.
+    """
     return Call(
         "acquire",
         (key.entry, key.record),
@@ -205,6 +210,7 @@ def acquire(
             _us(limit_seconds),
             _ms(retention_seconds),
             owner_display_name(by),
+            int(in_place),
         ),
         _acquire_reply,
     )
@@ -270,11 +276,12 @@ def fail(
     retention_seconds: float,
     longest_seconds: float = 0.0,
     bookmarks: BookmarkFault = BookmarkFault.NONE,
+    why: str = "",
 ) -> Call[FailReply | None]:
     """End the refresh as failed: the key cools. None where the run's lease is another's by now.
 
     With ``longest_seconds`` the failure is counted: each in a row doubles the pause, up to that. ``bookmarks``: whether
-    those that the load was given are at fault.
+    those that the load was given are at fault. ``why`` is what readers are told.
     """
     return Call(
         "fail",
@@ -289,6 +296,7 @@ def fail(
             key.channel,
             _us(longest_seconds),
             int(bookmarks),
+            why,
         ),
         _fail_reply,
     )
@@ -345,10 +353,10 @@ def _lines(bookmarks: Sequence[str]) -> str:
 
 
 def _claim_reply(reply: Any) -> ClaimReply:
-    status, state, left_us, kind, attempts, number, claim_number, now_us = reply
+    status, state, left_us, kind, attempts, number, claim_number, now_us, why = reply
     return ClaimReply(
         ClaimStatus(status), RecordState(state.decode()), max(0.0, int(left_us) / 1e6), kind.decode(), int(attempts),
-        int(number), int(claim_number), int(now_us),
+        int(number), int(claim_number), int(now_us), why.decode(),
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from api_client.read.coalescing import AsyncSingleFlight
 from api_client.read.core import MustWait, ReadCore
 from api_client.read.evaluate import Freshness
 from api_client.read.pending import PendingRead
-from api_client.read.wait import Pause, Reply, Wait
+from api_client.read.wait import LoadInPlace, Pause, Reply, Wait, load_in_place
 from api_client.transport.aio_link import AsyncCacheLink
 from api_client.transport.pubsub import Notifications
 
@@ -41,6 +41,9 @@ class AsyncWaitRunner:
         try:
             listener = self._notifications.listen({wait.key.channel: wake})
             while wait.result is None:
+                if isinstance(wait.step, LoadInPlace):
+                    await asyncio.to_thread(load_in_place, [wait])
+                    continue
                 try:
                     reply = await self._run_step(wait, notified, read_begins)
                 except CacheUnavailable as error:

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
-from api_client.errors import CacheError, CacheUnavailable, InvalidQuery, twin
+from api_client.errors import CacheError, CacheUnavailable, InvalidQuery, RefreshFailed, twin
 from api_client.local.tier import Fill
 from api_client.protocol.keys import CacheKey, make_key
 from api_client.protocol.model import Entry, ReadResult, RefreshState
@@ -151,9 +151,12 @@ class Batch:
                 )
                 one.fill = None
                 if isinstance(result, MustWait):
-                    one.pending = PendingRead(
-                        self._core, one.key, one.freshness, result.seen_token, self._timeout_seconds
-                    )
+                    try:
+                        one.pending = PendingRead(
+                            self._core, one.key, one.freshness, result.seen_token, self._timeout_seconds
+                        )
+                    except RefreshFailed as error:
+                        self._fail(one, error)
                     break
                 self._results[place] = result
                 if len(triggers) > len(triggering):

@@ -30,6 +30,7 @@ from api_client.protocol.lease import ClaimReply
 from api_client.protocol.messages import RefreshReason
 from api_client.protocol.model import EntryState, ReadResult, RefreshState
 from api_client.read.evaluate import ANY, Freshness, evaluate, refresh_reason, satisfies
+from api_client.read.in_place import loader_of
 from api_client.read.wait import Wait
 from api_client.transport.link import CacheLink
 from api_client.trigger.backlog import Trigger
@@ -215,6 +216,15 @@ class ReadCore:
         """
         if self.tier is not None:
             self.tier.drop(key.entry)
+
+    def check_in_place(self, key: CacheKey) -> None:
+        """Check that a load of this process, if this read is of one, may wait for the key.
+
+        Raises:
+            RefreshFailed: it would wait for itself, or too many loads would wait for each other.
+        """
+        if (loader := loader_of(key, self._settings)) is not None:
+            loader.check(key)
 
     def record_miss(self, key: CacheKey) -> None:
         """Record a read that waits."""

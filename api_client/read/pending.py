@@ -19,6 +19,9 @@ class PendingRead:
 
     Args:
         seen_token: the token of the entry that did not satisfy it; 0: there was none.
+
+    Raises:
+        RefreshFailed: it would wait, in a load, for itself.
     """
 
     def __init__(
@@ -30,6 +33,7 @@ class PendingRead:
         self._timeout_seconds, self._began = timeout_seconds, monotonic_seconds()
         self._was_shared = False
         core.record_miss(key)
+        core.check_in_place(key)
 
     @property
     def may_share(self) -> bool:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
+import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from types import FrameType
+from typing import Any, Final
 
 from api_client.errors import CacheError, CacheUnavailable, WaitTimeout
 from api_client.protocol.clock import monotonic_seconds
@@ -14,10 +18,12 @@ from api_client.read.coalescing import SingleFlight
 from api_client.read.core import MustWait, ReadCore
 from api_client.read.evaluate import Freshness
 from api_client.read.pending import PendingRead
-from api_client.read.wait import Pause, Wait
+from api_client.read.wait import LoadInPlace, Pause, Wait, load_in_place
 from api_client.threads import Waker
 from api_client.transport.link import CacheLink
 from api_client.transport.pubsub import Notifications
+
+_OWN_PACKAGES: Final = frozenset(("api_client", "refresher", "contextlib"))
 
 
 class SyncWaitRunner:
@@ -41,6 +47,7 @@ class SyncWaitRunner:
         self, waits: Sequence[Wait], read_begins: Callable[[], None] = lambda: None
     ) -> list[bytes | CacheError]:
         """Run several waits, with one round trip for what they need at one time. The errors are those of `run`."""
+        _warn_of_blocked_loop()
         waker, notified = Waker(), set[str]()
 
         def waking(channel: str) -> Callable[[], None]:
@@ -64,9 +71,10 @@ class SyncWaitRunner:
         return [wait.result for wait in waits if wait.result is not None]
 
     def _run_steps(self, waits: Sequence[Wait], read_begins: Callable[[], None]) -> None:
-        """Run the current steps of these waits, in two round trips at most."""
+        """Run the current steps of these waits, in two round trips at most, and then what is loaded in place."""
         calling = [wait for wait in waits if wait.call is not None]
-        reading = [wait for wait in waits if wait.call is None]
+        loading = [wait for wait in waits if isinstance(wait.step, LoadInPlace)]
+        reading = [wait for wait in waits if wait.call is None and wait not in loading]
         if calling:
             calls = [wait.call for wait in calling if wait.call is not None]
             for wait, reply in zip(calling, self._link.run_each(calls, calling[0].key.query), strict=True):
@@ -75,6 +83,7 @@ class SyncWaitRunner:
             read_begins()
             for wait, found in zip(reading, self._read([wait.key for wait in reading]), strict=True):
                 wait.advance(found)
+        load_in_place(loading)
 
     def _read(self, keys: Sequence[CacheKey]) -> list[tuple[bytes | None, int] | CacheUnavailable]:
         """Return each key's entry, with the time of the read, or the failure in its place."""
@@ -95,6 +104,27 @@ def _pause(waits: Sequence[Wait], waker: Waker, notified: set[str]) -> None:
         if was_notified or now >= wait.pauses_until:
             notified.discard(wait.key.channel)
             wait.advance(was_notified)
+
+
+def _warn_of_blocked_loop() -> None:
+    """Warn, once per place of the application, of a wait that blocks the event loop of its thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    frame: FrameType | None = sys._getframe()  # noqa: SLF001 - as `warnings` finds its caller
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _OWN_PACKAGES:
+        frame = frame.f_back
+    if frame is not None:
+        warnings.warn_explicit(
+            "this read waits for a refresh, and blocks the event loop of its thread meanwhile: await aget_cached, or a "
+            "method of AsyncCacheClient, instead",
+            RuntimeWarning,
+            frame.f_code.co_filename,
+            frame.f_lineno,
+            frame.f_globals.get("__name__"),
+            frame.f_globals.setdefault("__warningregistry__", {}),
+        )
 
 
 class ReadPath:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, TypeAlias
@@ -21,6 +21,7 @@ from api_client.protocol.keys import CacheKey
 from api_client.protocol.lease import Call, ClaimReply, ClaimStatus, RecordState
 from api_client.protocol.messages import RefreshReason
 from api_client.read.evaluate import Freshness, evaluate
+from api_client.read.in_place import InPlaceEnd, LoadsInPlace, Wanted, loader_of
 from api_client.trigger.backlog import Trigger
 from api_client.trigger.broker import publication_fault
 from api_client.trigger.publisher import Publisher
@@ -61,6 +62,13 @@ class Republish:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadInPlace:
+    """Step: load it in this process, for the queued claim of this number. Send back how that ended."""
+
+    claim_number: int
+
+
+@dataclass(frozen=True, slots=True)
 class Read:
     """Step: read the entry, and the clock. Send back (bytes or None, Redis' time in µs)."""
 
@@ -72,8 +80,8 @@ class Pause:
     duration_seconds: float
 
 
-Step: TypeAlias = Claim | Publish | Republish | Read | Pause
-Reply: TypeAlias = ClaimReply | int | bool | tuple[bytes | None, int] | None
+Step: TypeAlias = Claim | Publish | Republish | LoadInPlace | Read | Pause
+Reply: TypeAlias = ClaimReply | InPlaceEnd | int | bool | tuple[bytes | None, int] | None
 WaitPlan: TypeAlias = Generator[Step, Reply, bytes]
 
 
@@ -83,6 +91,7 @@ class WaitOptions:
 
     ``jitter`` draws in [0, 1) for the polls; ``jitter_seconds`` is what was drawn between STAMPEDE_JITTER_MIN_MS and
     _MAX_MS: it is added before a record that ran out is claimed again, so that waiters do not all claim at once.
+    ``in_place``: this process loads what is queued.
     """
 
     timeout_seconds: float
@@ -90,6 +99,7 @@ class WaitOptions:
     jitter_seconds: float
     monotonic: Callable[[], float]
     jitter: Callable[[], float] = random.random
+    in_place: bool = False
 
 
 def wait_plan(
@@ -170,6 +180,10 @@ class _WaitState:
         # For a fresh read too: what is committed between this read and the next claim is read, not loaded again.
         self.seen_token = token
 
+    def on_loaded(self, ended: InPlaceEnd) -> None:
+        if ended is InPlaceEnd.ENDED:
+            self.reads_at_once, self._claim_at = True, self.options.monotonic()
+
     def on_notified(self) -> None:
         self._claim_at = self.options.monotonic()
         self._pause = self.options.first_pause_seconds
@@ -198,13 +212,20 @@ def _claim(wait: _WaitState) -> Generator[Step, Reply, None]:
     reply = yield Claim(wait.seen_token)
     assert isinstance(reply, ClaimReply)  # noqa: S101 - the driver's contract, for the type checker
     wait.on_claim_reply(reply)
-    if reply.status is ClaimStatus.CLAIMED:
-        yield Publish(reply.number)
-    elif reply.status is ClaimStatus.REFUSED:
-        if reply.state is RecordState.COOLING:
-            raise refresh_failed(wait.key, reply)
-        if reply.state is RecordState.QUEUED and (number := (yield Republish())):
-            assert isinstance(number, int)  # noqa: S101
+    if reply.status is ClaimStatus.ALREADY_REFRESHED:
+        return
+    if reply.state is RecordState.COOLING:
+        raise refresh_failed(wait.key, reply)
+    if reply.state is RecordState.QUEUED:
+        if wait.options.in_place:
+            ended = yield LoadInPlace(reply.claim_number)
+            assert isinstance(ended, InPlaceEnd)  # noqa: S101
+            wait.on_loaded(ended)
+            if ended is not InPlaceEnd.DEFERRED:
+                return
+        number = reply.number if reply.status is ClaimStatus.CLAIMED else (yield Republish())
+        assert isinstance(number, int)  # noqa: S101
+        if number:
             yield Publish(number)
 
 
@@ -221,7 +242,8 @@ def refresh_failed(key: CacheKey, reply: ClaimReply) -> RefreshFailed:
     if reply.kind == WRONG_PARAMS_KIND:
         hint = f"{_wrong_params(key)}; `refresher queries` shows, in a worker's environment, what it takes"
         return RefreshFailed(key.query, reply.kind, reply.attempts, reply.left_seconds, hint)
-    return RefreshFailed(key.query, reply.kind, reply.attempts, reply.left_seconds)
+    more = {"hint": reply.why} if reply.why else {}
+    return RefreshFailed(key.query, reply.kind, reply.attempts, reply.left_seconds, **more)
 
 
 def _wrong_params(key: CacheKey) -> str:
@@ -240,9 +262,11 @@ class Wait:
         claimed: the reply of a claim that was made for this wait already.
 
     Attributes:
-        step: what is to be done next: a `Claim` or `Republish` (by ``call``), a `Read`, a `Pause`.
+        step: what is to be done next: a `Claim` or `Republish` (by ``call``), a `LoadInPlace`, a `Read`, a `Pause`.
         call: the lease step of a `Claim` or `Republish`; its reply is the step's. None of the other steps.
         pauses_until: the end of a `Pause`, in monotonic seconds.
+        ends_at: the end of the wait, in monotonic seconds.
+        in_place: what loads the key in this process; None: workers do.
         result: the entry's bytes, or the error; None: not yet.
     """
 
@@ -257,6 +281,7 @@ class Wait:
         claimed: ClaimReply | None = None,
     ) -> None:
         self.key: CacheKey = key
+        self.in_place: LoadsInPlace | None = loader_of(key, settings)
         self.step: Step
         self.call: Call[Any] | None = None
         self.pauses_until: float = 0.0
@@ -264,13 +289,14 @@ class Wait:
         self._bookmarks, self._settings, self._publisher = sorted(freshness.min_bookmarks), settings, publisher
         self._claim_id, self._is_republish = "", False
         self._publication: list[Exception | None] = []  # at most one: its outcome
-        self._ends_at = monotonic_seconds() + timeout_seconds
+        self.ends_at: float = monotonic_seconds() + timeout_seconds
         self._failed = False
         options = WaitOptions(
             timeout_seconds=max(0.0, timeout_seconds),  # what is left of a timeout may be slightly negative
             first_pause_seconds=settings.wait_poll_ms / 1000,
             jitter_seconds=random.uniform(settings.jitter_min_ms, settings.jitter_max_ms) / 1000,  # noqa: S311 - no secret
             monotonic=monotonic_seconds,
+            in_place=self.in_place is not None,
         )
         self._plan = wait_plan(key, freshness, seen_token, options, claimed)
         if self.result is None:
@@ -284,7 +310,7 @@ class Wait:
         """
         if isinstance(reply, CacheUnavailable):
             first, self._failed = not self._failed, True
-            if not first or monotonic_seconds() >= self._ends_at:
+            if not first or monotonic_seconds() >= self.ends_at:
                 self.result = reply.about(self.key.query)
             return
         self._failed = False
@@ -344,3 +370,26 @@ class Wait:
         explained = WaitTimeout(self.key.query, timeout.waited_seconds, state)
         explained.__cause__ = failure
         return explained
+
+
+def load_in_place(waits: Sequence[Wait]) -> None:
+    """Load what these waits are about to load in place, those of one query together, and advance them.
+
+    Raises:
+        BaseException: what interrupted a load.
+    """
+    together: dict[tuple[str, int], list[Wait]] = {}
+    for wait in waits:
+        together.setdefault((wait.key.query, wait.key.version), []).append(wait)
+    for group in together.values():
+        loader = group[0].in_place
+        assert loader is not None  # noqa: S101 - its step is that of a wait that has one
+        wanted = [Wanted(wait.key, wait.step.claim_number) for wait in group if isinstance(wait.step, LoadInPlace)]
+        left_seconds = min(wait.ends_at for wait in group) - monotonic_seconds()
+        replies: Sequence[InPlaceEnd | CacheUnavailable]
+        try:
+            replies = loader.load(wanted, left_seconds)
+        except CacheUnavailable as error:
+            replies = [error] * len(group)
+        for wait, reply in zip(group, replies, strict=True):
+            wait.advance(reply)

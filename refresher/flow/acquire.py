@@ -42,7 +42,7 @@ def acquire(
 ) -> Sequence[Run | Ended]:
     """Return the run of each item that is to be loaded, and how each of the others ended.
 
-    Where the worker ends meanwhile, what Redis has granted is handed back.
+    Where the worker, or the task around it, ends meanwhile, what Redis has granted is handed back.
     """
     keys = {place: key for place, item in enumerate(items) if (key := _key_of(item, settings.namespace))}
     if not keys:
@@ -52,8 +52,8 @@ def acquire(
     requests = [_request(deps, settings, items[place], key, owner) for place, key in keys.items()]
     try:
         begun = _begin(deps, query, requests)
-    except (KeyboardInterrupt, SystemExit):
-        if deps.shuts_down():
+    except BaseException as error:
+        if deps.hands_back(error):
             # Redis may have run them, or not: repeated, they return the same runs.
             runs = [one for one in _begin(deps, query, requests) if isinstance(one, Run)]
             hand_back(deps, settings, runs)
@@ -76,6 +76,7 @@ def _request(
         limit_seconds=settings.lease_limit_seconds,
         retention_seconds=settings.record_retention_seconds,
         by=owner,
+        in_place=deps.is_in_place,
     )
     return _Request(item, key, nonce, call)
 

@@ -19,9 +19,9 @@ MIN_PAUSE_SECONDS: Final = 0.05
 COOLING_SPREAD: Final = 0.25
 SHARED_FAULTS: Final = frozenset(
     ("network", "graph_unavailable", "auth", "configuration", "driver_shared", "unknown_query", "bookmark",
-     "bookmark_timeout")
+     "bookmark_timeout", "cache_unavailable", "trigger_failed", "refresh_failed", "wait_timeout")
 )  # fmt: skip
-"""Kinds of failure of the graph or of this worker: they meet every key, and pass with their cause."""
+"""Kinds of failure of the graph, of this worker, or of another key: they pass with their cause."""
 GRAPH_FAULTS: Final = frozenset(("network", "graph_unavailable", "auth", "configuration", "driver_shared"))
 """Those among them that a load of fewer keys would meet as well."""
 TIMEOUTS: Final = frozenset(("timeout", "hard_timeout", "bookmark_timeout"))

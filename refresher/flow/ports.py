@@ -52,8 +52,9 @@ class RefreshDeps:
 
     ``publish`` sends an item at once. ``write_dead_letter`` writes a dead letter if it can, in the place of the key's
     one with that token (0: none). ``failure_of`` classifies anything that a load raises; None: this process ends.
-    ``interruptible`` is the context of a load, which a time limit may interrupt. ``shuts_down`` returns whether the
-    worker does, so that a run which can't be finished is handed back. ``register`` returns once an invalidation reaches
+    ``interruptible`` is the context of a load, which a time limit may interrupt. ``hands_back`` returns whether a run
+    that an exception ends is handed back: it can't be finished here, and that is no fault of the key. ``is_in_place``:
+    runs are within another task or load, with which they may end. ``register`` returns once an invalidation reaches
     the query's version. ``share_of`` returns what the load of some items takes from the budgets.
     """
 
@@ -69,7 +70,8 @@ class RefreshDeps:
     events: WorkerEvents
     failure_of: Callable[[BaseException], LoadFailed | None]
     interruptible: Callable[[], AbstractContextManager[None]] = nullcontext
-    shuts_down: Callable[[], bool] = lambda: False
+    hands_back: Callable[[BaseException], bool] = lambda _: False
+    is_in_place: bool = False
     uniform: Callable[[], float] = random.random
     register: Callable[[Query], object] = lambda _: None
     share_of: Callable[[Query | None, Sequence[RefreshItem]], LoadShare] = lambda *_: LoadShare()

@@ -28,7 +28,7 @@ from api_client.protocol.lease import Call, CommitStatus, FailReply
 from api_client.protocol.messages import RefreshItem
 from api_client.transport.scripts import none_failed
 from refresher.errors import LoadFailed
-from refresher.flow import policy
+from refresher.flow import nesting, policy
 from refresher.flow.acquire import acquire
 from refresher.flow.budgets import LoadShare
 from refresher.flow.entries import entry_of, parts_of
@@ -91,6 +91,12 @@ class Refresher:
         finally:
             share.give_back()
 
+    def with_deps(self, deps: RefreshDeps) -> Refresher:
+        """Return one with other dependencies, whose runs are among those of this one (`hand_back_all`)."""
+        other = Refresher(self._settings, deps)
+        other._running = self._running
+        return other
+
     def hand_back_all(self) -> None:
         """Put all runs of this process back into the queue, since it ends; raises nothing."""
         hand_back(self._deps, self._settings, tuple(self._running.values()))
@@ -138,10 +144,10 @@ class Refresher:
             with self._deps.keep_leases([self._held_lease(run) for run in runs]):
                 self._running.update((run.nonce, run) for run in runs)
                 yield
-        except (KeyboardInterrupt, SystemExit):
+        except BaseException as error:
             # Any other end of this process, the hard time limit's too, is the main process's to count: handed back,
             # a load that ends its process, or hangs, would go round forever.
-            if self._deps.shuts_down() and runs[0].elapsed_seconds() < self._settings.soft_limit_seconds:
+            if self._deps.hands_back(error) and runs[0].elapsed_seconds() < self._settings.soft_limit_seconds:
                 hand_back(self._deps, self._settings, runs)
             raise
         finally:
@@ -206,6 +212,8 @@ class Refresher:
             try:
                 if failure is None:
                     raise
+                if failure.kind in policy.TIMEOUTS and nesting.left_seconds() <= 0:
+                    raise nesting.OutOfTime from failure
                 if failure is not error:
                     failure.__cause__ = error
                 if runs[0].query is not None:
@@ -220,11 +228,12 @@ class Refresher:
         calls = [run.key.params for run in runs]  # this attempt's own: the loader may change them
         query = _checked_query(runs[0], calls[0])
         read_started_us = [run.now_us() for run in runs]
-        left_seconds = settings.budget_seconds - runs[0].elapsed_seconds()
+        left_seconds = min(settings.budget_seconds - runs[0].elapsed_seconds(), nesting.left_seconds())
         timeout_seconds = max(0.01, min(settings.transaction_timeout_seconds, left_seconds))
         bookmarks = tuple(dict.fromkeys(mark for run in runs for mark in bookmarks_of(run, settings)))
         self._deps.events.load_begun(query.name, keys=len(runs))
-        loaded = self._deps.origin.load(query, calls, previous, bookmarks, timeout_seconds)
+        with nesting.within(tuple(run.key for run in runs), timeout_seconds):
+            loaded = self._deps.origin.load(query, calls, previous, bookmarks, timeout_seconds)
         entry = partial(entry_of, query, encode=self._deps.encode, settings=settings)
         return list(map(entry, runs, loaded, read_started_us, previous))
 
@@ -331,7 +340,7 @@ class Refresher:
 
     def _fits_in_place(self, run: Run, pause_seconds: float) -> bool:
         # Half of the budget stays for the attempt itself; a worker's slot is not blocked by long pauses.
-        left_seconds = self._settings.budget_seconds / 2 - run.elapsed_seconds()
+        left_seconds = min(self._settings.budget_seconds / 2 - run.elapsed_seconds(), nesting.left_seconds())
         return pause_seconds <= min(MAX_PAUSE_IN_PLACE_SECONDS, left_seconds)
 
     def _report_retry(self, run: Run, failure: LoadFailed, pause_seconds: float) -> None:
@@ -375,6 +384,7 @@ class Refresher:
                 cooling_seconds=self._settings.cooling_seconds * spread,
                 kind=failure.kind,
                 attempts=attempt,
+                why=failure.why,
                 longest_seconds=self._settings.cooling_max_seconds * spread if counts else 0.0,
                 bookmarks=failure.bookmarks,
                 **run.own_lease(self._settings),

@@ -7,6 +7,7 @@ from typing import Final
 
 from celery.exceptions import SoftTimeLimitExceeded
 
+from api_client.errors import CacheError, CacheUnavailable, RefreshFailed, TriggerFailed, WaitTimeout
 from api_client.protocol.lease import BookmarkFault
 from refresher.errors import LoadFailed, TransientFailure, text_of
 from refresher.graph.driver_types import errors as driver_errors
@@ -40,6 +41,12 @@ _BOOKMARKS_REFUSED: Final = frozenset(
 )
 _BOOKMARK_TIMEOUT: Final = "Neo.TransientError.Transaction.BookmarkTimeout"
 _UNKNOWN_ERROR: Final = "Neo.DatabaseError.General.UnknownError"
+_WRONG_QUERIES: Final = frozenset(("cycle", "too_deep"))
+_CACHE_KINDS: Final[dict[str, type[CacheError]]] = {
+    "wait_timeout": WaitTimeout,
+    "cache_unavailable": CacheUnavailable,
+    "trigger_failed": TriggerFailed,
+}
 _BOOKMARK_KINDS: Final = {BookmarkFault.REFUSED: "bookmark", BookmarkFault.NOT_REACHED: "bookmark_timeout"}
 
 
@@ -54,6 +61,8 @@ def classify_error(error: BaseException, *, waits_for_bookmarks: bool = False) -
     if isinstance(error, LoadFailed):
         return error
     message = f"{text_of(error)}{_certificate_fault(error)}"
+    if isinstance(error, CacheError):
+        return _cache_failure(error, message)
     if (fault := _bookmark_fault(error, waits=waits_for_bookmarks)) is not BookmarkFault.NONE:
         return bookmark_failure(message, fault)
     if isinstance(error, driver_errors.Neo4jError):
@@ -67,6 +76,19 @@ def classify_error(error: BaseException, *, waits_for_bookmarks: bool = False) -
     if isinstance(error, OSError):
         return LoadFailed("network", message, is_transient=True)
     return _loader_failure(error, message)
+
+
+def _cache_failure(error: CacheError, message: str) -> LoadFailed:
+    """Return what an error of the cache means that a loader met, which reads other queries."""
+    if isinstance(error, RefreshFailed):
+        if error.kind in _WRONG_QUERIES:
+            return LoadFailed(error.kind, message, is_transient=False, why=error.hint)
+        # That key cools, for longer than a retry waits.
+        return LoadFailed("refresh_failed", message, is_transient=False)
+    for kind, errors in _CACHE_KINDS.items():
+        if isinstance(error, errors):
+            return LoadFailed(kind, message, is_transient=True)
+    return _loader_failure(error, message)  # the call itself is wrong, or the type that it asks for
 
 
 def bookmark_failure(why: object, fault: BookmarkFault = BookmarkFault.NOT_REACHED) -> LoadFailed:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import click
 from celery import Celery
 
-from api_client.config.broker import consumer_settings, queues
+from api_client.config.broker import consumer_settings, queue_for, queues
 from api_client.config.broker_url import connection_settings
 from api_client.errors import ConfigurationError
 from api_client.protocol.keys import pending_tags_key
@@ -34,13 +34,15 @@ from refresher.telemetry.metrics import WorkerGauges
 from refresher.telemetry.prometheus import GaugeCollector, MetricsServer
 from refresher.telemetry.setup import Telemetry
 from refresher.worker.celery_fixes.app import translate_broker_urls
+from refresher.worker.in_place import InPlace
 from refresher.worker.lifecycle import Lifecycle, LifecycleStep
+from refresher.worker.monitors import Monitors
 from refresher.worker.periodic import Periodic
 from refresher.worker.runtime import PerProcess, Runtime
 from refresher.worker.shutdown import ShutdownFlag
 from refresher.worker.slots import NodeSlots
 from refresher.worker.tag_upkeep import UPKEEP_SECONDS, TagUpkeep
-from refresher.worker.tasks import add_task
+from refresher.worker.tasks import add_task, resend
 from refresher.worker.version_registration import HEARTBEAT_SECONDS, register_versions
 
 log: Final = logging.getLogger(__name__)
@@ -125,7 +127,8 @@ def _add(app: Celery, settings: WorkerSettings, events: WorkerEvents | None) -> 
         found = [one for one in (events, telemetry.events, metrics.events) if one is not None]
         return CompositeWorkerEvents(*found) if found else WorkerEvents()
 
-    slots = NodeSlots()
+    monitors = Monitors(app, settings.namespace)
+    slots, misses = NodeSlots(), queue_for(settings.namespace, settings.broker_url, has_waiter=True)
     runtimes = PerProcess(
         lambda: Runtime(settings, _broker(settings), events=build_events(), shuts_down=shutdown.is_set, slots=slots)
     )
@@ -140,6 +143,13 @@ def _add(app: Celery, settings: WorkerSettings, events: WorkerEvents | None) -> 
         settings,
         slots=slots,
         runtimes=runtimes,
+        in_place=InPlace(
+            registry,
+            lambda: runtimes.get().in_place,
+            lambda item, pause_seconds: resend(app, misses, settings, [item], countdown=pause_seconds),
+            monitors.show,
+        ),
+        monitors=monitors,
         metrics=metrics,
         health=HealthServer(settings, app.refresher_loop_heartbeat, health),
         periodic=[

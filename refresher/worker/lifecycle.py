@@ -6,13 +6,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from celery import Celery, signals
+from celery.concurrency.prefork import TaskPool as PreforkPool
 
+from api_client.config.broker import queues
+from api_client.read.in_place import LoadsInPlace, use
 from refresher.ops.health_server import HealthServer
 from refresher.settings import WorkerSettings
 from refresher.telemetry.prometheus import MetricsServer
 from refresher.worker.celery_fixes import warn_of_unchecked_versions
 from refresher.worker.celery_fixes.app import redact_debug_loggers, remove_decompressors
 from refresher.worker.celery_fixes.pool_pipes import read_all_in_time
+from refresher.worker.monitors import Monitors
 from refresher.worker.periodic import Periodic
 from refresher.worker.runtime import PerProcess
 from refresher.worker.slots import NodeSlots
@@ -58,12 +62,16 @@ class Lifecycle:
         *,
         slots: NodeSlots,
         runtimes: PerProcess,
+        in_place: LoadsInPlace,
+        monitors: Monitors,
         metrics: MetricsServer,
         health: HealthServer,
         periodic: Sequence[Periodic],
     ) -> None:
         self._app, self._settings, self._slots = app, settings, slots
         self._runtimes, self._metrics, self._health, self._periodic = runtimes, metrics, health, periodic
+        self._in_place: LoadsInPlace | None = in_place
+        self._monitors = monitors
         for signal, receive in (
             (signals.worker_ready, self._begin_to_consume),
             (signals.worker_process_init, self._begin_process),
@@ -81,6 +89,12 @@ class Lifecycle:
         if getattr(self._app, "refreshes_only", False):
             remove_decompressors()
         self._metrics.start()
+        self._monitors.worker = worker.hostname if worker.task_events else ""
+        ours = {queue.name for queue in queues(self._settings.namespace, self._settings.broker_url)}
+        if ours.isdisjoint(self._app.amqp.queues.consume_from):
+            self._in_place = None  # other workers refresh
+        if not issubclass(worker.pool_cls, PreforkPool):  # whose processes begin by themselves
+            self._use_in_place(self._in_place)
         warn_of_unchecked_versions()
 
     def serve_health(self) -> None:
@@ -98,7 +112,11 @@ class Lifecycle:
             for one in self._periodic:
                 one.start()
 
+    def _use_in_place(self, loader: LoadsInPlace | None) -> None:
+        use(self._settings.redis_url, self._settings.namespace, loader)
+
     def _begin_process(self, **_: Any) -> None:
+        self._use_in_place(self._in_place)
         self._metrics.after_fork()
         self._health.after_fork()
 
@@ -112,6 +130,7 @@ class Lifecycle:
         self._runtimes.close()
 
     def _end(self, **_: Any) -> None:
+        self._use_in_place(None)
         self._runtimes.close()
         self._metrics.close()
         self._health.close()

@@ -32,6 +32,7 @@ from refresher.graph.thread_limits import process_is_ending
 from refresher.queries import Registry, registry
 from refresher.settings import WorkerSettings
 from refresher.worker.celery_fixes.soft_limit import soft_limit
+from refresher.worker.in_place import in_place_deps
 from refresher.worker.redis_link import RetryingLink
 from refresher.worker.slots import NodeSlots, QuerySlots
 from refresher.worker.version_registration import VersionRegistration
@@ -60,7 +61,9 @@ class Runtime:
         self._renewals = Renewals(partial(self._cache.store.run_each, until=at_once))
         self.graph: Graph = Graph(settings, spans=self.spans)
         self.dead_letters: DeadLetters = DeadLetters(self._cache.client, settings.namespace)
-        self.refresher: Refresher = Refresher(settings, self._deps(broker, events))
+        deps = self._deps(broker, events)
+        self.refresher: Refresher = Refresher(settings, deps)
+        self.in_place: Refresher = self.refresher.with_deps(in_place_deps(deps))
 
     def _deps(self, broker: Broker, events: WorkerEvents) -> RefreshDeps:
         store, settings = self._cache.store, self.settings
@@ -82,7 +85,7 @@ class Runtime:
             events=events,
             failure_of=_failure_of,
             interruptible=soft_limit.in_load,
-            shuts_down=self.shuts_down,
+            hands_back=lambda error: isinstance(error, KeyboardInterrupt | SystemExit) and self.shuts_down(),
             register=VersionRegistration(store, settings, monotonic_seconds).ensure,
             share_of=budgets.share_of,
         )

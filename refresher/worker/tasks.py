@@ -26,6 +26,7 @@ from refresher.worker.slots import NO_SLOT
 
 if TYPE_CHECKING:
     from celery import Celery
+    from kombu import Queue
 
     from refresher.queries import Registry
     from refresher.settings import WorkerSettings
@@ -74,7 +75,7 @@ def _refresh_all(task: Any, runtime: Runtime, items: Sequence[RefreshItem]) -> s
         # Each load may take a whole budget: what does not fit before the soft limit goes back as another message.
         is_late = monotonic() - began + settings.budget_seconds > settings.soft_limit_seconds
         if outcomes and (is_late or runtime.graph.hangs):
-            resend(task.app, _routing_key(task), settings, items[len(outcomes) :], countdown=None)
+            resend(task.app, _queue(task, settings), settings, items[len(outcomes) :], countdown=None)
             break
         try:
             outcomes += _refresh_group(task, runtime, loaded_together, owner, is_alone=len(items) == 1)
@@ -139,9 +140,9 @@ def _schedule_retries(task: Any, settings: WorkerSettings, outcomes: Sequence[Ou
         elif outcome.why in {NO_SLOT, NO_BUDGET, CACHE_UNAVAILABLE}:
             together[outcome.pause_seconds].append(outcome.again)
         else:
-            resend(task.app, _routing_key(task), settings, [outcome.again], countdown=outcome.pause_seconds)
+            resend(task.app, _queue(task, settings), settings, [outcome.again], countdown=outcome.pause_seconds)
     for pause_seconds, items in together.items():
-        resend(task.app, _routing_key(task), settings, items, countdown=pause_seconds)
+        resend(task.app, _queue(task, settings), settings, items, countdown=pause_seconds)
 
 
 def _retry(task: Any, settings: WorkerSettings, outcome: Outcome, item: RefreshItem) -> NoReturn:
@@ -151,28 +152,29 @@ def _retry(task: Any, settings: WorkerSettings, outcome: Outcome, item: RefreshI
         exc=RetryLater(str(outcome)),
         throw=False,
         # Left to Celery, the key of a message that was paused would grow at each pause.
-        queue=queue_of(settings.namespace, settings.broker_url, _routing_key(task)),
+        queue=_queue(task, settings),
         **monitoring_options([item], settings.namespace),
     )
 
 
 def resend(
-    app: Celery, routing_key: str, settings: WorkerSettings, items: Sequence[RefreshItem], *, countdown: int | None
+    app: Celery, queue: Queue, settings: WorkerSettings, items: Sequence[RefreshItem], *, countdown: int | None
 ) -> None:
-    """Send items of a message again, as a message of their own, into the queue that it came from."""
+    """Send items again, as a message of their own, into a refresh queue."""
     app.send_task(
         messages.TASK_NAME,
         args=(messages.encode(items),),
         countdown=countdown,
-        queue=queue_of(settings.namespace, settings.broker_url, routing_key),
+        queue=queue,
         expires=MESSAGE_EXPIRES_SECONDS,
         serializer="json",  # whatever the app of an application has for its own
         **monitoring_options(items, settings.namespace),
     )
 
 
-def _routing_key(task: Any) -> str:
-    return str(task.request.delivery_info["routing_key"])
+def _queue(task: Any, settings: WorkerSettings) -> Queue:
+    """Return the queue that a message came from."""
+    return queue_of(settings.namespace, settings.broker_url, str(task.request.delivery_info["routing_key"]))
 
 
 class RefreshAbandoned(Exception):

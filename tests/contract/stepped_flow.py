@@ -60,7 +60,7 @@ class Flow(StepByStep):
             lease_steps=self, origin=self, encode=lambda value, **_: msgspec.msgpack.encode(value), registry=REGISTRY,
             keep_leases=lambda held: nullcontext(), publish=self._publish, write_dead_letter=lambda *_: None,
             monotonic=lambda: world.clock.now_us / 1e6, sleep=lambda _: self._stop("pause"), events=self.recorded,
-            failure_of=_failure_of, shuts_down=lambda: True, uniform=lambda: 0.99,
+            failure_of=_failure_of, hands_back=lambda error: not isinstance(error, Exception), uniform=lambda: 0.99,
         )  # fmt: skip
         self._refresher = Refresher(SETTINGS, deps)
         self._thread = threading.Thread(target=self._work, args=(item,), daemon=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from api_client.protocol import lease
 from api_client.protocol.lease import AcquireStatus
 from tests.support.lease_world import World
 
@@ -167,3 +168,40 @@ def test_a_record_without_an_attempt_count_has_no_failed_attempt(world: World) -
     assert "attempts" not in world.record()
     assert world.acquire(nonce(0)).attempts == 0
     assert "attempts" not in world.record()
+
+
+@pytest.mark.parametrize("claims", [True, False], ids=["claimed", "delivered again"])
+def test_a_run_in_place_whose_lease_expired_is_no_attempt_and_not_overtaken(world: World, *, claims: bool) -> None:
+    for number in range(3):
+        reply = world.acquire(nonce(number), in_place=True)
+        assert (reply.attempts, reply.has_overtaken) == (0, False)
+        world.pass_time(LONG_SECONDS)
+        if claims:
+            world.claim(f"claim-{number}")
+    reply = world.acquire(nonce(7))
+    assert (reply.attempts, reply.has_overtaken) == (0, False)
+    world.pass_time(LONG_SECONDS)
+    reply = world.acquire(nonce(8), in_place=True)
+    assert (reply.attempts, reply.has_overtaken) == (1, True), "the one before was a worker's own"
+
+
+def test_a_run_in_place_keeps_the_attempts_that_were_counted_before_it(world: World) -> None:
+    taken_over(world, 2)
+    assert world.acquire(nonce(5), in_place=True).attempts == 2
+    world.pass_time(LONG_SECONDS)
+    assert world.acquire(nonce(6)).attempts == 2
+
+
+def test_readers_are_told_why_a_refresh_failed_until_the_next_one(world: World) -> None:
+    failed = world.acquire(nonce(0))
+    world.store.run(
+        lease.fail(
+            world.key, token=failed.token, nonce=nonce(0), cooling_seconds=LONG_SECONDS, kind="cycle", attempts=1,
+            retention_seconds=LONG_SECONDS, why="a → b → a",
+        )
+    )  # fmt: skip
+    assert world.claim("claim-1").why == "a → b → a"
+    world.pass_time(2 * LONG_SECONDS)
+    assert world.claim("claim-2").why == ""
+    world.fail(world.acquire(nonce(1)).token, nonce(1))
+    assert world.claim("claim-3").why == ""

@@ -30,10 +30,20 @@ OWN = {"token": 7, "nonce": b"nonce--1"}
 CALLS: dict[str, Call[object]] = {
     call.script: call
     for call in (
-        lease.acquire(KEY, nonce=b"n", claim_number=1, ticket="t", lease_seconds=1, limit_seconds=1, by="p:1", **TIMES),
+        lease.acquire(
+            KEY,
+            nonce=b"n",
+            claim_number=1,
+            ticket="t",
+            lease_seconds=1,
+            limit_seconds=1,
+            by="p:1",
+            in_place=True,
+            **TIMES,
+        ),
         lease.claim(KEY, claim_id="c", seen_token=1, queue_ttl_seconds=1, by="p:1", **TIMES),
         lease.commit(KEY, **OWN, entry=b"e", hard_ttl_seconds=1, prolongs=b"nonce--0", **TIMES),
-        lease.fail(KEY, **OWN, cooling_seconds=1, kind="k", attempts=1, longest_seconds=2, **TIMES),
+        lease.fail(KEY, **OWN, cooling_seconds=1, kind="k", attempts=1, longest_seconds=2, why="w", **TIMES),
         lease.hand_back(KEY, **OWN, queue_ttl_seconds=1, **TIMES),
         lease.invalidate(KEY, hard=True, bookmarks=(), **TIMES),
         lease.read_payload(KEY, nonce=b"n"),
@@ -70,6 +80,7 @@ SENT = {
     "all_refund_us": {20_000}, "query_refund_us": {25_000},
     "at_least": {5}, "invalidation": {b"{}"}, "lease_ms": {1_000, 10_000}, "renew": {1}, "number": {5},
     "prolongs": {b"nonce--0"}, "member": {tag_member(KEY)}, "cursor": {6}, "limit": {250},
+    "in_place": {1}, "why": {"w"},
 }  # fmt: skip
 KEYS_SENT = {
     "entry": KEY.entry, "record": KEY.record, "versions": versions_key("test", "query"), "clock": tag_clock_key("test"),

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.usefixtures("published_once")
 
 RETRY_MAX = 2
 ALL, FEW, ONE = 1 + RETRY_MAX, 2, 1
-SHARED = frozenset({"network", "graph_unavailable", "configuration"})
+SHARED = frozenset({"network", "graph_unavailable", "configuration", "cache_unavailable"})
 """Kinds of failure of the graph or of the worker, which don't count against the key."""
 _numbers = itertools.count(1)
 
@@ -241,7 +241,7 @@ RAISED: dict[str, tuple[BaseException, str, int]] = {
     "a failure of the worker's own kind": (LoadFailed("own", "x", is_transient=False), "own", ONE),
     "a failure of that kind without a text": (UnprintableFailure("own", "x", is_transient=False), "own", ONE),
     "a failure that passes": (TransientFailure("x"), "transient", ALL),
-    "an error of the cache": (CacheUnavailable("x"), "network", ALL),
+    "an error of the cache": (CacheUnavailable("x"), "cache_unavailable", ALL),
     "the server's timeout": (server_error("ClientError.Transaction.TransactionTimedOut"), "timeout", FEW),
     "a deadlock": (server_error("TransientError.Transaction.DeadlockDetected"), "deadlock", ALL),
     "a syntax error": (server_error("ClientError.Statement.SyntaxError"), "syntax", ONE),

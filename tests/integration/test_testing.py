@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -295,3 +296,61 @@ def test_an_invalidation_reaches_all_versions_that_were_loaded(app: Application)
         states = [app.entry(cache, "q", version=version).state for version in (1, 2)]
         assert states == [EntryState.STALE] * 2
         assert [app.cached("q", version=version, min_generation=done) for version in (1, 2)] == ["v1", "v2"]
+
+
+def test_answers_may_be_built_on_other_answers(app: Application) -> None:
+    with InlineCache() as cache:
+        cache.answer("leaf", lambda n: n)
+        cache.answer("tree", lambda: [get_cached("leaf", {"n": n}) for n in range(3)], ttl="5m", grace="1h")
+        assert app.cached("tree") == [0, 1, 2]
+        assert [outcome.query for outcome in cache.outcomes] == ["leaf", "leaf", "leaf", "tree"]
+        cache.advance("6m")
+        for n in range(3):
+            cache.client.invalidate("leaf", {"n": n}, hard=True)
+        assert app.cached("tree") == [0, 1, 2], "stale, at once"
+        assert len(cache.outcomes) == 8, "the refresh has loaded the leaves again"
+
+
+def test_answers_that_read_each_other_fail_with_their_chain(app: Application) -> None:
+    with InlineCache() as cache:
+        cache.answer("egg", lambda: get_cached("hen"))
+        cache.answer("hen", lambda: get_cached("egg"))
+        with pytest.raises(RefreshFailed, match="egg → hen → egg") as caught:
+            app.cached("egg")
+        assert caught.value.kind == "cycle"
+
+
+def test_an_interrupted_answer_interrupts_the_read() -> None:
+    def interrupt() -> object:
+        raise KeyboardInterrupt
+
+    with InlineCache() as cache:
+        cache.answer("q", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            get_cached("q")
+
+
+def test_a_sync_read_that_waits_on_an_event_loop_s_thread_warns_once_per_place() -> None:
+    async def read() -> list[int]:
+        return [get_cached("q", {"n": n}) for n in range(3)]
+
+    with InlineCache() as cache, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")  # as Python has it for warnings like this one
+        cache.answer("q", lambda n: n)
+        assert asyncio.run(read()) == [0, 1, 2]
+        assert asyncio.run(read()) == [0, 1, 2], "hits"
+    (warning,) = caught
+    line = read.__code__.co_firstlineno + 1
+    assert (warning.filename, warning.lineno) == (__file__, line)
+    assert (warning.category, "aget_cached" in str(warning.message)) == (RuntimeWarning, True)
+
+
+def test_a_sync_hit_on_an_event_loop_s_thread_does_not_warn(recwarn: pytest.WarningsRecorder) -> None:
+    async def read() -> int:
+        return int(get_cached("q"))
+
+    with InlineCache() as cache:
+        cache.answer("q", 1)
+        assert get_cached("q") == 1
+        assert asyncio.run(read()) == 1
+    assert not recwarn.list

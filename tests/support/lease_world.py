@@ -81,8 +81,10 @@ class World:
     ) -> ClaimReply:
         return self.store.run(claim_call(self.key, claim_id, seen=seen, force=force, bookmarks=bookmarks))
 
-    def acquire(self, nonce: bytes = b"nonce--1", *, number: int = 0, ticket: str = "") -> AcquireReply:
-        return self.store.run(acquire_call(self.key, nonce, number=number, ticket=ticket))
+    def acquire(
+        self, nonce: bytes = b"nonce--1", *, number: int = 0, ticket: str = "", in_place: bool = False
+    ) -> AcquireReply:
+        return self.store.run(acquire_call(self.key, nonce, number=number, ticket=ticket, in_place=in_place))
 
     def commit(self, token: int, nonce: bytes = b"nonce--1", **changes: Any) -> CommitStatus:
         return self.store.run(commit_call(self.key, token, nonce, **changes))
@@ -200,10 +202,12 @@ def claim_call(
     )  # fmt: skip
 
 
-def acquire_call(key: CacheKey, nonce: bytes, *, number: int, ticket: str) -> Call[AcquireReply]:
+def acquire_call(
+    key: CacheKey, nonce: bytes, *, number: int, ticket: str, in_place: bool = False
+) -> Call[AcquireReply]:
     return lease.acquire(
         key, nonce=nonce, claim_number=number, ticket=ticket, lease_seconds=LEASE_SECONDS,
-        limit_seconds=LIMIT_SECONDS, retention_seconds=RETENTION_SECONDS,
+        limit_seconds=LIMIT_SECONDS, retention_seconds=RETENTION_SECONDS, in_place=in_place,
     )  # fmt: skip
 
 

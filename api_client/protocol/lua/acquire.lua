@@ -9,13 +9,14 @@
 -- ARGV[5]  limit_us            µs      no renewal goes beyond it: by then the run's process has ended
 -- ARGV[6]  retention_ms        ms
 -- ARGV[7]  by                  text    the worker, for people
+-- ARGV[8]  in_place            0|1     1: within another task or load, with which it may end; it counts as no attempt then
 --
 -- returns  {status, state, left_us, token, now_us, claimed_at_us, generation, bookmarks, entry_header, attempts,
 --           has_overtaken}
 --          status: 1 acquired, 2 already fresh, 3 held (state says by what, left_us for how long)
 --          bookmarks: lines, some of them empty or there twice
 --          entry_header: the entry without its payload, for its δ state; '' where there is none
---          attempts: how many of this refresh have failed; a run whose lease ran out is one
+--          attempts: how many of this refresh have failed; a run whose lease ran out is one, unless it was in place
 --          has_overtaken: such a run was the last one, and nobody has counted it; false where the reply is sent again
 -- keeps    I1: the token is larger than any drawn before, and overwrites that of the lease's last owner
 local now = clock_us()
@@ -51,7 +52,7 @@ end
 local token = draw(now, record, entry)
 -- Every end of a run takes its token out of the record; a claim over a lapsed lease leaves it, for a late commit.
 -- One that carries this nonce is this very run, whose first reply was lost.
-local has_overtaken = record.token > 0 and record.nonce ~= nonce
+local has_overtaken = record.token > 0 and record.nonce ~= nonce and not is_in_place(record)
 local lease_us, limit_us = tonumber(ARGV[4]), tonumber(ARGV[5])
 local claimed_at = now
 if (record.state == 'queued' or record.state == 'retrying') and record.claimed_at > 0 then
@@ -63,7 +64,10 @@ redis.call('HSET', KEYS[2], 'state', 'running', 'since', text(now), 'until', tex
   'claimed_at', text(claimed_at),
   -- 0 says "none" where a run is handed back.
   'claim_number', text(math.max(tonumber(ARGV[2]), record.claim_number, 1)), 'by', ARGV[7])
-redis.call('HDEL', KEYS[2], 'claim', 'ticket', 'kind', 'attempts', 'ended_by', 'cools_only_bookmarks')
+redis.call('HDEL', KEYS[2], 'claim', 'ticket', 'kind', 'why', 'attempts', 'ended_by', 'cools_only_bookmarks', 'in_place')
+if ARGV[8] == '1' then
+  redis.call('HSET', KEYS[2], 'in_place', nonce)
+end
 local attempts = failed_attempts(record)
 if attempts > 0 then
   redis.call('HSET', KEYS[2], 'attempts', text(attempts))

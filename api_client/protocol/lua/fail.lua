@@ -11,6 +11,7 @@
 -- ARGV[8]  longest_us          µs      the pause doubles with each failure in a row, up to this; 0: the failure is no
 --                                      fault of the key, is not counted, and the pause is the first one
 -- ARGV[9]  bookmarks           0|1|2   1: the graph did not reach those that the load was given; 2: it refused them
+-- ARGV[10] why                 text    what readers are told of the failure; '' for no more than its kind
 --
 -- returns  {status, pause_us, failures, failed_token}
 --          status: 1 cooling, 0 not mine any more
@@ -37,6 +38,9 @@ if longest_us > 0 then
 end
 redis.call('HSET', KEYS[1], 'state', 'cooling', 'since', text(now), 'until', text(now + pause_us), 'kind', ARGV[4],
   'attempts', ARGV[5], 'ended_by', ARGV[2], 'failures', text(failures), 'failed_token', ARGV[1])
+if ARGV[10] ~= '' then
+  redis.call('HSET', KEYS[1], 'why', ARGV[10])
+end
 redis.call('HDEL', KEYS[1], 'token', 'nonce', 'limit', 'claim_bookmarks')
 local are_refused = ARGV[9] == '2' and record.claim_bookmarks == '' and record.generation < record.token
 if (are_refused and record.bookmarks ~= '') or (ARGV[9] ~= '0' and record.claim_bookmarks ~= '') then

@@ -44,7 +44,7 @@ end
 local function read_record(key)
   local f = redis.call('HMGET', key, 'state', 'until', 'number', 'claim', 'claim_number', 'claimed_at', 'token',
     'nonce', 'limit', 'ticket', 'generation', 'hard', 'bookmarks', 'kind', 'attempts', 'ended_by', 'failures', 'failed_token',
-    'since', 'bookmarks_since', 'bookmarks_before', 'claim_bookmarks', 'cools_only_bookmarks')
+    'since', 'bookmarks_since', 'bookmarks_before', 'claim_bookmarks', 'cools_only_bookmarks', 'in_place', 'why')
   return {
     state = f[1] or nil, deadline = tonumber(f[2] or 0), number = tonumber(f[3] or 0),
     claim = f[4] or '', claim_number = tonumber(f[5] or 0), claimed_at = tonumber(f[6] or 0),
@@ -53,7 +53,7 @@ local function read_record(key)
     kind = f[14] or '', attempts = tonumber(f[15] or 0), ended_by = f[16] or '',
     failures = tonumber(f[17] or 0), failed_token = tonumber(f[18] or 0),
     since = tonumber(f[19] or 0), bookmarks_since = tonumber(f[20] or 0), bookmarks_before = f[21],
-    claim_bookmarks = f[22] or '', cools_only_bookmarks = f[23],
+    claim_bookmarks = f[22] or '', cools_only_bookmarks = f[23], in_place = f[24], why = f[25] or '',
   }
 end
 
@@ -77,13 +77,20 @@ local function left_us(record, now)
   return math.min(record.deadline - now, record.deadline - record.since)
 end
 
+-- Whether the run whose token is in the record loads within another task, or load, of its process. It ends with that
+-- one, whose own limits are no fault of the key.
+local function is_in_place(record)
+  return record.in_place == record.nonce
+end
+
 -- How many attempts of this refresh have failed when its next run is claimed or begins. A run whose lease ran out is one
--- of them: its process is gone or was paused, and nothing else counts it. A refresh that has failed begins anew.
+-- of them, unless it was in place: its process is gone or was paused, and nothing else counts it. A refresh that has
+-- failed begins anew.
 local function failed_attempts(record)
   if record.state == 'cooling' then
     return 0
   end
-  return record.attempts + (record.state == 'running' and 1 or 0)
+  return record.attempts + (record.state == 'running' and not is_in_place(record) and 1 or 0)
 end
 
 -- A number larger than any before it for this key, also after a clock that stepped back.
@@ -153,7 +160,7 @@ end
 -- No claim, no run.
 local function end_claim(key, state)
   redis.call('HSET', key, 'state', state, 'until', '0')
-  redis.call('HDEL', key, 'since', 'claim', 'token', 'nonce', 'limit', 'ticket', 'kind', 'by',
+  redis.call('HDEL', key, 'since', 'claim', 'token', 'nonce', 'limit', 'ticket', 'kind', 'why', 'by',
     'claim_bookmarks', 'cools_only_bookmarks')
 end
 

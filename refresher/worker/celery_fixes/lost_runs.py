@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from billiard.exceptions import WorkerLostError
 from celery.worker import state
 
+from api_client.config.broker import queue_of
 from api_client.errors import CacheError
 from api_client.protocol import messages
 from api_client.protocol.messages import MalformedMessage, RefreshItem
@@ -109,7 +110,6 @@ class RefreshRequest(_Request):
         outcome = runtime.refresher.finish_lost_run(run, failure, was_alone=was_alone)
         log.error("%s", outcome)
         if outcome.again is not None:
-            resend(
-                self.task.app, self.delivery_info["routing_key"], runtime.settings, [outcome.again],
-                countdown=outcome.pause_seconds,
-            )  # fmt: skip
+            settings = runtime.settings
+            queue = queue_of(settings.namespace, settings.broker_url, self.delivery_info["routing_key"])
+            resend(self.task.app, queue, settings, [outcome.again], countdown=outcome.pause_seconds)

@@ -13,8 +13,10 @@ from api_client.protocol.entry import Flag, encode
 from api_client.protocol.keys import make_key
 from api_client.protocol.lease import ClaimReply, ClaimStatus, RecordState
 from api_client.read.evaluate import ANY, Freshness
+from api_client.read.in_place import InPlaceEnd
 from api_client.read.wait import (
     Claim,
+    LoadInPlace,
     Pause,
     Publish,
     Read,
@@ -37,17 +39,17 @@ def raw(token: int, **changes: Any) -> bytes:
 
 
 def claim_reply(
-    status: ClaimStatus, state: RecordState, left: float = 60.0, number: int = 10, why: str = ""
+    status: ClaimStatus, state: RecordState, left: float = 60.0, number: int = 10, kind: str = "", why: str = ""
 ) -> ClaimReply:
-    return ClaimReply(status, state, left, why, 3 if why else 0, number, 8, NOW_US)
+    return ClaimReply(status, state, left, kind, 3 if kind else 0, number, 8, NOW_US, why)
 
 
 CLAIMED = claim_reply(ClaimStatus.CLAIMED, RecordState.QUEUED)
 ALREADY = claim_reply(ClaimStatus.ALREADY_REFRESHED, RecordState.IDLE, 0.0)
 
 
-def refused(state: RecordState, left: float = 60.0, number: int = 10, why: str = "") -> ClaimReply:
-    return claim_reply(ClaimStatus.REFUSED, state, left, number, why)
+def refused(state: RecordState, left: float = 60.0, number: int = 10, kind: str = "", why: str = "") -> ClaimReply:
+    return claim_reply(ClaimStatus.REFUSED, state, left, number, kind, why)
 
 
 @dataclass
@@ -59,11 +61,12 @@ class Driver:
     timeout: float = 5.0
     jitter: float = 1.0
     now: float = 100.0
+    in_place: bool = False
     plan: WaitPlan = field(init=False)
     step: Step | bytes | None = None
 
     def __post_init__(self) -> None:
-        options = WaitOptions(self.timeout, 0.01, 0.05, lambda: self.now, lambda: self.jitter)
+        options = WaitOptions(self.timeout, 0.01, 0.05, lambda: self.now, lambda: self.jitter, self.in_place)
         self.plan = wait_plan(KEY, self.plan_freshness, self.seen_token, options)
         self.step = next(self.plan)
 
@@ -156,14 +159,14 @@ def test_a_notification_is_followed_by_a_read_and_a_claim_at_once() -> None:
 def test_a_cooling_key_raises_its_failure_at_once() -> None:
     wait = Driver()
     with pytest.raises(RefreshFailed) as caught:
-        wait.answer(refused(RecordState.COOLING, 12.5, why="syntax"))
+        wait.answer(refused(RecordState.COOLING, 12.5, kind="syntax"))
     error = caught.value
     assert (error.query, error.kind, error.attempts, error.retry_after_seconds) == ("query", "syntax", 3, 12.5)
     assert not isinstance(error, UnknownQuery)
 
 
 def test_params_that_the_loader_does_not_take_are_named_without_their_values() -> None:
-    reply = refused(RecordState.COOLING, why="wrong_params")
+    reply = refused(RecordState.COOLING, kind="wrong_params")
     there = "`refresher queries` shows, in a worker's environment, what it takes"
     failed = refresh_failed(make_key("test", "query", {"person": "secret", "limit": 1}, 1), reply)
     given = "the params given, 'limit', 'person', are not exactly what its loader takes"
@@ -182,7 +185,7 @@ def test_a_failure_during_the_wait_is_raised_when_it_is_notified() -> None:
     wait.pause(notified=True)
     assert wait.reads(None) == Claim(0)
     with pytest.raises(UnknownQuery, match="no worker has registered the query 'query', version 1"):
-        wait.answer(refused(RecordState.COOLING, why="unknown_query"))
+        wait.answer(refused(RecordState.COOLING, kind="unknown_query"))
 
 
 @pytest.mark.parametrize(("number", "then"), [(8, Publish(8)), (0, Pause(0.01))])
@@ -254,7 +257,7 @@ def test_the_hint_of_a_timeout_depends_on_the_state_of_the_lease(state: RecordSt
     wait = Driver(timeout=0.5)
     wait.answer(refused(state))
     if wait.step == Republish():
-        wait.answer(None)
+        wait.answer(0)
     with pytest.raises(WaitTimeout) as caught:
         wait.polls_until(Claim)
     assert (caught.value.state, str(caught.value).partition("): ")[2]) == (state.value, hint)
@@ -269,7 +272,7 @@ def test_a_timeout_suspects_missing_workers_only_if_the_last_claim_was_refused_a
     for reply in (first, again):
         wait.polls_until(Claim)
         wait.answer(reply)
-        wait.answer(None)  # the publication, or that none is due
+        wait.answer(0)  # the publication, or that none is due
     with pytest.raises(WaitTimeout) as caught:
         wait.polls_until(Claim)
     assert ("does a worker run?" in str(caught.value)) == (again is not CLAIMED)
@@ -338,3 +341,44 @@ def test_an_unreadable_entry_does_not_end_the_wait_and_is_claimed_with_the_token
     wait.reads(newer_format)
     wait.polls_until(Claim, newer_format)
     assert wait.step == Claim(42)
+
+
+@pytest.mark.parametrize(
+    ("reply", "number"), [(CLAIMED, 8), (refused(RecordState.QUEUED), 8)], ids=["own claim", "another's"]
+)
+def test_what_is_queued_is_loaded_in_place_where_it_can_be(reply: ClaimReply, number: int) -> None:
+    wait = Driver(in_place=True)
+    assert wait.answer(reply) == LoadInPlace(number)
+    assert wait.answer(InPlaceEnd.ENDED) == Read(), "at once"
+    assert wait.reads(raw(11)) == raw(11)
+
+
+@pytest.mark.parametrize("state", [RecordState.RUNNING, RecordState.RETRYING])
+def test_what_another_process_has_is_waited_for(state: RecordState) -> None:
+    wait = Driver(in_place=True)
+    assert isinstance(wait.answer(refused(state, 0.3)), Pause)
+
+
+def test_a_key_that_was_taken_before_its_load_in_place_is_waited_for_and_not_published() -> None:
+    wait = Driver(in_place=True)
+    wait.answer(CLAIMED)
+    assert wait.answer(InPlaceEnd.HELD) == Pause(0.01)
+
+
+def test_a_load_in_place_that_left_no_entry_is_claimed_again_at_once() -> None:
+    wait = Driver(in_place=True)
+    wait.answer(CLAIMED)
+    wait.answer(InPlaceEnd.ENDED)
+    assert wait.reads(None) == Claim(0)
+    with pytest.raises(RefreshFailed, match=r"failed \(cycle\) after 3 attempts; .*: a → b → a$") as caught:
+        wait.answer(refused(RecordState.COOLING, kind="cycle", why="a → b → a"))
+    assert (caught.value.kind, caught.value.hint) == ("cycle", "a → b → a")
+
+
+def test_a_load_in_place_that_was_deferred_is_published_for_workers() -> None:
+    own, others = Driver(in_place=True), Driver(in_place=True)
+    own.answer(CLAIMED)
+    assert own.answer(InPlaceEnd.DEFERRED) == Publish(10)
+    others.answer(refused(RecordState.QUEUED))
+    assert others.answer(InPlaceEnd.DEFERRED) == Republish()
+    assert others.answer(9) == Publish(9)

@@ -32,6 +32,7 @@ from api_client.protocol.lease import (
 )
 from api_client.protocol.messages import RefreshItem, RefreshReason, item_for
 from refresher.errors import LoadFailed
+from refresher.flow import nesting
 from refresher.flow.dead_letters import DeadLetter
 from refresher.flow.events import WorkerEvents
 from refresher.flow.outcome import OutcomeKind
@@ -83,7 +84,7 @@ class Worker(WorkerEvents, StepByStep):
         self.deps = RefreshDeps(
             lease_steps=self, origin=self, encode=self._encode, registry=self.registry, keep_leases=self._hold,
             publish=self._publish, write_dead_letter=self._bury, monotonic=lambda: self.now, sleep=self._sleep,
-            events=self, failure_of=self._failure_of, shuts_down=lambda: self.shuts_down, uniform=lambda: self.u,
+            events=self, failure_of=self._failure_of, hands_back=lambda _: self.shuts_down, uniform=lambda: self.u,
         )  # fmt: skip
         self.refresher = Refresher(self.settings, self.deps)
 
@@ -237,7 +238,7 @@ def test_a_load_is_given_the_newest_bookmarks_that_a_header_has_room_for(worker:
 def test_a_failure_records_whether_bookmarks_are_at_fault(worker: Worker, fault: BookmarkFault) -> None:
     worker.loads.append(LoadFailed("bookmark", "no", is_transient=False, bookmarks=fault))
     assert worker.refresher.refresh(ITEM).kind is OutcomeKind.FAILED
-    assert worker.calls["fail"].args[-1] == int(fault)
+    assert worker.calls["fail"].args[8] == int(fault)
 
 
 def test_lease_time_delta_and_run_time_are_smoothed_from_those_of_the_previous_entry(worker: Worker) -> None:
@@ -711,3 +712,47 @@ def test_the_value_of_a_failed_refresh_is_not_kept_in_memory(worker: Worker) -> 
         assert gone() is None
     finally:
         gc.enable()
+
+
+def test_a_run_in_place_says_so_as_it_acquires(worker: Worker) -> None:
+    worker.refresher.refresh(ITEM)
+    assert worker.calls["acquire"].args[-1] == 0
+    worker.refresher.with_deps(replace(worker.deps, is_in_place=True)).refresh(ITEM)
+    assert worker.calls["acquire"].args[-1] == 1
+
+
+def test_a_load_has_no_more_time_than_what_is_around_it(worker: Worker) -> None:
+    with nesting.within((), 3.0):
+        worker.refresher.refresh(ITEM)
+    assert 2.0 < worker.timeouts[0] <= 3.0
+
+
+@pytest.mark.parametrize("kind", ["timeout", "bookmark_timeout"])
+def test_a_load_that_ran_out_of_the_time_around_it_is_handed_back(worker: Worker, kind: str) -> None:
+    worker.loads.append(failing(kind))
+    with nesting.within((), 0.0), pytest.raises(nesting.OutOfTime):
+        worker.refresher.refresh(ITEM)
+    assert worker.steps() == ["acquire", "hold", "load", "hand_back", "publish"]
+
+
+def test_a_load_that_failed_in_time_otherwise_counts(worker: Worker) -> None:
+    worker.loads.append(failing("syntax", transient=False))
+    with nesting.within((), 0.0):
+        assert worker.refresher.refresh(ITEM).kind is OutcomeKind.FAILED
+
+
+def test_a_retry_that_would_outlast_what_is_around_it_goes_through_the_queue(worker: Worker) -> None:
+    worker.loads.append(failing())
+    with nesting.within((), 0.01):
+        assert worker.refresher.refresh(ITEM).kind is OutcomeKind.RETRY
+
+
+def test_the_loader_of_a_key_that_waits_for_itself_is_told_so(worker: Worker) -> None:
+    def read_itself() -> object:
+        nesting.check(KEY)
+        return "unreached"
+
+    worker.loads.append(read_itself)
+    worker.failure_of = classify_error
+    assert worker.refresher.refresh(ITEM).why == "cycle"
+    assert worker.calls["fail"].args[-1] == "it reads itself: q → q"

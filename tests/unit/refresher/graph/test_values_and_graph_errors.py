@@ -9,7 +9,16 @@ import pytest
 from celery.exceptions import SoftTimeLimitExceeded
 from neo4j import exceptions as driver_errors
 
-from api_client.errors import ConfigurationError
+from api_client.errors import (
+    CacheUnavailable,
+    ConfigurationError,
+    DecodeError,
+    InvalidQuery,
+    RefreshFailed,
+    TriggerFailed,
+    UnknownQuery,
+    WaitTimeout,
+)
 from api_client.protocol.lease import BookmarkFault
 from refresher.errors import LoadFailed, TransientFailure
 from refresher.graph import values
@@ -81,6 +90,15 @@ ERRORS: list[tuple[Exception, str, tuple[bool, int | None]]] = [
     (driver_errors.SessionError(None, "nested"), "loader_error", PERMANENT),
     (driver_errors.TransactionError(None, "closed"), "loader_error", PERMANENT),
     (driver_errors.BrokenRecordError("broken"), "loader_error", PERMANENT),
+    (RefreshFailed("q", "cycle", 0, 0.0, "q → q"), "cycle", PERMANENT),
+    (RefreshFailed("q", "too_deep", 0, 0.0, "q → r"), "too_deep", PERMANENT),
+    (RefreshFailed("q", "syntax", 1, 0.0), "refresh_failed", PERMANENT),
+    (UnknownQuery("q", 1), "refresh_failed", PERMANENT),
+    (WaitTimeout("q", 1.0, "queued"), "wait_timeout", TRANSIENT),
+    (CacheUnavailable("no Redis"), "cache_unavailable", TRANSIENT),
+    (TriggerFailed("no broker"), "trigger_failed", TRANSIENT),
+    (DecodeError("not an int"), "loader_error", PERMANENT),
+    (InvalidQuery("no name"), "loader_error", PERMANENT),
     (TransientFailure("try later"), "transient", TRANSIENT),
     (SoftTimeLimitExceeded(), "timeout", BOUNDED),
     (ConnectionResetError("reset"), "network", TRANSIENT),
@@ -110,8 +128,8 @@ def test_a_classified_error_can_be_pickled_and_holds_nothing_of_the_driver(
     assert (copied.kind, str(copied), copied.is_transient, copied.max_attempts, copied.place) == (
         failed.kind, str(failed), failed.is_transient, failed.max_attempts, failed.place,
     )  # fmt: skip
-    assert failed.__dict__.keys() == {"kind", "is_transient", "max_attempts", "bookmarks", "place"}
-    assert copied.bookmarks is failed.bookmarks
+    assert failed.__dict__.keys() == {"kind", "is_transient", "max_attempts", "bookmarks", "why", "place"}
+    assert (copied.bookmarks, copied.why) == (failed.bookmarks, failed.why)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 
 import pytest
@@ -70,3 +71,56 @@ def test_without_limits_of_the_pool_the_signal_handler_is_left_unchanged(receive
     before = signal.getsignal(signal.SIGUSR1)
     with SoftTimeLimit().in_task():
         assert signal.getsignal(signal.SIGUSR1) is before
+
+
+@pytest.mark.usefixtures("in_pool")
+def test_a_load_in_place_is_interrupted_at_once_and_what_is_around_it_at_its_end(received: list[int]) -> None:
+    limit = SoftTimeLimit()
+    with limit.in_place():
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert received == []
+    assert received == [signal.SIGUSR1]
+
+
+@pytest.mark.usefixtures("in_pool")
+def test_a_signal_that_has_interrupted_a_load_in_place_is_not_kept_for_its_end(received: list[int]) -> None:
+    limit = SoftTimeLimit()
+    with limit.in_place(), limit.in_load():
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert received == [signal.SIGUSR1]
+    assert received == [signal.SIGUSR1]
+
+
+@pytest.mark.usefixtures("in_pool")
+def test_a_load_in_place_that_begins_after_the_signal_is_interrupted(received: list[int]) -> None:
+    limit = SoftTimeLimit()
+    with limit.in_place():
+        os.kill(os.getpid(), signal.SIGUSR1)
+        with limit.in_load():
+            assert received == [signal.SIGUSR1]
+
+
+@pytest.mark.usefixtures("in_pool")
+def test_the_end_of_an_inner_load_interrupts_the_outer_one(received: list[int]) -> None:
+    limit = SoftTimeLimit()
+    with limit.in_task(), limit.in_load():
+        with limit.in_place():
+            with limit.in_load():
+                pass
+            os.kill(os.getpid(), signal.SIGUSR1)
+            assert received == []
+        assert received == [signal.SIGUSR1], "the outer load goes on"
+
+
+@pytest.mark.usefixtures("in_pool")
+def test_a_load_in_place_on_another_thread_leaves_the_limit_of_the_task_alone(received: list[int]) -> None:
+    limit = SoftTimeLimit()
+    with limit.in_task(), limit.in_load():
+        with ThreadPoolExecutor(1) as threads:
+            threads.submit(_enter, limit).result()
+        os.kill(os.getpid(), signal.SIGUSR1)
+    assert received == [signal.SIGUSR1]
+
+
+def _enter(limit: SoftTimeLimit) -> None:
+    limit.in_place().__enter__()
