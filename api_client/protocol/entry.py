@@ -5,7 +5,7 @@
     offset  size  field
          0     2  magic C7 58
          2     1  format version
-         3     1  must-understand flags (1 = compressed): a bit that a reader does not know makes the entry a miss
+         3     1  must-understand flags (1 = compressed, 2 = arrays): one that a reader does not know makes it a miss
          4     1  other flags (1 = handoff)
          5     1  digits at which the draw is cut (0: none)
          6     2  header length: 88 + the extension fields
@@ -64,6 +64,8 @@ class MustUnderstand(IntFlag):
 
     COMPRESSED = 1
     """The payload is a Zstandard frame."""
+    ARRAYS = 2
+    """There are arrays of numbers in the payload (`arrays`)."""
 
 
 class Flag(IntFlag):
@@ -73,8 +75,13 @@ class Flag(IntFlag):
     """TTL 0: the value is for the reads that wait for it, and for none that starts later."""
 
 
-_PLAIN: Final = MAGIC + bytes((FORMAT_VERSION, 0))
-_COMPRESSED: Final = MAGIC + bytes((FORMAT_VERSION, MustUnderstand.COMPRESSED))
+_STARTS: Final = {
+    MAGIC + bytes((FORMAT_VERSION, compressed | arrays)): (compressed > 0, arrays > 0)
+    for compressed in (0, MustUnderstand.COMPRESSED)
+    for arrays in (0, MustUnderstand.ARRAYS)
+}
+"""What an entry begins with: whether it is compressed, and whether it has arrays."""
+_START_OF: Final = {flags: start for start, flags in _STARTS.items()}
 _HANDOFF: Final = int(Flag.HANDOFF)
 
 
@@ -135,6 +142,7 @@ class Header(msgspec.Struct, frozen=True, gc=False):
     is_compressed: bool = False
     encoded_tags: bytes = b""
     encoded_revalidation: bytes = b""
+    has_arrays: bool = False
 
     @property
     def tags(self) -> tuple[str, ...]:
@@ -202,7 +210,7 @@ def encode(header: Header, digest: bytes, payload: bytes) -> bytes:
     if length > MAX_HEADER_BYTES:
         raise ValueError(f"the extension fields take {len(extensions)} bytes; a header has at most {MAX_HEADER_BYTES}")
     fixed = _FIXED.pack(
-        _COMPRESSED if header.is_compressed else _PLAIN,
+        _START_OF[header.is_compressed, header.has_arrays],
         header.flags, header.draw_digits, length, digest[:DIGEST_BYTES_KEPT], min(header.degree, MAX_DEGREE),
         header.token, header.generation, header.soft_expiry_us, header.nonce,
         header.read_started_us, min(max(0, header.fetched_at_us - header.read_started_us), MAX_FETCH_US),
@@ -227,7 +235,8 @@ def decode_header(raw: bytes, digest: bytes) -> Header:
         token, generation, soft_expiry_us, nonce, read_started_us, fetch_us, ttl_seconds,
         delta_mean, delta_deviation, run_mean, run_deviation, beta, sigma,
     ) = _FIXED.unpack_from(raw)  # fmt: skip
-    if start != _PLAIN and start != _COMPRESSED:
+    of_payload = _STARTS.get(start)
+    if of_payload is None:
         raise _not_understood(start)
     if kept_digest != digest[:DIGEST_BYTES_KEPT]:
         raise UnreadableEntry("digest")
@@ -239,7 +248,8 @@ def decode_header(raw: bytes, digest: bytes) -> Header:
     return Header(
         token, generation, soft_expiry_us, nonce, read_started_us, read_started_us + fetch_us, ttl_seconds,
         Smoothed(delta_mean, delta_deviation), Smoothed(run_mean, run_deviation), beta, degree, sigma,
-        draw_digits, flags, bookmarks, samples, length, start != _PLAIN, encoded_tags, encoded_revalidation,
+        draw_digits, flags, bookmarks, samples, length, of_payload[0], encoded_tags, encoded_revalidation,
+        of_payload[1],
     )  # fmt: skip
 
 

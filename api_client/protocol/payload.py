@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, get_origin
 
 import msgspec
 
 from api_client.errors import DecodeError, InvalidQuery
+from api_client.protocol import arrays
 from api_client.protocol.entry import Header
 
 LEVEL: Final = 1
@@ -21,14 +23,17 @@ MAX_KEPT: Final = 7 / 8
 """The largest part that may be left of a compressed payload: each reader pays for expanding it."""
 
 _encoder = msgspec.msgpack.Encoder()
-_decode_any = msgspec.msgpack.Decoder().decode
+_decode_any = msgspec.msgpack.Decoder(ext_hook=arrays.as_list).decode
+_ARRAY_FOUND: Final = re.compile(r"got `ext`( - at |$)")
+"""The end of a decoder's error: an array stands where a list is asked for."""
 
 
 class Packed(NamedTuple):
-    """A payload as it is stored."""
+    """A payload as it is stored; ``has_arrays``: it needs a reader that knows `arrays`."""
 
     content: bytes
     is_compressed: bool = False
+    has_arrays: bool = False
 
 
 def encode(value: Any) -> bytes:
@@ -71,11 +76,22 @@ def decode(content: bytes, type_: Any, query: str) -> Any:
         TypeError: ``type_`` is not a decodable type.
     """
     try:
-        return _decode_any(content) if type_ is Any else _decoder(type_).decode(content)
+        return _decode_any(content) if type_ is Any else _decode_as(content, type_)
     except msgspec.ValidationError as error:
         raise DecodeError(f"the value of {query!r} does not fit {_name(type_)}: {error}", query=query) from error
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise _broken(query, error) from error
+
+
+def _decode_as(content: bytes, type_: Any) -> Any:
+    try:
+        return _decoder(type_).decode(content)
+    except msgspec.ValidationError as error:
+        if _ARRAY_FOUND.search(str(error)) is None:
+            raise
+    # The decoder of a list takes no extension. What is decoded without a type can be converted to any.
+    found = msgspec.msgpack.decode(content, ext_hook=arrays.as_numbers)
+    return msgspec.convert(found, type_, dec_hook=_as_custom)
 
 
 def check_type(type_: object, option: str, query: str) -> None:
@@ -104,7 +120,8 @@ def _too_large(query: str, size: int, max_bytes: int) -> DecodeError:
 
 @lru_cache(maxsize=256)
 def _cached_decoder(type_: Any) -> msgspec.msgpack.Decoder[Any]:
-    return msgspec.msgpack.Decoder(type_, dec_hook=_as_model)
+    ext_hook = arrays.PackedArray.decode if arrays.is_array_type(get_origin(type_) or type_) else arrays.as_numbers
+    return msgspec.msgpack.Decoder(type_, dec_hook=_as_custom, ext_hook=ext_hook)
 
 
 def _decoder(type_: Any) -> msgspec.msgpack.Decoder[Any]:
@@ -113,6 +130,16 @@ def _decoder(type_: Any) -> msgspec.msgpack.Decoder[Any]:
     except TypeError:
         # An unhashable annotation can't be cached; msgspec raises where it is not a type.
         return _cached_decoder.__wrapped__(type_)
+
+
+def _as_custom(type_: Any, value: Any) -> Any:
+    """Return a value of a class that msgspec does not know: an array, or a model.
+
+    Raises:
+        ValueError, TypeError: it does not fit.
+    """
+    own = get_origin(type_) or type_
+    return arrays.as_array(own, value) if arrays.is_array_type(own) else _as_model(type_, value)
 
 
 def _as_model(type_: Any, value: Any) -> Any:
@@ -137,12 +164,13 @@ def _name(type_: Any) -> str:
     return type_.__name__ if isinstance(type_, type) else str(type_)
 
 
-def pack(payload: bytes, min_bytes: int) -> Packed:
+def pack(payload: Packed, min_bytes: int) -> Packed:
     """Compress a payload of ``min_bytes`` or more (0: none), unless that saves less than an eighth of it."""
-    if not 0 < min_bytes <= len(payload):
-        return Packed(payload)
-    frame = thread_codec().compress(payload)
-    return Packed(frame, is_compressed=True) if len(frame) <= len(payload) * MAX_KEPT else Packed(payload)
+    content = payload.content
+    if not 0 < min_bytes <= len(content):
+        return payload
+    frame = thread_codec().compress(content)
+    return payload._replace(content=frame, is_compressed=True) if len(frame) <= len(content) * MAX_KEPT else payload
 
 
 def _expanded(frame: bytes, query: str, max_bytes: int) -> bytes:

@@ -68,7 +68,7 @@ def params_of(number: int) -> dict[str, Any]:
 
 def payload_of(value: Value) -> bytes:
     """Return the payload of a value, as a worker would encode it."""
-    return values.encode(value, query=QUERY, max_bytes=_MAX_BYTES)
+    return values.encode(value, query=QUERY, max_bytes=_MAX_BYTES).content
 
 
 class Seeder:

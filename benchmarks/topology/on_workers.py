@@ -55,7 +55,7 @@ class OnWorkers(TrialReader):
         pipeline, ttl_seconds = self.cache.pipeline(transaction=False), self.setup.trial.point.ttl_seconds
         for number, left_seconds in enumerate(remaining_seconds):
             key = self._key(number)
-            payload = values.encode(self.setup.values[number], query=key.query, max_bytes=_MAX_BYTES)
+            payload = values.encode(self.setup.values[number], query=key.query, max_bytes=_MAX_BYTES).content
             header = header_of(
                 now_us + int(left_seconds * 1e6), ttl_seconds, self.setup.delta_seconds,
                 beta=self.setup.beta(number), degree=self.setup.keys[number].degree,

@@ -32,10 +32,10 @@ def entry_of(
         terms = terms_of(query, loaded, run.key.params, run.before if previous else None)
         unchanged = run.before if terms.is_unchanged else None
         if unchanged:
-            packed = Packed(b"", unchanged.is_compressed)
+            packed = Packed(b"", unchanged.is_compressed, unchanged.has_arrays)
         else:
-            payload = encode(terms.value, query=query.name, max_bytes=settings.max_value_bytes)
-            packed = pack(payload, settings.compress_min_bytes)
+            encoded = encode(terms.value, query=query.name, max_bytes=settings.max_value_bytes)
+            packed = pack(encoded, settings.compress_min_bytes)
     except LoadFailed as failure:
         failure.locate(query.loader)
         return failure
@@ -43,7 +43,7 @@ def entry_of(
         header = header_of(run, query, terms, loaded.degree, read_started_us, settings)
     except ValueError as error:
         return LoadFailed("beta_function", text_of(error), is_transient=False)
-    header = msgspec.structs.replace(header, is_compressed=packed.is_compressed)
+    header = msgspec.structs.replace(header, is_compressed=packed.is_compressed, has_arrays=packed.has_arrays)
     content = encode_entry(header, run.key.digest, packed.content)
     return LoadedEntry(content, terms.hard_ttl_seconds, terms.tags, unchanged.nonce if unchanged else b"")
 

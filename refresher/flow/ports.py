@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, LiteralString, Protocol
 
 from api_client.protocol.messages import RefreshItem
+from api_client.protocol.payload import Packed
 from api_client.transport.scripts import LeaseStepRunner
 from refresher.errors import LoadFailed
 from refresher.flow.budgets import LoadShare
@@ -41,9 +42,9 @@ class Origin(Protocol):
 
 
 class Encode(Protocol):
-    """Encodes a value as a payload, or raises LoadFailed."""
+    """Encodes a value as a payload, not compressed yet, or raises LoadFailed."""
 
-    def __call__(self, value: Any, *, query: str, max_bytes: int) -> bytes: ...  # noqa: D102
+    def __call__(self, value: Any, *, query: str, max_bytes: int) -> Packed: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ def call_loader(
         max_bytes: the most that one payload may hold.
 
     Raises:
-        LoadFailed: it returned a Result, yields more than a payload may hold, or not one value for each call.
+        LoadFailed: it yields more than a payload may hold, or not one value for each call.
     """
     if query.batch is None:
         returned: list[Any] = [
@@ -63,10 +63,5 @@ def _wrong_batch(query: Query, what: str, count: int) -> LoadFailed:
 def _value(query: Query, value: Any, max_bytes: int) -> Any:
     if isinstance(value, OwnTerms):
         return replace(value, value=_value(query, value.value, max_bytes))
-    if isinstance(value, Result):
-        # It would be empty once the transaction has ended.
-        raise LoadFailed(
-            "not_encodable", f"the loader of {query.name!r} returned a Result: consume it, and return its data",
-            is_transient=False,
-        )  # fmt: skip
-    return rows_of(value, query=query.name, max_bytes=max_bytes) if isinstance(value, Iterator) else value
+    rows = (record.data() for record in value) if isinstance(value, Result) else value
+    return rows_of(rows, query=query.name, max_bytes=max_bytes) if isinstance(rows, Iterator) else rows

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import msgspec
-
+from api_client.protocol import payload
 from refresher.errors import LoadFailed
 from refresher.flow.ports import RunsQueries
 from refresher.graph import values
@@ -58,7 +57,8 @@ def _version(query: Query, columns: list[Any]) -> Any:
     if all(column is None for column in columns):
         return None
     try:
-        return msgspec.msgpack.decode(values.encode(columns, query=query.name, max_bytes=MAX_VERSION_BYTES))
+        packed = values.encode(columns, query=query.name, max_bytes=MAX_VERSION_BYTES)
+        return payload.decode(packed.content, Any, query.name)
     except LoadFailed as failure:
         message = f"the version of {query.name!r} can't be kept ({failure}): return at most {MAX_VERSION_BYTES} bytes"
         raise LoadFailed("version", message, is_transient=False) from failure

@@ -11,6 +11,7 @@ __all__ = [
     "Date",
     "DateTime",
     "Duration",
+    "EagerResult",
     "Node",
     "Path",
     "Point",
@@ -18,22 +19,25 @@ __all__ = [
     "Relationship",
     "Result",
     "Time",
+    "Vector",
     "errors",
 ]
 
 if TYPE_CHECKING:
-    from neo4j import Record, Result
+    from neo4j import EagerResult, Record, Result
     from neo4j import exceptions as errors
     from neo4j.graph import Node, Path, Relationship
     from neo4j.spatial import Point
     from neo4j.time import Date, DateTime, Duration, Time
+    from neo4j.vector import Vector
 else:
     try:
-        from neo4j import Record, Result
+        from neo4j import EagerResult, Record, Result
         from neo4j import exceptions as errors
         from neo4j.graph import Node, Path, Relationship
         from neo4j.spatial import Point
         from neo4j.time import Date, DateTime, Duration, Time
+        from neo4j.vector import Vector
     except ModuleNotFoundError as error:
         if error.name != "neo4j":
             raise
@@ -45,5 +49,6 @@ else:
             def __getattr__(self, name: str) -> Any:
                 return _Absent
 
-        Record = Result = Node = Path = Relationship = Point = Date = DateTime = Duration = Time = _Absent
+        EagerResult = Record = Result = Node = Path = Relationship = Point = Vector = _Absent
+        Date = DateTime = Duration = Time = _Absent
         errors = _NoErrors()

@@ -1,4 +1,4 @@
-"""Encoding of what the graph returns as a payload: the driver's own types in a plain, documented shape.
+"""Encoding of what a loader returns as a payload: the driver's own types in a plain, documented shape.
 
 ======================  =============================================================================
 Neo4j                   payload
@@ -6,13 +6,14 @@ Neo4j                   payload
 Date, Time, DateTime    ISO 8601 text, with nine digits of the second and the offset; no name of a zone
 Duration                ISO 8601 text; one sign before it, where all of it goes back in time
 Point                   ``{"srid": …, "coordinates": […]}``
+Vector                  an array of numbers (`api_client.protocol.arrays`)
 Node                    ``{"id": …, "labels": […], "properties": {…}}``
 Relationship            ``{"id": …, "type": …, "start": …, "end": …, "properties": {…}}``
 Path                    ``{"nodes": […], "relationships": […]}``
 Record                  a dict
 ======================  =============================================================================
 
-docs/reference/values.md has the reader's side.
+docs/reference/values.md has the reader's side, and the types of other libraries. None of these is imported here.
 """
 
 from __future__ import annotations
@@ -20,23 +21,60 @@ from __future__ import annotations
 import copy
 import dataclasses
 import sys
-from collections.abc import Generator, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from enum import Enum
+from functools import lru_cache
+from pathlib import PurePath
+from typing import Any, Final, NoReturn, TypeAlias
 
 import msgspec
 from celery.exceptions import SoftTimeLimitExceeded
 
+from api_client.protocol.arrays import ELEMENT_TYPES, MAX_DIMENSIONS, PackedArray
+from api_client.protocol.payload import Packed
 from refresher.errors import LoadFailed, text_of
-from refresher.graph.driver_types import Date, DateTime, Duration, Node, Path, Point, Record, Relationship, Time
+from refresher.graph.driver_types import (
+    Date,
+    DateTime,
+    Duration,
+    EagerResult,
+    Node,
+    Path,
+    Point,
+    Record,
+    Relationship,
+    Time,
+    Vector,
+)
 
 _TEXT: Final = (str, bytes, bytearray)
-_NUMBER: Final = (int, float)
-_MANY: Final = (list, tuple, set, frozenset)
+_ELEMENTS_OF_VECTORS: Final = {"i8": "i1", "i16": "i2", "i32": "i4", "i64": "i8", "f32": "f4", "f64": "f8"}
+"""The types of a Vector's elements, named by their bits, as those of an array, by their bytes."""
+_NOT_NUMBERS_OF_NUMPY: Final = "cMmV"
+"""Complex numbers, times without a zone or with units of their own, and raw memory."""
+_ALLOWED: Final = (
+    "None, numbers, text, bytes, dates and times, lists, dicts, dataclasses, models, or what the driver returns"
+)
+_INSTEAD: Final = (
+    ("DataFrame", 'its rows: frame.to_dict("records")'),
+    ("Series", "its values: series.to_list()"),
+    ("Graph", "its nodes and relationships: list(graph.nodes), list(graph.relationships)"),
+    ("UnsupportedType", "what this driver can read of it: upgrade the driver, or let the query convert the value"),
+    ("AsyncResult", "rows of the loader's own transaction, which is not async"),
+    ("coroutine", "a value: a loader is no async function"),
+    ("async_generator", "rows that are yielded by a function that is not async"),
+    ("datetime64", "a datetime with a zone: value.astype(object).replace(tzinfo=…)"),
+    ("SecretStr", "what may be stored: a cache is no place for secrets"),
+    ("complex", "its two parts"),
+    ("function", "what it returns"),
+    ("builtin_function_or_method", "what it returns"),
+)
+"""What to return in the place of some values, by the name of their class or a base of it."""
 # Looked up by type, which costs a tenth of the checks below.
 _AS_THEY_ARE: Final = frozenset({type(None), bool, int, float})
 
 
-def encode(value: Any, *, query: str, max_bytes: int) -> bytes:
+def encode(value: Any, *, query: str, max_bytes: int) -> Packed:
     """Return the payload of a loader's value, not compressed.
 
     One that is far too large is refused before it is encoded: what that takes is bounded by ``max_bytes``, not by it.
@@ -48,7 +86,7 @@ def encode(value: Any, *, query: str, max_bytes: int) -> bytes:
     """
     normaliser = _Normaliser(max_bytes)
     try:
-        encoded = msgspec.msgpack.Encoder(enc_hook=normaliser.encode_hook).encode(normaliser.to_plain(value))
+        encoded = msgspec.msgpack.Encoder(enc_hook=_refuse).encode(normaliser.to_plain(value))
     except _SizeLimitExceeded:
         raise _too_large(query, f"more than {max_bytes}", max_bytes) from None
     except (MemoryError, SoftTimeLimitExceeded):
@@ -60,7 +98,7 @@ def encode(value: Any, *, query: str, max_bytes: int) -> bytes:
         ) from error
     if len(encoded) > max_bytes:
         raise _too_large(query, str(len(encoded)), max_bytes)
-    return encoded
+    return Packed(encoded, has_arrays=normaliser.has_arrays)
 
 
 def rows_of(rows: Iterator[Any], *, query: str, max_bytes: int) -> list[object]:
@@ -89,57 +127,41 @@ class _SizeLimitExceeded(Exception):
 
 
 class _Normaliser:
-    """Makes plain values of what a loader returned, for as long as they may fit: each takes a byte at least."""
+    """Makes plain values of what a loader returned, for as long as they may fit: each takes a byte at least.
+
+    Attributes:
+        has_arrays: there are arrays among them.
+    """
 
     def __init__(self, max_bytes: int) -> None:
         self._left_bytes = max_bytes
+        self.has_arrays: bool = False
 
     def to_plain(self, value: object) -> object:
-        """Normalise a value: Record, Duration and Point are tuples, which the encoder would take for arrays."""
-        if value is None or isinstance(value, _NUMBER):
-            return value
-        if isinstance(value, _TEXT):
-            self.charge(len(value))
-            return value
-        if isinstance(value, dict | Record):
-            return self._plain_dict(value)
-        if isinstance(value, Duration):
-            return _duration(value)
-        if isinstance(value, Point):
-            return {"srid": value.srid, "coordinates": list(value)}
-        if isinstance(value, _MANY):
-            self.charge(len(value))
-            return [self.to_plain(item) for item in value]
-        if isinstance(value, msgspec.Struct):
-            return self._plain_struct(value)
-        if dataclasses.is_dataclass(value):
-            names = [field.name for field in dataclasses.fields(value) if hasattr(value, field.name)]
-            return self._plain_dict({name: getattr(value, name) for name in names})
-        return value
+        """Normalise a value; what the encoder knows by itself is returned as it is."""
+        kind = type(value)
+        return value if kind in _AS_THEY_ARE else _shape_of(kind)(self, value)  # type: ignore[arg-type]
 
     def row_to_plain(self, value: object) -> object:
         """Normalise one of many values."""
         self.charge(1)
         return self.to_plain(value)
 
-    def encode_hook(self, value: object) -> object:
-        """Return the shape of what the encoder does not know."""
-        if isinstance(value, Date | Time | DateTime):
-            return value.iso_format()
-        if isinstance(value, Node):
-            properties = self.to_plain(dict(value))
-            return {"id": value.element_id, "labels": sorted(value.labels), "properties": properties}
-        if isinstance(value, Relationship):
-            ends = [node.element_id if node is not None else None for node in value.nodes]
-            return {
-                "id": value.element_id, "type": value.type, "start": ends[0], "end": ends[1],
-                "properties": self.to_plain(dict(value)),
-            }  # fmt: skip
-        if isinstance(value, Path):
-            return {"nodes": list(value.nodes), "relationships": list(value.relationships)}
-        raise TypeError(f"{type(value).__module__}.{type(value).__qualname__} has no shape in a payload")
+    def charge(self, byte_count: int) -> None:
+        """Count at least ``byte_count`` bytes."""
+        self._left_bytes -= byte_count
+        if self._left_bytes < 0:
+            raise _SizeLimitExceeded
 
-    def _plain_dict(self, value: Mapping[Any, Any]) -> dict[Any, object]:
+    def text(self, value: str | bytes | bytearray) -> object:
+        self.charge(len(value))
+        return value
+
+    def many(self, value: Collection[object]) -> object:
+        self.charge(len(value))
+        return [self.to_plain(item) for item in value]
+
+    def mapping(self, value: Mapping[Any, Any]) -> dict[Any, object]:
         # Most values are rows of text and numbers, and most of what a short refresh computes is this loop.
         plain: dict[Any, object] = {}
         for key, item in value.items():
@@ -150,12 +172,12 @@ class _Normaliser:
             self._left_bytes -= byte_count
             if self._left_bytes < 0:
                 raise _SizeLimitExceeded
-            plain[_duration(key) if isinstance(key, Duration) else key] = (
+            plain[key if type(key) is str else self.to_plain(key)] = (
                 item if kind is str or kind in _AS_THEY_ARE else self.to_plain(item)
             )
         return plain
 
-    def _plain_struct(self, value: msgspec.Struct) -> msgspec.Struct:
+    def struct(self, value: msgspec.Struct) -> msgspec.Struct:
         # A copy that is changed, since the type's own options (tag, rename, array_like) are for the encoder to apply.
         plain = copy.copy(value)
         # What is left out does not count, and which of the defaults will be is not known here.
@@ -164,13 +186,115 @@ class _Normaliser:
             if (item := getattr(value, name)) is not msgspec.UNSET:
                 normaliser.charge(1)
                 msgspec.structs.force_setattr(plain, name, normaliser.to_plain(item))
+        self.has_arrays |= normaliser.has_arrays
         return plain
 
-    def charge(self, byte_count: int) -> None:
-        """Count at least ``byte_count`` bytes."""
-        self._left_bytes -= byte_count
-        if self._left_bytes < 0:
-            raise _SizeLimitExceeded
+    def fields(self, value: object, names: Iterable[str]) -> object:
+        return self.mapping({name: getattr(value, name) for name in names if hasattr(value, name)})
+
+    def model(self, value: Any) -> object:
+        # Not as `model_dump` has it, which makes plain tuples of the driver's types.
+        fields = type(value).model_fields
+        if fields.keys() == {"root"}:
+            return self.to_plain(value.root)
+        named = {_name_in(field) or name: getattr(value, name) for name, field in fields.items() if not field.exclude}
+        return self.mapping(named | (value.model_extra or {}))
+
+    def node(self, value: Node) -> object:
+        self.charge(len("id labels properties") + len(value.element_id))
+        return {"id": value.element_id, "labels": sorted(value.labels), "properties": self.mapping(dict(value))}
+
+    def relationship(self, value: Relationship) -> object:
+        start, end = (node.element_id if node is not None else None for node in value.nodes)
+        self.charge(len("id type start end properties") + len(value.element_id) + len(start or "") + len(end or ""))
+        return {
+            "id": value.element_id, "type": value.type, "start": start, "end": end,
+            "properties": self.mapping(dict(value)),
+        }  # fmt: skip
+
+    def path(self, value: Path) -> object:
+        self.charge(len("nodes relationships"))
+        return {"nodes": self.many(value.nodes), "relationships": self.many(value.relationships)}
+
+    def vector(self, value: Vector) -> object:
+        return self._array(_ELEMENTS_OF_VECTORS[value.dtype.value], (len(value),), value.raw(byteorder="little"))
+
+    def numpy(self, value: Any) -> object:
+        """Normalise a scalar or an array of NumPy's."""
+        if value.dtype.kind in _NOT_NUMBERS_OF_NUMPY:
+            return value
+        element_type = f"{value.dtype.kind}{value.dtype.itemsize}"
+        # A subclass may mean more than its elements say: a masked array has None in places.
+        if type(value).__name__ == "ndarray" and element_type in ELEMENT_TYPES and value.size and value.ndim:
+            little = value.astype(value.dtype.newbyteorder("<"), copy=False)
+            return self._array(element_type, value.shape, little.tobytes())
+        plain = value.tolist()
+        return value if type(plain) is type(value) else self.to_plain(plain)
+
+    def _array(self, element_type: str, shape: tuple[int, ...], content: bytes) -> object:
+        self.charge(len(content))
+        packed = PackedArray(element_type, shape, content)
+        if len(shape) > MAX_DIMENSIONS:
+            return packed.nested()
+        self.has_arrays = True
+        return packed.encode()
+
+
+Shape: TypeAlias = Callable[[_Normaliser, Any], object]
+_SHAPES: Final[tuple[tuple[type | tuple[type, ...], Shape], ...]] = (
+    (Enum, lambda normaliser, value: normaliser.to_plain(value.value)),
+    (_TEXT, _Normaliser.text),
+    ((dict, Record), _Normaliser.mapping),
+    # These are tuples too, which the encoder would take for arrays.
+    (EagerResult, lambda normaliser, value: normaliser.many(value.records)),
+    (Duration, lambda _, value: _duration(value)),
+    (Point, lambda _, value: {"srid": value.srid, "coordinates": list(value)}),
+    ((list, tuple, set, frozenset), _Normaliser.many),
+    (msgspec.Struct, _Normaliser.struct),
+    ((Date, Time, DateTime), lambda _, value: value.iso_format()),
+    (Node, _Normaliser.node),
+    (Relationship, _Normaliser.relationship),
+    (Path, _Normaliser.path),
+    (Vector, _Normaliser.vector),
+    (PurePath, lambda normaliser, value: normaliser.text(str(value))),
+)
+"""Shapes of values, the first that fits; these methods have no docstrings of their own."""
+
+
+@lru_cache(maxsize=1_024)
+def _shape_of(kind: type) -> Shape:
+    """Return how values of a type are normalised."""
+    if str(kind.__module__).partition(".")[0] == "numpy" and hasattr(kind, "tolist"):
+        return _Normaliser.numpy
+    for types, shape in _SHAPES:
+        if issubclass(kind, types):
+            return shape
+    for base in (int, float):
+        if issubclass(kind, base):
+            return lambda _, value: base(value)
+    if dataclasses.is_dataclass(kind):
+        names = [field.name for field in dataclasses.fields(kind)]
+        return lambda normaliser, value: normaliser.fields(value, names)
+    if hasattr(kind, "__attrs_attrs__"):
+        names = [field.name for field in kind.__attrs_attrs__]
+        return lambda normaliser, value: normaliser.fields(value, names)
+    if hasattr(kind, "__pydantic_validator__") and hasattr(kind, "model_dump"):
+        return _Normaliser.model
+    return lambda _, value: value
+
+
+def _name_in(field: Any) -> str | None:
+    """Return the name by which a pydantic field is validated, where it has another than its own."""
+    alias = field.validation_alias
+    return alias if isinstance(alias, str) else field.alias
+
+
+def _refuse(value: object) -> NoReturn:
+    """Refuse what the encoder does not know, with what to return in its place."""
+    kind = type(value)
+    names = {base.__name__ for base in kind.__mro__}
+    instead = next((instead for name, instead in _INSTEAD if name in names), _ALLOWED)
+    raise TypeError(f"{kind.__module__}.{kind.__qualname__} has no shape in a payload: return {instead}")
 
 
 def _duration(value: Duration) -> str:

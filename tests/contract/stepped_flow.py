@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from api_client.protocol.lease import AcquireReply, AcquireStatus
+from api_client.protocol.payload import Packed
 from refresher.errors import LoadFailed
 from refresher.flow.outcome import OutcomeKind
 from refresher.flow.ports import RefreshDeps
@@ -57,9 +58,10 @@ class Flow(StepByStep):
         self.timeouts_seconds: list[float] = []
         self.graph = "value"
         deps = RefreshDeps(
-            lease_steps=self, origin=self, encode=lambda value, **_: msgspec.msgpack.encode(value), registry=REGISTRY,
-            keep_leases=lambda held: nullcontext(), publish=self._publish, write_dead_letter=lambda *_: None,
-            monotonic=lambda: world.clock.now_us / 1e6, sleep=lambda _: self._stop("pause"), events=self.recorded,
+            lease_steps=self, origin=self, encode=lambda value, **_: Packed(msgspec.msgpack.encode(value)),
+            registry=REGISTRY, keep_leases=lambda held: nullcontext(), publish=self._publish,
+            write_dead_letter=lambda *_: None, monotonic=lambda: world.clock.now_us / 1e6,
+            sleep=lambda _: self._stop("pause"), events=self.recorded,
             failure_of=_failure_of, hands_back=lambda error: not isinstance(error, Exception), uniform=lambda: 0.99,
         )  # fmt: skip
         self._refresher = Refresher(SETTINGS, deps)

@@ -56,8 +56,8 @@ class RunHarness(StepByStep):
         Refresher(
             WorkerSettings(namespace="test"),
             RefreshDeps(
-                lease_steps=self, origin=self, encode=lambda value, **_: payload.encode(value), registry=registry,
-                keep_leases=_held, publish=self.published.append, write_dead_letter=lambda *_: None,
+                lease_steps=self, origin=self, encode=lambda value, **_: payload.Packed(payload.encode(value)),
+                registry=registry, keep_leases=_held, publish=self.published.append, write_dead_letter=lambda *_: None,
                 monotonic=lambda: 0.0, sleep=lambda _: None, events=WorkerEvents(), failure_of=classify_error,
                 uniform=lambda: 0.5,
             ),

@@ -41,7 +41,7 @@ HEADER = Header(
 )  # fmt: skip
 EXTENDED = replace(HEADER, bookmarks=("FB:a", "FB:b"), delta_samples=(0.5, 0.25, 1.0), generation=NOW_US)
 CONTENT = payload.encode(VALUE)
-FRAME = compression.pack(payload.encode([VALUE] * 4), 1).content
+FRAME = compression.pack(compression.Packed(payload.encode([VALUE] * 4)), 1).content
 CORPUS = (
     encode(HEADER, KEY.digest, CONTENT),
     encode(replace(HEADER, flags=1), KEY.digest, payload.encode(None)),

@@ -8,8 +8,14 @@ from typing import Any
 
 import neo4j
 import pytest
+from neo4j.vector import Vector
 
+from refresher.errors import LoadFailed
 from refresher.graph import values
+from refresher.graph.call import call_loader
+from refresher.queries import Registry, query
+from refresher.results import Result
+from tests.servers.neo4j_server import Neo4jServer
 from tests.support.graph_session import graph_session
 from tests.support.payloads import read_payload
 
@@ -25,7 +31,7 @@ def session(request: pytest.FixtureRequest) -> Iterator[neo4j.Session]:
 
 
 def read(value: object, type_: Any = Any) -> Any:
-    encoded = values.encode(value, query="q", max_bytes=100_000)
+    encoded = values.encode(value, query="q", max_bytes=100_000).content
     return read_payload(encoded, type_, query="q", max_bytes=100_000)
 
 
@@ -83,3 +89,47 @@ def test_a_node_a_relationship_and_a_path_have_the_documented_shape(session: neo
         "properties": {"since": "2020-01-02"},
     }  # fmt: skip
     assert shown["way"] == {"nodes": [a, b], "relationships": [link]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype", "numbers"),
+    [
+        ("INTEGER8", "i8", [1, -2, 3]), ("INTEGER16", "i16", [1, -2, 3]), ("INTEGER32", "i32", [1, -2, 3]),
+        ("INTEGER64", "i64", [1, -2, 3]), ("FLOAT32", "f32", [1.5, -2.5, 0.0]), ("FLOAT64", "f64", [0.1, -2.5, 0.0]),
+    ],
+)  # fmt: skip
+def test_a_vector_of_neo4j_is_read_as_a_list_and_as_a_vector(
+    neo4j_server: Neo4jServer, kind: str, dtype: str, numbers: list[float]
+) -> None:
+    with graph_session(neo4j_server) as session:
+        cypher = f"CYPHER 25 RETURN {{v: vector($numbers, 3, {kind})}} AS row"
+        row = session.run(cypher, numbers=numbers).single(strict=True)["row"]  # type: ignore[arg-type]
+    assert read(row) == {"v": numbers}
+    found = read(row, dict[str, Vector])["v"]
+    assert (found.dtype.value, found.to_native()) == (dtype, numbers)
+
+
+@pytest.mark.parametrize("batch", [None, 2])
+def test_a_result_that_a_loader_has_not_read_is_its_rows(session: neo4j.Session, batch: int | None) -> None:
+    def rows_of_one(tx: Any) -> Any:
+        return tx.run("UNWIND range(1, 3) AS n RETURN n, {deep: date('2026-07-21')} AS more")
+
+    def rows_of_each(tx: Any, calls: list[Any]) -> Any:
+        return [Result(rows_of_one(tx)), None]
+
+    queries = Registry()
+    query("rows", ttl=60, grace=60, batch=batch, into=queries)(rows_of_each if batch else rows_of_one)
+    with session.begin_transaction() as tx:
+        found = call_loader(queries.find("rows", 1), tx, [{}] * (batch or 1), [None] * (batch or 1), 10_000)
+    value = found[0].value if batch else found[0]
+    assert read(value) == [{"n": n, "more": {"deep": "2026-07-21"}} for n in (1, 2, 3)]
+
+
+def test_a_result_with_more_rows_than_a_payload_may_hold_is_refused_before_it_is_read_to_its_end(
+    session: neo4j.Session,
+) -> None:
+    queries = Registry()
+    query("rows", ttl=60, grace=60, into=queries)(lambda tx: tx.run("UNWIND range(1, 1000000) AS n RETURN n"))
+    with session.begin_transaction() as tx, pytest.raises(LoadFailed) as caught:
+        call_loader(queries.find("rows", 1), tx, [{}], [None], 10_000)
+    assert caught.value.kind == "too_large"

@@ -6,13 +6,16 @@ import json
 from typing import Any
 
 import kombu.utils.json
+import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
 from msgspec.structs import replace
 
 from api_client.errors import InvalidQuery
 from api_client.protocol import messages, payload
 from api_client.protocol import payload as compression
+from api_client.protocol.arrays import ELEMENT_TYPES
 from api_client.protocol.entry import (
     MAX_DEGREE,
     MAX_DEVIATION_SECONDS,
@@ -27,6 +30,7 @@ from api_client.protocol.entry import (
 )
 from api_client.protocol.keys import make_key
 from api_client.protocol.messages import RefreshItem, RefreshReason
+from refresher.graph import values
 from tests.support.payloads import read_payload
 
 DIGEST = bytes(range(16))
@@ -60,6 +64,7 @@ headers = st.builds(
     bookmarks=st.lists(bookmark, max_size=5).map(tuple),
     delta_samples=st.lists(float32, max_size=64).map(tuple),
     is_compressed=st.booleans(),
+    has_arrays=st.booleans(),
 )
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -78,14 +83,14 @@ def test_every_field_of_an_entry_survives_a_round_trip(header: Header, content: 
 
 
 @given(st.binary(max_size=50), st.lists(json_values, min_size=1, max_size=2), st.integers(1, 200))
-def test_a_packed_payload_survives_a_round_trip(header: bytes, values: list[object], copies: int) -> None:
+def test_a_packed_payload_survives_a_round_trip(header: bytes, rows: list[object], copies: int) -> None:
     try:
-        packed = compression.pack(payload.encode(values * copies), 1)
+        packed = compression.pack(compression.Packed(payload.encode(rows * copies)), 1)
     except OverflowError:
         assume(False)
     raw = header + packed.content
     decoded = read_payload(raw, offset=len(header), is_compressed=packed.is_compressed, query="q", max_bytes=10**7)
-    assert decoded == values * copies
+    assert decoded == rows * copies
 
 
 @given(json_values)
@@ -95,6 +100,20 @@ def test_a_json_like_value_survives_a_round_trip_through_a_payload(value: object
     except OverflowError:
         assume(False)  # an integer beyond 64 bits; a worker refuses it
     assert read_payload(encoded, query="q", max_bytes=10**6) == value
+
+
+@given(st.data())
+def test_an_array_survives_a_round_trip_as_lists_and_as_an_array(data: st.DataObject) -> None:
+    dtype = np.dtype(data.draw(st.sampled_from(ELEMENT_TYPES)))
+    shape = data.draw(array_shapes(max_dims=4, max_side=5))
+    made = data.draw(arrays(dtype, shape))
+    packed = values.encode({"deep": [made]}, query="q", max_bytes=10**6)
+    found = payload.decode(packed.content, dict[str, list[np.ndarray]], "q")["deep"][0]
+    assert (found.dtype, found.shape, found.tobytes()) == (dtype, shape, made.tobytes())
+    listed = payload.decode(packed.content, Any, "q")["deep"][0]
+    assert np.array_equal(np.array(listed, dtype), made, equal_nan=dtype.kind == "f")
+    again = values.encode(listed, query="q", max_bytes=10**6)
+    assert payload.decode(again.content, Any, "q") == listed or dtype.kind == "f"
 
 
 items = st.builds(

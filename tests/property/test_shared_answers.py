@@ -22,8 +22,8 @@ from api_client.protocol.clock import monotonic_seconds
 from api_client.protocol.entry import Flag, Header, Smoothed, encode
 from api_client.protocol.keys import make_key
 from api_client.protocol.model import ReadResult
+from api_client.protocol.payload import Packed, pack
 from api_client.protocol.payload import encode as encode_payload
-from api_client.protocol.payload import pack
 from api_client.read.core import ReadCore
 from api_client.read.evaluate import ANY, Freshness
 from api_client.transport.health import NodeHealth
@@ -127,7 +127,7 @@ headers = st.builds(
 def entries(draw: st.DrawFn) -> bytes:
     content, header = draw(payloads), draw(headers)
     if draw(st.booleans()):
-        content, is_compressed = pack(content * draw(st.sampled_from([1, 1, 2_000])), 1)
+        content, is_compressed, _ = pack(Packed(content * draw(st.sampled_from([1, 1, 2_000]))), 1)
         header = Header(**{**_fields(header), "is_compressed": is_compressed})
     raw = encode(header, draw(st.sampled_from([KEY, KEY, KEY, OTHER])).digest, content)
     return draw(st.sampled_from([raw, raw, raw, raw, raw[:50], raw[:110], b"", b"\xc7X\x02" + raw[3:]]))

@@ -34,7 +34,7 @@ from api_client.protocol.keys import (
     versions_key,
 )
 from api_client.protocol.messages import RefreshItem, RefreshReason
-from api_client.protocol.payload import pack
+from api_client.protocol.payload import Packed, pack
 from refresher.flow.dead_letters import DeadLetter
 
 ROOT: Final = Path(__file__).parents[2]
@@ -60,6 +60,7 @@ ENTRIES: Final[Mapping[str, Mapping[str, Any]]] = {
     "with bookmarks": {"bookmarks": ("FB:kcwQ1", "FB:kcwQ2")},
     "with samples of δ": {"delta_samples": (0.5, 1.5, 2.25)},
     "with tags": {"encoded_tags": encode_tags(("person:42", "ünï"))},
+    "with arrays": {"has_arrays": True},
     "with a version": {"encoded_revalidation": encode_revalidation(Revalidation(["2026-11-23", 7], 60.0, None))},
     "with both, compressed": {"bookmarks": ("FB:1",), "delta_samples": (0.25,), "is_compressed": True},
 }
@@ -95,7 +96,7 @@ def entries() -> Any:
 
 def _entry(header: Header) -> dict[str, Any]:
     content = payload.encode(VALUE)
-    packed = pack(content, len(content) if header.is_compressed else 0)
+    packed = pack(Packed(content), len(content) if header.is_compressed else 0)
     assert packed.is_compressed == header.is_compressed
     raw = entry.encode(header, KEY.digest, packed.content)
     return {

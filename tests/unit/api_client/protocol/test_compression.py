@@ -20,7 +20,7 @@ from tests.support.payloads import read_payload
 KIB, MIB = 1024, 1024 * 1024
 ROWS = [{"name": f"person {number}", "city": "Amsterdam"} for number in range(200)]
 PLAIN = payload.encode(ROWS)
-FRAME = pack(PLAIN, 1).content
+FRAME = pack(Packed(PLAIN), 1).content
 
 
 def read(frame: bytes, max_bytes: int = 100 * KIB, **options: Any) -> Any:
@@ -40,7 +40,7 @@ def lying(frame: bytes, size: int) -> bytes:
 
 
 def test_a_payload_is_compressed_from_the_minimum_size_on_and_expands_to_the_same_value() -> None:
-    packed = pack(PLAIN, len(PLAIN))
+    packed = pack(Packed(PLAIN), len(PLAIN))
     assert packed.is_compressed
     assert len(packed.content) < len(PLAIN) / 3
     assert read(packed.content) == ROWS
@@ -49,13 +49,13 @@ def test_a_payload_is_compressed_from_the_minimum_size_on_and_expands_to_the_sam
 
 @pytest.mark.parametrize("min_bytes", [0, len(PLAIN) + 1])
 def test_a_payload_below_the_minimum_size_is_not_compressed_and_0_means_never(min_bytes: int) -> None:
-    assert pack(PLAIN, min_bytes) == Packed(PLAIN, is_compressed=False)
+    assert pack(Packed(PLAIN), min_bytes) == Packed(PLAIN, is_compressed=False)
 
 
 @pytest.mark.parametrize(("zeros", "is_compressed"), [(0, False), (100, False), (200, True)])
 def test_a_payload_stays_uncompressed_unless_compression_saves_an_eighth(zeros: int, *, is_compressed: bool) -> None:
     noise = random.Random(1).randbytes(1_000)  # noqa: S311 - no secret
-    packed = pack(noise + bytes(zeros), 1)
+    packed = pack(Packed(noise + bytes(zeros)), 1)
     assert packed.is_compressed is is_compressed
     if not is_compressed:
         assert packed.content == noise + bytes(zeros)
@@ -87,7 +87,7 @@ BROKEN = {
         dict_data=zstandard.ZstdCompressionDict(PLAIN[:2_000], dict_type=zstandard.DICT_TYPE_RAWCONTENT)
     ).compress(PLAIN),
     "changed in the middle": FRAME[:40] + bytes(byte ^ 0xFF for byte in FRAME[40:60]) + FRAME[60:],
-    "no MessagePack in it": pack(b"\xc1" * 1_000, 1).content,
+    "no MessagePack in it": pack(Packed(b"\xc1" * 1_000), 1).content,
 }
 
 
@@ -146,9 +146,10 @@ import sys
 import api_client, refresher.flow.refresh
 from api_client.protocol import payload as compression
 from tests.support.payloads import read_payload
-assert read_payload(compression.pack(b"\\x07", 0).content, query="q", max_bytes=9) == 7
+assert read_payload(compression.pack(compression.Packed(b"\\x07"), 0).content, query="q", max_bytes=9) == 7
 before = "zstandard" in sys.modules
-read_payload(compression.pack(b"\\xd9\\xff" + bytes(255), 1).content, is_compressed=True, query="q", max_bytes=999)
+frame = compression.pack(compression.Packed(b"\\xd9\\xff" + bytes(255)), 1).content
+read_payload(frame, is_compressed=True, query="q", max_bytes=999)
 print(before, "zstandard" in sys.modules)
 """
 

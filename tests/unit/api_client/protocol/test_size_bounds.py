@@ -116,7 +116,7 @@ def test_the_extension_fields_of_an_entry_are_bounded() -> None:
 @pytest.mark.parametrize("is_compressed", [False, True])
 def test_a_payload_whose_stored_or_expanded_size_is_over_the_limit_is_refused(is_compressed: bool) -> None:
     content = payload.encode("x" * 100_000)
-    packed = compression.pack(content, 1).content if is_compressed else content
+    packed = compression.pack(compression.Packed(content), 1).content if is_compressed else content
     for max_bytes in (len(packed) - 1, len(content) - 1):
         with pytest.raises(DecodeError, match="CACHE_MAX_VALUE_BYTES"):
             read_payload(packed, is_compressed=is_compressed, query="q", max_bytes=max_bytes)

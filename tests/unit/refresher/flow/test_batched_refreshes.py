@@ -12,6 +12,7 @@ import pytest
 from api_client.errors import CacheUnavailable
 from api_client.protocol.lease import AcquireReply, AcquireStatus, Call, CommitStatus, RecordState
 from api_client.protocol.messages import RefreshItem, RefreshReason
+from api_client.protocol.payload import Packed
 from api_client.transport.scripts import Until
 from refresher.errors import LoadFailed
 from refresher.flow.outcome import Outcome, OutcomeKind
@@ -176,10 +177,10 @@ def test_a_key_that_may_have_crashed_a_process_is_not_loaded_in_a_batch(worker: 
 
 
 def test_a_value_that_can_t_be_stored_fails_only_its_own_key(worker: BatchWorker) -> None:
-    def encode(value: object, **_: Any) -> bytes:
+    def encode(value: object, **_: Any) -> Packed:
         if value == "value 2":
             raise failing("too_large", transient=False)
-        return b"\xa5value"
+        return Packed(b"\xa5value")
 
     worker.refresher = type(worker.refresher)(worker.settings, replace(worker.deps, encode=encode))
     ended = worker.refresh(1, 2, 3)

@@ -106,10 +106,10 @@ class Worker(WorkerEvents, StepByStep):
             raise outcome
         return [Loaded(outcome() if callable(outcome) else outcome, 10)]
 
-    def _encode(self, value: Any, **_: Any) -> bytes:
+    def _encode(self, value: Any, **_: Any) -> payload.Packed:
         if isinstance(value, LoadFailed):
             raise value
-        return payload.encode(value) if isinstance(value, str) else b"\xa5value"
+        return payload.Packed(payload.encode(value) if isinstance(value, str) else b"\xa5value")
 
     @contextmanager
     def _hold(self, leases: Sequence[HeldLease]) -> Iterator[None]:
@@ -700,7 +700,7 @@ def test_the_value_of_a_failed_refresh_is_not_kept_in_memory(worker: Worker) -> 
     value = Large()
     gone = weakref.ref(value)
 
-    def encode_fails(value: object, **_: Any) -> bytes:
+    def encode_fails(value: object, **_: Any) -> payload.Packed:
         raise failing("too_large", transient=False)
 
     refresher = Refresher(worker.settings, replace(worker.deps, encode=encode_fails))

@@ -9,11 +9,14 @@ from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path as FilePath
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 from uuid import UUID
 
+import attrs
 import msgspec
 import neo4j
+import numpy as np
+import pydantic
 import pytest
 import pytz
 from neo4j.spatial import CartesianPoint, WGS84Point
@@ -50,9 +53,23 @@ def types_of_the_page() -> dict[str, Any]:
     return declared
 
 
+class PersonModel(pydantic.BaseModel):
+    name: str
+
+
+@attrs.define
+class PersonAttrs:
+    name: str
+
+
+class PersonTuple(NamedTuple):
+    name: str
+
+
 NAMES: dict[str, Any] = {
     **types_of_the_page(), "time": time, "datetime": datetime, "timedelta": timedelta, "UTC": UTC, "Decimal": Decimal,
     "UUID": UUID, "Colour": Colour, "PersonStruct": PersonStruct, "PersonDict": PersonDict,
+    "PersonModel": PersonModel, "PersonAttrs": PersonAttrs, "PersonTuple": PersonTuple,
 }  # fmt: skip
 Point, Node, Relationship, Path, Person, Knows = (
     NAMES[name] for name in ("Point", "Node", "Relationship", "Path", "Person", "Knows")
@@ -98,6 +115,11 @@ ROWS: dict[str, tuple[list[object], list[object]]] = {
     "Record": ([neo4j.Record({"name": "Ann"})], [Person("Ann")]),
     "Integer, Float, Boolean, String, null": ([[1, 1.5, True, "Ann", None]], [[1, 1.5, True, "Ann", None]]),
     "ByteArray": ([b"\x00\x01", bytearray(b"\x00\x01")], [b"\x00\x01"]),
+    "Vector": ([Vector([1.5, 2.5], "f32"), Vector([1.5, 2.5], "f64")], [[1.5, 2.5]]),
+    "an unread Result: as its `data()`; an EagerResult: its records": (
+        [neo4j.EagerResult([neo4j.Record({"name": "Ann"})], None, ["name"])],  # type: ignore[arg-type, list-item]
+        [[Person("Ann")]],
+    ),
     "datetime with a zone": (
         [datetime(2026, 7, 21, 9, 27, 1, 5, tzinfo=PLUS_2)], [datetime(2026, 7, 21, 7, 27, 1, 5, tzinfo=UTC)],
     ),
@@ -114,6 +136,13 @@ ROWS: dict[str, tuple[list[object], list[object]]] = {
         [Person("Ann"), PersonStruct("Ann"), PersonDict(name="Ann")],
         [Person("Ann"), PersonStruct("Ann"), {"name": "Ann"}],
     ),
+    "pydantic model, attrs class": (
+        [PersonModel(name="Ann"), PersonAttrs("Ann")], [PersonModel(name="Ann"), PersonAttrs("Ann")],
+    ),
+    "NamedTuple": ([PersonTuple("Ann")], [PersonTuple("Ann")]),
+    "path of `pathlib`": ([FilePath("/srv/data")], []),
+    "NumPy number": ([np.float64(1.5), np.float16(1.5), np.array(1.5)], [1.5]),
+    "NumPy array of numbers": ([np.array([[1, 2], [3, 4]]), np.array([[1, 2], [3, 4]], "u1")], [[[1, 2], [3, 4]]]),
 }  # fmt: skip
 
 
@@ -133,7 +162,7 @@ PAGE = rows()
 
 
 def stored(value: object) -> bytes:
-    return values.encode(value, query="q", max_bytes=MIB)
+    return values.encode(value, query="q", max_bytes=MIB).content
 
 
 def read(raw: bytes, type_: Any = Any) -> Any:
@@ -217,13 +246,6 @@ def test_encoding_does_not_change_a_struct_with_the_driver_s_types() -> None:
     assert value == HomeStruct(CartesianPoint((1.0, 2.0)), Duration(days=1))
 
 
-def test_a_vector_is_refused_and_its_numbers_are_not() -> None:
-    vector = Vector.from_native([1.5, 2.5], "f32")
-    with pytest.raises(LoadFailed, match=r"neo4j\.vector\.Vector has no shape in a payload"):
-        stored({"embedding": vector})
-    assert read(stored(vector.to_native()), list[float]) == [1.5, 2.5]
-
-
 @pytest.mark.parametrize(
     ("value", "text"),
     [
@@ -239,3 +261,83 @@ def test_a_duration_with_only_negative_parts_begins_with_a_minus_sign(value: Dur
 
 def test_a_duration_as_a_key_is_text_and_not_four_numbers() -> None:
     assert read(stored({Duration(days=1): 1, Date(2020, 1, 2): 2})) == {"P1D": 1, "2020-01-02": 2}
+
+
+class Aliased(pydantic.BaseModel):
+    full_name: str = pydantic.Field(alias="fullName")
+    at: Any = None
+    size: Any = np.float32(0.5)
+
+    @pydantic.computed_field  # type: ignore[prop-decorator]
+    @property
+    def initial(self) -> str:
+        return self.full_name[0]
+
+
+class Extensible(pydantic.BaseModel):
+    given: int = pydantic.Field(validation_alias=pydantic.AliasChoices("given", "old"))
+    secret: str = pydantic.Field("secret-word", exclude=True)
+    model_config = pydantic.ConfigDict(extra="allow")
+
+
+@attrs.frozen(slots=False)
+class Nested:
+    at: Any
+    within: Any = None
+
+
+def test_a_model_and_an_attrs_class_hold_what_any_value_may() -> None:
+    point = CartesianPoint((1.0, 2.0))
+    model = Aliased(fullName="Ann", at=[point, Nested(Duration(days=1), {Colour.RED: FilePath("/x")})])
+    plain = {
+        "fullName": "Ann",
+        "at": [{"srid": 7203, "coordinates": [1.0, 2.0]}, {"at": "P1D", "within": {"red": "/x"}}],
+        "size": 0.5,
+    }
+    assert read(stored([model])) == [plain]
+    found = read(stored(Aliased(fullName="Ann")), Aliased)
+    assert (found.full_name, found.initial) == ("Ann", "A")
+    assert read(stored(pydantic.RootModel[list[int]]([1, 2]))) == [1, 2]
+    assert read(stored(Extensible.model_validate({"given": 1, "more": point}))) == {
+        "given": 1, "more": {"srid": 7203, "coordinates": [1.0, 2.0]}
+    }  # fmt: skip
+
+
+def test_an_enum_of_any_value_is_stored_as_its_value() -> None:
+    class Where(Enum):
+        HOME = CartesianPoint((1.0, 2.0))
+        NUMBER = 7
+
+    assert read(stored({"a": Where.HOME, "b": Where.NUMBER, Where.NUMBER: 1})) == {
+        "a": {"srid": 7203, "coordinates": [1.0, 2.0]}, "b": 7, 7: 1,
+    }  # fmt: skip
+
+
+class DataFrame:
+    """As pandas' and polars' are called."""
+
+
+class OwnFrame(DataFrame):
+    """A subclass of one."""
+
+
+@pytest.mark.parametrize(
+    ("value", "instead"),
+    [
+        (DataFrame(), r'its rows: frame\.to_dict\("records"\)'),
+        (OwnFrame(), r'its rows: frame\.to_dict\("records"\)'),
+        (neo4j.graph.Graph(), r"its nodes and relationships"),
+        (np.array([1j]), r"None, numbers, text"),
+        (np.datetime64("2026-01-01"), r"a datetime with a zone"),
+        (1j, "its two parts"),
+        (pydantic.SecretStr("secret-word"), "what may be stored"),
+        (len, "what it returns"),
+        (object(), "None, numbers, text, bytes, dates"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_value_without_a_shape_is_refused_with_what_to_return_in_its_place(value: object, instead: str) -> None:
+    with pytest.raises(LoadFailed, match=rf"has no shape in a payload: return {instead}") as caught:
+        stored({"deep": [value]})
+    assert caught.value.kind == "not_encodable"
+    assert "secret-word" not in str(caught.value)
