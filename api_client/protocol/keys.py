@@ -28,8 +28,11 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
+from datetime import date, datetime, timezone
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Final
+from uuid import UUID
 
 from api_client.errors import InvalidQuery
 from api_client.protocol.params import Params, canonical_params, plain, shown
@@ -38,10 +41,12 @@ MAX_VERSION: Final = 65_535
 DIGEST_BYTES: Final = 16
 REMEMBERED_KEYS: Final = 4_096
 MAX_REMEMBERED_PARAMS: Final = 8
-MAX_REMEMBERED_TEXT: Final = 64
+MAX_REMEMBERED_TEXT: Final = 256
+MAX_REMEMBERED_PARAMS_TEXT: Final = 1_024
 
 QUERY_NAME_PATTERN: Final = r"\A[A-Za-z_][A-Za-z0-9_.-]{0,99}\Z"
 _QUERY_NAME = re.compile(QUERY_NAME_PATTERN, re.ASCII)
+_REMEMBERED_TYPES: Final = frozenset((int, bool, type(None), UUID, date, Decimal))
 _MEMBER = re.compile(rb"([A-Za-z_][A-Za-z0-9_.-]{0,99}):([1-9][0-9]{0,4}):(.{16})", re.DOTALL)
 
 QUERY_NAME_ALLOWED: Final = "1 to 100 of A-Z a-z 0-9 _ . - and no digit, dot or dash first"
@@ -111,20 +116,26 @@ class _NotRemembered(Exception):
 def _remembered_key(namespace: str, query: str, version: int, *names_then_values: Any) -> CacheKey:
     """Make a key once for arguments that are equal and of the same types.
 
-    No floats: 0.0 and -0.0 are equal and not the same. Nothing nested: so are 1, 1.0 and True in there, where the
-    types are not compared. What is refused is not remembered: it is refused again.
+    Nothing nested: 1, 1.0 and True are equal in there, where the types are not compared. What is refused is not
+    remembered: it is refused again.
     """
     half = len(names_then_values) // 2
-    if half > MAX_REMEMBERED_PARAMS or not all(map(_is_short_and_flat, names_then_values)):
+    if half > MAX_REMEMBERED_PARAMS or not all(map(_is_remembered, names_then_values)):
         raise _NotRemembered
     params = dict(zip(names_then_values[:half], names_then_values[half:], strict=True))
     return _new_key(namespace, query, params, version)
 
 
-def _is_short_and_flat(value: object) -> bool:
-    if type(value) is str:
-        return len(value) <= MAX_REMEMBERED_TEXT
-    return type(value) in {int, bool, type(None)}
+def _is_remembered(value: object) -> bool:
+    """Return whether whatever is equal to a value, and of its type, has its canonical text."""
+    match value:
+        case str():
+            return type(value) is str and len(value) <= MAX_REMEMBERED_TEXT
+        case float():
+            return type(value) is float and value != 0.0  # which -0.0 is equal to
+        case datetime():
+            return type(value.tzinfo) is timezone  # in others an hour may be there twice
+    return type(value) in _REMEMBERED_TYPES
 
 
 def _new_key(namespace: str, query: str, params: Params | None, version: int) -> CacheKey:
@@ -134,6 +145,12 @@ def _new_key(namespace: str, query: str, params: Params | None, version: int) ->
 
 
 def _canonical_key(namespace: str, query: str, version: int, canonical: str) -> CacheKey:
+    make = _digested_key if len(canonical) <= MAX_REMEMBERED_PARAMS_TEXT else _digested_key.__wrapped__
+    return make(namespace, query, version, canonical)
+
+
+@lru_cache(maxsize=REMEMBERED_KEYS)
+def _digested_key(namespace: str, query: str, version: int, canonical: str) -> CacheKey:
     digest = hashlib.blake2b(f"{query}\n{version}\n{canonical}".encode(), digest_size=DIGEST_BYTES).digest()
     return _named(namespace, query, version, canonical, digest)
 
@@ -247,6 +264,8 @@ def check_version(query: str, version: object) -> int:
     Raises:
         InvalidQuery: it can't; the message names what is allowed.
     """
+    if type(version) is int and 1 <= version <= MAX_VERSION:
+        return version
     whole = plain(version)
     if isinstance(whole, bool) or not isinstance(whole, int) or not 1 <= whole <= MAX_VERSION:
         raise InvalidQuery(
@@ -261,7 +280,13 @@ def check_query_name(query: object) -> str:
     Raises:
         InvalidQuery: it can't; the message names what is allowed.
     """
-    query = plain(query)
-    if not isinstance(query, str) or not _QUERY_NAME.fullmatch(query):
+    if type(query) is not str:
+        query = plain(query)
+    if not isinstance(query, str) or not _is_query_name(query):
         raise InvalidQuery(f"{shown(query)} is not a query's name: allowed is {QUERY_NAME_ALLOWED}")
     return query
+
+
+@lru_cache(maxsize=1_024)
+def _is_query_name(text: str) -> bool:
+    return _QUERY_NAME.fullmatch(text) is not None

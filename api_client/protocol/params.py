@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import sys
 import unicodedata
-from collections.abc import Mapping
+from array import array
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import Enum
-from typing import Any, Final, TypeAlias
+from functools import lru_cache
+from typing import Any, Final, NoReturn, TypeAlias
 from uuid import UUID
+
+import msgspec
 
 from api_client.errors import InvalidQuery
 
 Params: TypeAlias = Mapping[str, Any]
+Path: TypeAlias = tuple[Any, ...]
+"""The keys that lead to a value, and the indexes, each as a list of one."""
 
 MAX_PARAMS_BYTES: Final = 16_384
 MAX_DEPTH: Final = 16
 MAX_DECIMAL_PLACES: Final = 1_000
 
+_MAX_INT: Final = 2**63
 _PARAM_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}", re.ASCII)
+_encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 def plain(value: Any) -> Any:
@@ -64,124 +71,148 @@ def canonical_params(query: str, params: Params | None) -> str:
     """
     if params is None:
         return "{}"
-    budget = _Budget(query)
-    if not isinstance(params, Mapping):
-        raise budget.refused(f" are {_kind(params)}: allowed is a mapping of names to values")
+    walk = _Walk(query)
+    if type(params) is not dict and not isinstance(params, Mapping):
+        raise walk.refused(f" are {_kind(params)}: allowed is a mapping of names to values")
     for given in params:
-        name = plain(given)
-        if not isinstance(name, str) or not _PARAM_NAME.fullmatch(name):
-            raise budget.refused(f": invalid parameter name {shown(name)}: must be an ASCII identifier")
-    walked = _json_like(params, "", 0, budget)
-    text = json.dumps(walked, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    if len(text.encode()) > MAX_PARAMS_BYTES:
-        raise budget.too_large()
-    return text
+        if type(given) is not str or not _is_param_name(given):
+            name = plain(given)
+            if not isinstance(name, str) or not _is_param_name(name):
+                raise walk.refused(f": invalid parameter name {shown(name)}: must be an ASCII identifier")
+    encoded = _encode(walk.mapping(params, (), 0))
+    if len(encoded) > MAX_PARAMS_BYTES:
+        raise walk.too_large()
+    return encoded.decode()
 
 
-class _Budget:
-    """Counts what was walked, so that a 1 GB list or a cycle is refused before it is copied."""
+@lru_cache(maxsize=1_024)
+def _is_param_name(name: str) -> bool:
+    return _PARAM_NAME.fullmatch(name) is not None
+
+
+class _Walk:
+    """Makes what the encoder takes of params, and counts it: a 1 GB list or a cycle is refused before it is copied."""
 
     def __init__(self, query: str) -> None:
         self.query = query
         self.left = MAX_PARAMS_BYTES
 
-    def spend(self, size: int) -> None:
-        self.left -= size
+    def value(self, value: Any, path: Path, depth: int) -> object:
+        if depth > MAX_DEPTH:
+            raise self.refused(f": {_shown_path(path)} is nested deeper than {MAX_DEPTH} (or contains itself)")
+        self.left -= 1
         if self.left < 0:
             raise self.too_large()
+        make = _MAKE.get(type(value))
+        if make is None:
+            value = plain(value)
+            make = next((make for kind, make in _MAKE.items() if isinstance(value, kind)), _Walk.other)
+        return make(self, value, path, depth)
+
+    def mapping(self, value: Mapping[Any, Any], path: Path, depth: int) -> object:
+        walked: dict[str, object] = {}
+        for given, item in value.items():
+            key = given if type(given) is str else plain(given)
+            inner = (*path, key)
+            name = self.text(key, inner, depth)
+            if name in walked:
+                problem = "is there twice (two keys are the same text in Unicode NFC)"
+                raise self.refused(f": {_shown_path(inner)} {problem}")
+            walked[name] = self.value(item, inner, depth + 1)
+        return walked
+
+    def many(self, value: Sequence[Any], path: Path, depth: int) -> object:
+        if len(value) > self.left:
+            raise self.too_large()
+        if depth < MAX_DEPTH and set(map(type, value)) == {int}:
+            try:
+                array("q", value)
+            except OverflowError:
+                pass  # the walk below says which one it is
+            else:
+                self.left -= len(value)
+                return value
+        return [self.value(item, (*path, [index]), depth + 1) for index, item in enumerate(value)]
+
+    def whole(self, value: int, path: Path, _depth: int) -> object:
+        if not -_MAX_INT <= value < _MAX_INT:
+            raise self.not_json_like(value, path, "integers fit in 64 bits")
+        return value
+
+    def real(self, value: float, path: Path, _depth: int) -> object:
+        if not math.isfinite(value):
+            raise self.not_json_like(value, path, "NaN and infinities have no JSON")
+        return msgspec.Raw(float.__repr__(value).encode())  # the encoder has exponents of its own
+
+    def text(self, value: object, path: Path, _depth: int) -> str:
+        if not isinstance(value, str):
+            raise self.not_json_like(value, path, "keys of a dict are text")
+        self.left -= len(value)
+        if self.left < 0:
+            raise self.too_large()
+        if value.isascii():
+            return value
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise self.not_json_like(value, path, "text is valid Unicode (no lone surrogates)") from error
+        return unicodedata.normalize("NFC", value)
+
+    def datetime(self, value: datetime, path: Path, _depth: int) -> object:
+        # By the base's own methods: pandas' Timestamp has nanoseconds, which would be lost.
+        if value.tzinfo is None or getattr(value, "nanosecond", False):
+            raise self.not_json_like(value, path, "a datetime has a time zone, and whole microseconds")
+        try:
+            return datetime.isoformat(datetime.astimezone(value, UTC))
+        except OverflowError as error:
+            raise self.not_json_like(value, path, "a datetime is within the years 1 to 9999 of UTC") from error
+
+    def decimal(self, value: Decimal, path: Path, _depth: int) -> object:
+        """Return a Decimal's digits without exponent and without zeros at the end: equal ones have one text."""
+        exponent = value.as_tuple().exponent
+        if not isinstance(exponent, int) or abs(exponent) > MAX_DECIMAL_PLACES:
+            problem = f"a Decimal is finite, its exponent within ±{MAX_DECIMAL_PLACES:,}"
+            raise self.not_json_like(value, path, problem)
+        text = Decimal.__format__(value, "f")
+        text = text.rstrip("0").removesuffix(".") if "." in text else text
+        return self.text("0" if text == "-0" else text, path, _depth)
+
+    def other(self, value: object, path: Path, _depth: int) -> NoReturn:
+        allowed = "None, bool, int, float, str, list, tuple, dict, UUID, date, datetime and Decimal are allowed"
+        raise self.not_json_like(value, path, allowed)
 
     def too_large(self) -> InvalidQuery:
         return self.refused(f" are larger than {MAX_PARAMS_BYTES} bytes of JSON, which is the most allowed")
+
+    def not_json_like(self, value: object, path: Path, allowed: str) -> InvalidQuery:
+        return self.refused(f": {_shown_path(path)} is {_kind(value)}: {allowed}")
 
     def refused(self, problem: str) -> InvalidQuery:
         return InvalidQuery(f"params of {self.query!r}{problem}", query=self.query)
 
 
-def _json_like(value: object, path: str, depth: int, budget: _Budget) -> object:
-    if depth > MAX_DEPTH:
-        raise budget.refused(f": {path} is nested deeper than {MAX_DEPTH} (or contains itself)")
-    budget.spend(1)
-    value = plain(value)
-    if isinstance(value, Mapping):
-        return _json_object(value, path, depth, budget)
-    if isinstance(value, list | tuple):
-        return [_json_like(item, f"{path}[{index}]", depth + 1, budget) for index, item in enumerate(value)]
-    return _scalar(value, path, budget)
+# In this order where a value is of none of these types, but of a subclass.
+_MAKE: Final[dict[type, Callable[[_Walk, Any, Path, int], object]]] = {
+    type(None): lambda _, value, *__: value,
+    bool: lambda _, value, *__: value,
+    int: _Walk.whole,
+    str: _Walk.text,
+    float: _Walk.real,
+    UUID: lambda _, value, *__: str(value),
+    dict: _Walk.mapping,
+    list: _Walk.many,
+    tuple: _Walk.many,
+    datetime: _Walk.datetime,
+    date: lambda _, value, *__: date.isoformat(value),
+    Decimal: _Walk.decimal,
+    Mapping: _Walk.mapping,
+}
 
 
-def _json_object(value: Mapping[Any, Any], path: str, depth: int, budget: _Budget) -> dict[str, object]:
-    walked: dict[str, object] = {}
-    for given, item in value.items():
-        key = plain(given)
-        inner = f"{path}.{_step(key)}"
-        name = _text(key, inner, budget)
-        if name in walked:
-            raise budget.refused(f": {inner.lstrip('.')} is there twice (two keys are the same text in Unicode NFC)")
-        walked[name] = _json_like(item, inner, depth + 1, budget)
-    return walked
-
-
-def _scalar(value: object, path: str, budget: _Budget) -> object:
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, str):
-        return _text(value, path, budget)
-    if isinstance(value, int):
-        if not -(2**63) <= value < 2**63:
-            raise _not_json_like(value, path, budget, "integers fit in 64 bits")
-        return value
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise _not_json_like(value, path, budget, "NaN and infinities have no JSON")
-        return value
-    return _text(_text_of(value, path, budget), path, budget)
-
-
-def _text_of(value: object, path: str, budget: _Budget) -> str:
-    """Return the one text of a value that JSON has no type for; the loader gets that text."""
-    match value:
-        case UUID():
-            return str(value)
-        case datetime():
-            # By the base's own methods: pandas' Timestamp has nanoseconds, which would be lost.
-            if value.tzinfo is None or getattr(value, "nanosecond", False):
-                raise _not_json_like(value, path, budget, "a datetime has a time zone, and whole microseconds")
-            try:
-                return datetime.isoformat(datetime.astimezone(value, UTC))
-            except OverflowError as error:
-                raise _not_json_like(value, path, budget, "a datetime is within the years 1 to 9999 of UTC") from error
-        case date():
-            return date.isoformat(value)
-        case Decimal():
-            return _decimal_text(value, path, budget)
-    allowed = "None, bool, int, float, str, list, tuple, dict, UUID, date, datetime and Decimal are allowed"
-    raise _not_json_like(value, path, budget, allowed)
-
-
-def _decimal_text(value: Decimal, path: str, budget: _Budget) -> str:
-    """Return a Decimal's digits without exponent and without zeros at the end: equal ones have one text."""
-    exponent = value.as_tuple().exponent
-    if not isinstance(exponent, int) or abs(exponent) > MAX_DECIMAL_PLACES:
-        raise _not_json_like(value, path, budget, f"a Decimal is finite, its exponent within ±{MAX_DECIMAL_PLACES:,}")
-    whole, _, fraction = Decimal.__format__(value, "f").partition(".")
-    fraction = fraction.rstrip("0")
-    text = f"{whole}.{fraction}" if fraction else whole
-    return "0" if text == "-0" else text
-
-
-def _text(value: object, path: str, budget: _Budget) -> str:
-    if not isinstance(value, str):
-        raise _not_json_like(value, path, budget, "keys of a dict are text")
-    budget.spend(len(value))
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise _not_json_like(value, path, budget, "text is valid Unicode (no lone surrogates)") from error
-    return unicodedata.normalize("NFC", value)
-
-
-def _not_json_like(value: object, path: str, budget: _Budget, allowed: str) -> InvalidQuery:
-    return budget.refused(f": {path.lstrip('.')} is {_kind(value)}: {allowed}")
+def _shown_path(path: Path) -> str:
+    """Show where a value is, by keys that look like names; any other may be personal."""
+    steps = (str(step) if type(step) is list else f".{_step(step)}" for step in path)
+    return "".join(steps).lstrip(".")
 
 
 def _step(key: object) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
+from uuid import UUID
 
 import msgspec
 
@@ -46,6 +47,25 @@ class OurAsync(OurSync):
     title = "AsyncCacheClient"
     client = AsyncCacheClient
     is_async = True
+
+
+class OurAsyncByUuid(OurAsync):
+    """The same, of keys whose param is a UUID."""
+
+    title = "AsyncCacheClient, by UUID"
+
+    def set_up(self) -> None:
+        self._ids = {number: UUID(int=number) for number in self.dataset.numbers}
+        with self.dataset.servers.plain() as client:
+            Seeder(client, self.dataset.servers.namespace, params=self._params).put(self.dataset.numbers)
+        self._client = self.client(self.dataset.servers.lenient_settings(**self.changes))
+
+    def reader(self) -> Callable[[int], Any]:
+        get = self._client.get
+        return lambda number: get(QUERY, self._params(number))
+
+    def _params(self, number: int) -> dict[str, Any]:
+        return {"id": self._ids[number]}
 
 
 class OurLocalSync(OurSync):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from benchmarks.apparatus.entries import DESCRIBED
 from benchmarks.apparatus.servers import running_servers
 from benchmarks.errors import BenchError
+from benchmarks.hits.costs import Costs
 from benchmarks.hits.group import Group
 from benchmarks.hits.memory import Memory, Million
 from benchmarks.hits.options import HitsOptions
@@ -24,6 +25,7 @@ GROUPS: Final[Sequence[Group]] = (
     *MODES,
     Triggering("trigger", "a read that triggers a refresh"),
     HungBroker("hung-broker", "reads while the broker hangs"),
+    Costs("costs", "what keys and values cost"),
     Memory("memory", "what an entry costs in Redis"),
     Million("million", "a full cache", is_long=True),
 )

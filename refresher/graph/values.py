@@ -21,9 +21,10 @@ from __future__ import annotations
 import copy
 import dataclasses
 import sys
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache
+from itertools import chain, islice
 from pathlib import PurePath
 from typing import Any, Final, NoReturn, TypeAlias
 
@@ -70,8 +71,11 @@ _INSTEAD: Final = (
     ("builtin_function_or_method", "what it returns"),
 )
 """What to return in the place of some values, by the name of their class or a base of it."""
+_MIN_ROWS: Final = 4
+_ROWS_AT_A_TIME: Final = 1000
 # Looked up by type, which costs a tenth of the checks below.
 _AS_THEY_ARE: Final = frozenset({type(None), bool, int, float})
+_PLAIN_IN_ROWS: Final = _AS_THEY_ARE | {str}
 
 
 def encode(value: Any, *, query: str, max_bytes: int) -> Packed:
@@ -159,7 +163,31 @@ class _Normaliser:
 
     def many(self, value: Collection[object]) -> object:
         self.charge(len(value))
-        return [self.to_plain(item) for item in value]
+        if len(value) < _MIN_ROWS or type(next(iter(value))) is not dict:
+            return [self.to_plain(item) for item in value]
+        plain: list[object] = []
+        items = iter(value)
+        while rows := list(islice(items, _ROWS_AT_A_TIME)):
+            plain += rows if self._are_plain_rows(rows) else map(self.to_plain, rows)
+        return plain
+
+    def _are_plain_rows(self, rows: Sequence[Any]) -> bool:
+        """Return whether rows are the same fields of text and numbers, and count them then: column by column, in C."""
+        names: set[Any] = set(chain.from_iterable(rows)) if set(map(type, rows)) == {dict} else {None}
+        if set(map(type, names)) != {str} or len(rows[0]) != len(names):
+            return False
+        byte_count = len(rows) * (sum(map(len, names)) + 2 * len(names))
+        try:
+            for column in zip(*map(dict.values, rows), strict=True):
+                kinds = set(map(type, column))
+                if not kinds <= _PLAIN_IN_ROWS:
+                    return False
+                if str in kinds:
+                    byte_count += sum(map(len, column if len(kinds) == 1 else filter(_is_text, column)))
+        except ValueError:
+            return False  # a row has fewer fields
+        self.charge(byte_count)
+        return True
 
     def mapping(self, value: Mapping[Any, Any]) -> dict[Any, object]:
         # Most values are rows of text and numbers, and most of what a short refresh computes is this loop.
@@ -287,6 +315,10 @@ def _name_in(field: Any) -> str | None:
     """Return the name by which a pydantic field is validated, where it has another than its own."""
     alias = field.validation_alias
     return alias if isinstance(alias, str) else field.alias
+
+
+def _is_text(value: object) -> bool:
+    return type(value) is str
 
 
 def _refuse(value: object) -> NoReturn:

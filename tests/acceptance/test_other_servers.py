@@ -57,8 +57,11 @@ def test_the_graph_s_suite_passes_on_the_neo4j_with_long_term_support() -> None:
 
 
 def passes(*suite: str, selected: str, **env: str) -> None:
-    """Run tests in one process: those of another run would wait for their turn until this one has ended."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    """Run tests in one process: those of another run would wait for their turn until this one has ended.
+
+    At their usual size, in long runs too: the long ones of the state machines take minutes on each server.
+    """
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "LONG_TESTS"))}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", selected, *suite],
         cwd=ROOT, env={**own, "CI": "true", **env}, capture_output=True, text=True, check=False,

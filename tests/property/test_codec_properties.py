@@ -116,6 +116,19 @@ def test_an_array_survives_a_round_trip_as_lists_and_as_an_array(data: st.DataOb
     assert payload.decode(again.content, Any, "q") == listed or dtype.kind == "f"
 
 
+fields = st.none() | st.integers(-5, 5) | st.text(max_size=3) | st.floats(allow_nan=False) | st.dates()
+rows = st.lists(st.dictionaries(st.sampled_from(["a", "b", 1]), fields, max_size=3), max_size=8)
+
+
+@given(rows, st.integers(1, 3))
+def test_rows_that_are_encoded_together_are_those_that_are_encoded_alone(found: list[Any], copies: int) -> None:
+    together = values.encode(found * copies, query="q", max_bytes=10**6).content
+    alone = [values.encode({"row": row}, query="q", max_bytes=10**6).content for row in found * copies]
+    assert payload.decode(together, Any, "q") == [payload.decode(one, Any, "q")["row"] for one in alone]
+    assert len(together) <= sum(map(len, alone)) + 5
+    assert values.encode(found * copies, query="q", max_bytes=len(together)).content == together
+
+
 items = st.builds(
     RefreshItem,
     query=st.text(),

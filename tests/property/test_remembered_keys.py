@@ -5,9 +5,14 @@ from __future__ import annotations
 import enum
 import itertools
 from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
 from types import MappingProxyType
 from typing import Any
+from uuid import UUID
+from zoneinfo import ZoneInfo
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,9 +21,17 @@ from api_client.errors import InvalidQuery
 from api_client.protocol.keys import REMEMBERED_KEYS, make_key
 from tests.support.internals import new_key, remembered_keys
 
+BERLIN = ZoneInfo("Europe/Berlin")
+
 
 class Text(str):
     """Equal to the str, with the same hash."""
+
+    __slots__ = ()
+
+
+class Half(float):
+    """Equal to the float, with the same hash."""
 
     __slots__ = ()
 
@@ -44,7 +57,13 @@ class Same:
 ALIKE: list[Any] = [
     1, True, 1.0, "1", Number.ONE, Text("1"), 0, False, 0.0, -0.0, "", None, "None", "a", Text("a"), Word.A, b"a",
     Same(), [1], [True], [1.0], (1,), (True,), (1.0,), {"x": 1}, {"x": True}, {"x": 1.0}, {"x": -0.0}, {"x": 0.0},
-    [], (), {}, {1}, "é", "e\u0301", "\ud800", 2**63, 2**63 - 1, "x" * 64, "x" * 65, float("nan"),
+    0.5, Half(0.5), np.float64(0.5), Decimal("0.5"), Decimal("0.50"), Decimal(0), Decimal("-0"), Decimal("NaN"),
+    UUID(int=1), str(UUID(int=1)), date(2026, 10, 25), datetime(2026, 10, 25), "2026-10-25",
+    datetime(2026, 10, 25, 1, 30, tzinfo=UTC), datetime(2026, 10, 25, 0, 30, tzinfo=UTC),
+    datetime(2026, 10, 25, 2, 30, tzinfo=BERLIN), datetime(2026, 10, 25, 2, 30, fold=1, tzinfo=BERLIN),
+    datetime(2026, 10, 25, 2, 30, tzinfo=timezone(timedelta(hours=1))),
+    datetime(2026, 10, 25, 2, 30, fold=1, tzinfo=timezone(timedelta(hours=2))),
+    [], (), {}, {1}, "é", "e\u0301", "\ud800", 2**63, 2**63 - 1, "x" * 256, "x" * 257, float("nan"),
 ]  # fmt: skip
 values = st.sampled_from(ALIKE) | st.integers(-3, 3) | st.text(max_size=3) | st.floats(width=16)
 names = st.sampled_from(["a", "b", "c", Text("a"), Word.A, "1a", "", 1, True])
@@ -97,7 +116,7 @@ def test_a_non_dict_mapping_and_a_dict_subclass_have_the_key_of_a_dict() -> None
 
 def test_remembered_keys_are_bounded_in_number_and_size() -> None:
     remembered_keys().cache_clear()
-    for large in ({"a": "x" * 65}, {f"p{number}": 1 for number in range(9)}, {"a": 1.5}, {"a": [1]}, {"a": Text("x")}):
+    for large in ({"a": "x" * 257}, {f"p{number}": 1 for number in range(9)}, {"a": 0.0}, {"a": [1]}, {"a": Text("x")}):
         make_key("ns", "q", large, 1)
     assert remembered_keys().cache_info().currsize == 0
     for number in range(REMEMBERED_KEYS + 100):

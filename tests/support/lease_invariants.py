@@ -30,6 +30,7 @@ class Watch:
         self.soft_at = self.hard_at = -1
         self.highest = 0  # of all numbers in entry and record at the last look
         self.entry_token = 0
+        self.planted_over: int | None = None
 
     def copy(self) -> Watch:
         """Return an independent copy of the history."""
@@ -69,7 +70,7 @@ class Watch:
 
     def planted(self, token: int) -> None:
         """Record an entry that the environment stored: an older release, or data from before."""
-        self.entry_token = token
+        self.planted_over, self.entry_token = self.entry_token, token
 
     def look(self, seen: StepSnapshot) -> None:
         self.moment += 1
@@ -81,13 +82,17 @@ class Watch:
         drawn = [int(seen.record.get(name, 0)) for name in ("number", "token", "generation", "hard")]
         self.highest = max(*drawn, *(entry[:2] if entry else ()))
         if entry is None:
+            if self.planted_over is not None:
+                # No run has stored it: a run that began before it may still be the newest.
+                self.entry_token, self.planted_over = self.planted_over, None
             # A record that has drawn no number beside an entry, which the environment stored, knows nothing of it. Each
             # entry that was committed has a smaller token than any record after it.
             self.entry_token = self.entry_token if max(drawn) > self.entry_token else 0
             return
         token, generation, _, nonce = entry
         assert token >= self.entry_token, "I2: an entry's token never goes back"
-        self.entry_token = token
+        if token > self.entry_token:
+            self.entry_token, self.planted_over = token, None
         began = self.began.get((token, nonce))
         if began is not None:
             assert began > self.hard_at, "I3: gone with a hard invalidation"

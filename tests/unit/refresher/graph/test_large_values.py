@@ -85,7 +85,10 @@ def test_a_value_that_is_far_too_large_is_refused_before_it_takes_memory(kind: s
 
 SMALL: dict[str, object] = {
     "nothing": None, "text": "ü" * 50, "bytes": b"x" * 50, "numbers": [0, -1, 2**60, 1.5, True, None],
-    "empty": [[], {}, "", (), set(), b""], "rows": [{"id": 1, "name": "Ann"}] * 3, "keys": {1: "a", "b": 2, None: 3},
+    "empty": [[], {}, "", (), set(), b""], "rows": [{"id": 1, "name": "Ann"}] * 3,
+    "many rows": [{"id": 1, "name": "Ann"}] * 30, "rows with gaps": [{"a": None, "b": "Ann"}, {"b": None, "a": 1}] * 15,
+    "rows of other fields": [{"a": 1}, {"b": 2}] * 15, "longer rows": [{"a": 1}, {"a": 1, "b": Duration(days=1)}] * 15,
+    "keys": {1: "a", "b": 2, None: 3},
     "dates": [Date(2026, 7, 21), Duration(days=1)], "a duration as key": {Duration(days=1): 1}, "path": friends_path(),
     "record": neo4j.Record({"node": friends_path().start_node}), "dataclass": Pair(1, Pair("a", [])),
     "struct": PairStruct(1, PairStruct("a", [])), "unset": [Unset()] * 30,

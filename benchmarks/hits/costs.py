@@ -1,0 +1,147 @@
+"""Cost of the params and values of real applications: µs a key, calls of a hit, encoding of rows."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from functools import partial
+from time import perf_counter
+from types import MappingProxyType
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+
+from api_client import CacheClient
+from benchmarks.apparatus.entries import QUERY, Seeder
+from benchmarks.apparatus.servers import Servers
+from benchmarks.competitors.competitor import Dataset
+from benchmarks.competitors.ours import OurAsync, OurAsyncByUuid
+from benchmarks.hits.group import Group
+from benchmarks.hits.options import HitsOptions
+from benchmarks.hits.race import run_race
+from benchmarks.reports.results import Figure, Must, Result, Target, figure
+from refresher.graph import values
+
+PARAMS: Final[Mapping[str, tuple[dict[str, Any], float]]] = MappingProxyType(
+    {
+        "an int": ({"person_id": 42}, 0.7),
+        "a UUID": ({"id": UUID(int=7)}, 2),
+        "a float, an int": ({"s": 0.01, "i": 3}, 2),
+        "a date": ({"day": date(2026, 1, 1)}, 2),
+        "a text of 200": ({"q": "x" * 200}, 2),
+        "a datetime": ({"at": datetime(2026, 1, 1, tzinfo=UTC)}, 3),
+        "a Decimal": ({"price": Decimal("1.10")}, 3),
+        "a list of 3": ({"ids": [1, 2, 3]}, 3),
+        "a small dict": ({"filter": {"a": 1, "b": "x"}}, 3),
+        "a list of 100 ints": ({"ids": list(range(100))}, 8),
+    }
+)
+"""Params, and how many µs their key may take."""
+_CALLED: Final[dict[str, Any]] = {"s": 0.01, "i": 3}
+_MAX_CALLS: Final = 35
+_ROWS: Final = 10_000
+_MAX_ENCODING: Final = 6
+_TASKS: Final = 64
+_KEYS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Costs(Group):
+    """Each kind of params in turn, in every round; the same object again and again, as from a view's arguments."""
+
+    def run(self, servers: Servers, options: HitsOptions) -> Result:
+        """Measure."""
+        figures = [*self._keys(servers, options), self._calls(servers), *self._encoding(options)]
+        return Result(self.name, self.title, [*figures, self._async(servers, options)])
+
+    def _keys(self, servers: Servers, options: HitsOptions) -> list[Figure]:
+        with CacheClient(servers.lenient_settings()) as client:
+            keys = {name: partial(client.key, QUERY, params) for name, (params, _) in PARAMS.items()}
+            took = _interleaved(keys, options)
+        return [
+            figure(f"key of {name}", [1e6 * one for one in took[name]], "µs", Target(Must.AT_MOST, most))
+            for name, (_, most) in PARAMS.items()
+        ]
+
+    def _calls(self, servers: Servers) -> Figure:
+        with servers.plain() as redis, CacheClient(servers.lenient_settings()) as client:
+            Seeder(redis, servers.namespace, params=lambda _: _CALLED).put([1])
+            for _ in range(3):
+                client.get(QUERY, _CALLED)
+            count = _python_calls(lambda: client.get(QUERY, _CALLED))
+        return figure("Python calls of a warm hit", (count,), "", Target(Must.AT_MOST, _MAX_CALLS), repr(_CALLED))
+
+    def _encoding(self, options: HitsOptions) -> list[Figure]:
+        rows = [
+            {
+                "id": i,
+                "name": f"Person {i}",
+                "age": i % 90,
+                "score": i * 0.37,
+                "city": "Somewhere",
+                "active": i % 2 == 0,
+            }
+            for i in range(_ROWS)
+        ]
+        took = _interleaved(
+            {
+                "ours": lambda: values.encode(rows, query=QUERY, max_bytes=1 << 30),
+                "msgspec": lambda: msgspec.msgpack.encode(rows),
+            },
+            options,
+        )
+        ratios = [ours / alone for ours, alone in zip(took["ours"], took["msgspec"], strict=True)]
+        what = f"encoding {_ROWS:,} rows of six fields, against msgspec alone"
+        return [figure(what, ratios, "×", Target(Must.AT_MOST, _MAX_ENCODING))]
+
+    def _async(self, servers: Servers, options: HitsOptions) -> Figure:
+        dataset = Dataset(servers, range(_KEYS))
+        race = run_race([OurAsync(dataset), OurAsyncByUuid(dataset)], options, concurrency=_TASKS)
+        ratios = race.speed_ratios(OurAsyncByUuid.title, OurAsync.title)
+        return figure(f"hits, async, {_TASKS} tasks: by UUID against by int", ratios, "×", Target(Must.AT_LEAST, 0.8))
+
+
+def _interleaved(calls: Mapping[str, Callable[[], object]], options: HitsOptions) -> dict[str, list[float]]:
+    """Return the seconds of one call of each, for each round: of its slices the fastest."""
+    scale = options.scale
+    repeats = {name: _repeats(call, scale.slice_seconds) for name, call in calls.items()}
+    rounds: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(scale.rounds):
+        slices: dict[str, list[float]] = {name: [] for name in calls}
+        for _ in range(scale.slices):
+            for name, call in calls.items():
+                slices[name].append(_seconds(call, repeats[name]))
+        for name in calls:
+            rounds[name].append(min(slices[name]))
+    return rounds
+
+
+def _repeats(call: Callable[[], object], slice_seconds: float) -> int:
+    _seconds(call, 10)
+    return max(1, int(slice_seconds / 4 / _seconds(call, 10)))
+
+
+def _seconds(call: Callable[[], object], repeats: int) -> float:
+    gc.disable()
+    try:
+        began = perf_counter()
+        for _ in range(repeats):
+            call()
+        return (perf_counter() - began) / repeats
+    finally:
+        gc.enable()
+
+
+def _python_calls(call: Callable[[], object]) -> int:
+    events: list[str] = []
+    sys.setprofile(lambda _frame, event, _arg: events.append(event))
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return events.count("call") - 1  # that of `call` itself
