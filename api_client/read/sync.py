@@ -107,10 +107,11 @@ def _pause(waits: Sequence[Wait], waker: Waker, notified: set[str]) -> None:
 
 
 def _warn_of_blocked_loop() -> None:
-    """Warn, once per place of the application, of a wait that blocks the event loop of its thread."""
+    """Warn, once per place of the application, of a wait in a task, which blocks the event loop of its thread."""
     try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+        if asyncio.current_task() is None:
+            return  # a library that has its loop beside the caller, as Playwright's sync API
+    except RuntimeError:  # no loop runs
         return
     frame: FrameType | None = sys._getframe()  # noqa: SLF001 - as `warnings` finds its caller
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _OWN_PACKAGES:

@@ -354,3 +354,18 @@ def test_a_sync_hit_on_an_event_loop_s_thread_does_not_warn(recwarn: pytest.Warn
         assert get_cached("q") == 1
         assert asyncio.run(read()) == 1
     assert not recwarn.list
+
+
+def test_a_sync_read_beside_a_loop_that_runs_no_task_does_not_warn(recwarn: pytest.WarningsRecorder) -> None:
+    """As with Playwright's sync API, whose loop runs on the caller's thread."""
+
+    async def read() -> int:
+        loop = asyncio.get_running_loop()
+        found: asyncio.Future[int] = loop.create_future()
+        loop.call_soon(lambda: found.set_result(get_cached("q")))
+        return int(await found)
+
+    with InlineCache() as cache:
+        cache.answer("q", 1)
+        assert asyncio.run(read()) == 1
+    assert not recwarn.list
