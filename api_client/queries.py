@@ -23,7 +23,7 @@ import inspect
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypedDict, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Self, TypedDict, TypeVar, Unpack, cast, overload
 
 from api_client.aio import AsyncCacheClient
 from api_client.client import CacheClient
@@ -49,17 +49,25 @@ D = TypeVar("D")
 R = TypeVar("R")
 
 
+_FLOATS: Final = (float, float | None)
+_MAX_EXACT: Final = 2**53
+
+
 @dataclass(frozen=True, slots=True)
 class _Signature:
-    """The params that a function declares. ``whole`` is for the errors; it is too slow for correct calls."""
+    """The params that a function declares, and which of them are floats.
+
+    ``whole`` is for the errors; it is too slow for correct calls.
+    """
 
     names: tuple[str, ...]
     positional: tuple[str, ...]
     defaults: dict[str, Any] = field(hash=False)
+    floats: tuple[str, ...]
     whole: inspect.Signature = field(hash=False)
 
     @classmethod
-    def of(cls, query: str, function: Callable[..., Any]) -> _Signature:
+    def of(cls, query: str, function: Callable[..., Any], hints: Mapping[str, Any]) -> _Signature:
         """Return the params of ``function``.
 
         Raises:
@@ -79,10 +87,19 @@ class _Signature:
                 for name, parameter in whole.parameters.items()
                 if parameter.default is not parameter.empty
             },
+            floats=tuple(name for name in whole.parameters if hints.get(name) in _FLOATS),
             whole=whole,
         )
 
-    def params(self, query: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Mapping[str, Any]:
+    def with_floats(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Return params in which a whole number that is given for a float is one: 1 and 1.0 have two keys."""
+        for name in self.floats:
+            value = params[name]
+            if type(value) is int and -_MAX_EXACT <= value <= _MAX_EXACT:
+                params = {**params, name: float(value)}
+        return params
+
+    def params(self, query: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return the params of a call by their names.
 
         Raises:
@@ -103,8 +120,8 @@ class _Signature:
         return params
 
 
-def _return_type(query: str, function: Callable[..., Any]) -> Any:
-    """Return a function's return type.
+def _hints(query: str, function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the types that a function declares, ``return`` among them.
 
     Raises:
         InvalidQuery: it declares none, or its annotations can't be resolved.
@@ -115,7 +132,7 @@ def _return_type(query: str, function: Callable[..., Any]) -> Any:
         raise InvalidQuery(f"{query!r}: its signature can't be resolved: {error}", query=query) from error
     if "return" not in hints:
         raise InvalidQuery(f"{query!r}: its signature has no return type", query=query)
-    return hints["return"]
+    return hints
 
 
 class QueryOptions(TypedDict, total=False):
@@ -162,9 +179,9 @@ class _QueryDescriptor(Generic[P, T]):
             if not args:
                 return kwargs
             raise InvalidQuery(f"{self.name!r}: params go by name, as in {self.name}(person_id=42)", query=self.name)
-        if not args and tuple(kwargs) == self._signature.names:
-            return kwargs
-        return self._signature.params(self.name, args, kwargs)
+        is_whole = not args and tuple(kwargs) == self._signature.names
+        params = kwargs if is_whole else self._signature.params(self.name, args, kwargs)
+        return self._signature.with_floats(params) if self._signature.floats else params
 
     def _merged(self, options: Mapping[str, Any]) -> dict[str, Any]:
         fixed = options.keys() & {"version", "type"}
@@ -447,9 +464,10 @@ def cached_query(
         raise InvalidQuery(f"cached_query takes the query's name: write @cached_query({shown!r})")
 
     def declare(function: Callable[P, T]) -> CachedQuery[P, T]:
-        signature = _Signature.of(name, function)
+        hints = _hints(name, function)
+        signature = _Signature.of(name, function, hints)
         declared: CachedQuery[..., T] = CachedQuery(
-            name, returns=_return_type(name, function), version=version, max_age=max_age, timeout=timeout
+            name, returns=hints["return"], version=version, max_age=max_age, timeout=timeout
         )
         _fill(declared, _signature=signature)
         return cast("CachedQuery[P, T]", declared)

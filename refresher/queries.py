@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
-from api_client.config.durations import Duration, seconds
+from api_client.config.durations import Duration, seconds, share
 from api_client.errors import ConfigurationError, InvalidQuery
 from api_client.protocol.budget import MAX_CONCURRENCY, MAX_RATE, MIN_RATE, Budget
 from api_client.protocol.keys import MAX_VERSION, check_query_name
 from api_client.protocol.messages import MAX_BATCH
 from api_client.protocol.params import plain
 from api_client.protocol.tags import check_tags
+from refresher.settings import JITTER_ALLOWED, MAX_JITTER
 
 Loader: TypeAlias = Callable[..., Any]
 L = TypeVar("L", bound=Loader)
@@ -29,6 +30,7 @@ BetaFunction: TypeAlias = Callable[[float, int, float], float]
 TagsFunction: TypeAlias = Callable[..., Iterable[str]]
 """What a value depends on: (value, by their names the params) → tags."""
 
+_REQUIRED: Final[Any] = object()
 MAX_SAMPLES: Final = 64
 MAX_NAME_SETS: Final = 64
 MAX_SLOTS: Final = 10_000
@@ -46,6 +48,7 @@ class Query:
     workers. Where it is ``sensitive``, its params are in its messages alone: no dead letter keeps them. ``batch`` is
     how many calls its loader takes at once; None: one, by its params' names. ``tags`` are what every value depends on,
     or a function that returns it for one.
+    ``ttl_jitter`` is the largest share of its TTL by which a value expires earlier; None: as the worker's settings say.
     ``negative_ttl_seconds`` is the TTL of None and empty values; None: as of others. Where it is ``conditional``, its
     loader is given the previous value. ``version_cypher`` tells the version of the source before the load.
     """
@@ -68,12 +71,19 @@ class Query:
     negative_ttl_seconds: float | None = None
     conditional: bool = False
     version_cypher: str | None = None
+    ttl_jitter: float | None = None
     _signature: inspect.Signature = field(init=False, repr=False, compare=False)
     _taken: set[frozenset[str]] = field(init=False, repr=False, compare=False, default_factory=set)
 
     def __post_init__(self) -> None:
         # Once: inspecting a function takes longer than binding.
         object.__setattr__(self, "_signature", inspect.signature(self.loader))
+
+    @property
+    def optional_params(self) -> list[str]:
+        """Names of the params that a call may leave out."""
+        params = list(self._signature.parameters.values())[1:] if self.batch is None else []
+        return [one.name for one in params if one.default is not one.empty and one.name != PREVIOUS]
 
     @property
     def has_tags(self) -> bool:
@@ -156,9 +166,9 @@ registry: Final = Registry()
 
 
 def query(
-    name: str,
+    name: str | None = None,
     *,
-    ttl: Duration,
+    ttl: Duration = _REQUIRED,
     grace: Duration | None = None,
     beta: float | None = None,
     sigma: float = 1.0,
@@ -175,6 +185,7 @@ def query(
     negative_ttl: Duration | None = None,
     conditional: bool = False,
     version_cypher: str | None = None,
+    jitter: float | str | None = None,
     into: Registry | None = None,
 ) -> Callable[[L], L]:
     """Register a loader: ``def loader(tx, **params) -> value``, run in one read transaction.
@@ -186,7 +197,7 @@ def query(
     together; readers see no difference.
 
     Args:
-        name: by which readers request it; a member of an Enum is its value.
+        name: by which readers request it; a member of an Enum is its value. Default: the function's own.
         ttl: how long a value is fresh. 0: never cached, each value is returned to its waiting readers alone.
         grace: how much longer a stale value may be served, while it is refreshed or the graph is down; 0: no longer
             than its TTL, and reads wait. Required, unless ttl is 0: a value can be as old as both together, and how
@@ -221,15 +232,16 @@ def query(
             before it, in the same transaction. Where all columns are as they were at the load before, the value counts
             as unchanged, and the loader is not called; where there is no row, or nothing but nulls, it is. With
             ``batch`` it is given ``$calls``, as ``degree`` is. A loader that has changed needs a new ``version``.
+        jitter: by up to which share of its TTL a value expires earlier, at random, as ``"10%"`` or 0.1; at most a half,
+            0: never. Default: CACHE_TTL_JITTER.
         into: the registry; default: the one that workers use.
 
     Raises:
         ConfigurationError: an argument is wrong; it says what is allowed.
     """
-    check = _Arguments(name)
+    check = _Arguments(name, ttl)
     make = functools.partial(
         Query,
-        name=check.query,
         version=check.whole("version", version, MAX_VERSION),
         ttl_seconds=check.duration("ttl", ttl),
         grace_seconds=check.grace(grace, ttl),
@@ -251,13 +263,15 @@ def query(
         negative_ttl_seconds=None if negative_ttl is None else check.duration("negative_ttl", negative_ttl),
         conditional=check.flag("conditional", conditional),
         version_cypher=None if version_cypher is None else check.cypher("version_cypher", version_cypher, "one row"),
+        ttl_jitter=None if jitter is None else check.jitter(jitter),
     )
 
     def register(loader: L) -> L:
+        check.name(loader)
         check.loader(loader, is_batch=batch is not None, conditional=conditional)
         if callable(tags):
             check.tags_function(tags, {} if batch is not None else _required_params(loader))
-        (registry if into is None else into).add(make(loader=loader))
+        (registry if into is None else into).add(make(name=check.query, loader=loader))
         return loader
 
     return register
@@ -307,15 +321,33 @@ def _place(error: BaseException, module: str) -> str:
 class _Arguments:
     """Checks the arguments of one `query`: each method returns a plain value, or raises a ConfigurationError."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: object, ttl: Duration) -> None:
+        self.query: str = ""
+        if callable(name) and ttl is _REQUIRED:
+            allowed = 'a decorator with arguments: @query(ttl="5m", grace="1h")'
+            raise ConfigurationError("@query", _origin(name), f"allowed is {allowed}")
+        if name is not None:
+            self.name(name)
+        if ttl is _REQUIRED:
+            raise ConfigurationError(self.of("ttl"), "(none)", 'allowed is how long a value is fresh: ttl="5m"')
+
+    def name(self, given: object) -> None:
+        """Check the query's name, or where it has none yet take that of its loader."""
+        if self.query:
+            return
+        name = getattr(given, "__name__", given) if callable(given) else given
         try:
-            self.query: str = check_query_name(name)
+            self.query = check_query_name(name)
         except InvalidQuery as error:
             raise ConfigurationError("@query", repr(name)[:80], str(error)) from error
 
+    def of(self, option: str) -> str:
+        """Return an option as errors name it."""
+        return f"{option} of @query({repr(self.query) if self.query else ''})"
+
     def require(self, option: str, value: object, valid: bool, allowed: str) -> None:  # noqa: FBT001
         if not valid:
-            raise ConfigurationError(f"{option} of @query({self.query!r})", repr(value)[:80], f"allowed is {allowed}")
+            raise ConfigurationError(self.of(option), repr(value)[:80], f"allowed is {allowed}")
 
     def whole(self, option: str, value: int, most: int, unit: str = "") -> int:
         value = plain(value)
@@ -345,7 +377,7 @@ class _Arguments:
         try:
             duration_seconds = seconds(value)
         except ValueError as error:
-            raise ConfigurationError(f"{option} of @query({self.query!r})", repr(value)[:80], str(error)) from error
+            raise ConfigurationError(self.of(option), repr(value)[:80], str(error)) from error
         self.require(option, value, duration_seconds <= MAX_SECONDS, "at most ten years")
         return duration_seconds
 
@@ -355,6 +387,14 @@ class _Arguments:
             self.require("grace", value, seconds(ttl) == 0, allowed)
             return 0.0
         return self.duration("grace", value)
+
+    def jitter(self, value: float | str) -> float:
+        try:
+            found = share(value)
+        except ValueError as error:
+            raise ConfigurationError(self.of("jitter"), repr(value)[:80], str(error)) from error
+        self.require("jitter", value, found <= MAX_JITTER, JITTER_ALLOWED)
+        return found
 
     def cypher(self, option: str, value: str, what: str) -> str:
         self.require(option, value, isinstance(value, str) and value.strip() != "", f"Cypher that returns {what}")
@@ -371,7 +411,7 @@ class _Arguments:
         try:
             return check_tags(value)
         except ValueError as error:
-            raise ConfigurationError(f"tags of @query({self.query!r})", repr(value)[:80], str(error)) from error
+            raise ConfigurationError(self.of("tags"), repr(value)[:80], str(error)) from error
 
     def tags_function(self, function: TagsFunction, params: Mapping[str, object]) -> None:
         try:
@@ -398,6 +438,9 @@ class _Arguments:
         )
         allowed = "a plain function: its tx is a synchronous one, in a worker"
         self.require("the loader", loader, not is_async, allowed)
+        first = next(iter(_parameters(loader)), None)
+        is_method = first is not None and first.name in {"self", "cls"}
+        self.require("the loader", loader, not is_method, "a function: a method has no instance in a worker")
         named: dict[str, Any] = {PREVIOUS: None} if conditional else {}
         if is_batch:
             shape = f"three: f(tx, calls, {PREVIOUS})" if conditional else "two: f(tx, calls)"
@@ -406,6 +449,17 @@ class _Arguments:
         else:
             shape = f"f(tx, {PREVIOUS}, **params)" if conditional else "f(tx, **params)"
             self.require("the loader", loader, _takes_tx(loader, named), f"a function of a transaction: {shape}")
+        by_position = [one.name for one in _parameters(loader)[1:] if one.kind is one.POSITIONAL_ONLY]
+        allowed = f"a function whose params have names; {', '.join(by_position)} can be given by position alone"
+        self.require("the loader", loader, not by_position, allowed)
+
+
+def _parameters(loader: object) -> list[inspect.Parameter]:
+    """Return what a loader takes, as far as it says."""
+    try:
+        return list(inspect.signature(loader).parameters.values()) if callable(loader) else []
+    except (TypeError, ValueError):
+        return []
 
 
 def _takes_tx(loader: object, named: Mapping[str, Any]) -> bool:

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from api_client.config.environment import PositiveMilliseconds, PositiveSeconds, Seconds, env
+from api_client.config.environment import DURATION, PositiveMilliseconds, PositiveSeconds, Seconds, env
 from api_client.config.settings import MEBIBYTE, SharedSettings
 from api_client.config.url_checks import is_file, is_number_of_a_port
 from api_client.errors import ConfigurationError
@@ -57,6 +57,11 @@ def neo4j_uri_fault(uri: str) -> str | None:
 Address: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, description="an address to listen on")]
 RATE_ALLOWED: Final = f"loads a second, 0 (not limited), or {MIN_RATE:g} to {MAX_RATE:g}"
 Count: TypeAlias = Annotated[int, msgspec.Meta(gt=0, le=10_000, description="a whole number, 1 to 10000")]
+MAX_JITTER: Final = 0.5
+JITTER_ALLOWED: Final = '0 to a half, as "10%" or 0.1'
+TTL_JITTER: Final = 0.0
+"""None: by the simulation a tenth shortens the echo of a flush by a thirtieth at most, and costs a twentieth more
+loads. What is read often is spread by XFetch anyway (docs/how-to/tune.md)."""
 Port: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=65535, description="a port, 1 to 65535, or 0 (none)")]
 Switch: TypeAlias = Annotated[bool, msgspec.Meta(description="true or false")]
 
@@ -87,6 +92,11 @@ class WorkerSettings(SharedSettings, frozen=True, kw_only=True):
         env("CACHE_XFETCH_BETA"),
     ] = 1.0
     min_ttl_seconds: Annotated[Seconds, env("CACHE_XFETCH_MIN_TTL")] = 60.0
+    ttl_jitter: Annotated[
+        float,
+        msgspec.Meta(ge=0, le=MAX_JITTER, extra={"share": True}, description=f"a share of the TTL, {JITTER_ALLOWED}"),
+        env("CACHE_TTL_JITTER"),
+    ] = TTL_JITTER
     workers: Annotated[Count, env("CACHE_XFETCH_WORKERS")] = 4
     # Over all workers of the namespace; of one query, @query(rate=…, concurrency=…) does.
     refresh_rate: Annotated[
@@ -99,9 +109,7 @@ class WorkerSettings(SharedSettings, frozen=True, kw_only=True):
     ] = 0
     budget_seconds: Annotated[
         float,
-        msgspec.Meta(
-            ge=0.1, le=3600, extra={"duration": True}, description='0.1 s to 1 h, as seconds or text such as "30s"'
-        ),
+        msgspec.Meta(ge=0.1, le=3600, extra=DURATION, description='0.1 s to 1 h, as seconds or text such as "30s"'),
         env("CACHE_XFETCH_TIMEOUT"),
     ] = 30.0
     retry_enabled: Annotated[Switch, env("CACHE_XFETCH_RETRY_ENABLED")] = True
@@ -127,6 +135,7 @@ class WorkerSettings(SharedSettings, frozen=True, kw_only=True):
         env("CACHE_COMPRESS_MIN_BYTES"),
     ] = 16 * 1024
     lease_floor_ms: Annotated[PositiveMilliseconds, env("STAMPEDE_LOCK_TIMEOUT_MS")] = 5000.0
+    show_failures: Annotated[Switch, env("CACHE_SHOW_FAILURES")] = False
     metrics_port: Annotated[Port, env("CACHE_METRICS_PORT")] = 0
     metrics_address: Annotated[Address, env("CACHE_METRICS_ADDRESS")] = "127.0.0.1"
     health_port: Annotated[Port, env("CACHE_HEALTH_PORT")] = 0

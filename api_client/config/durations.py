@@ -39,6 +39,22 @@ def seconds(value: Duration) -> float:
     return total
 
 
+def share(value: float | str) -> float:
+    """Return a share: a number of 0 to 1, or text such as ``"10%"``.
+
+    Raises:
+        ValueError: it is none. The message names what is allowed.
+    """
+    value = plain(value)
+    text = value.strip() if isinstance(value, str) else ""
+    part = _PLAIN.fullmatch(text.removesuffix("%"))
+    if part is not None:
+        value = float(part[0]) / 100 if text.endswith("%") else float(part[0])
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise ValueError(f'{repr(value)[:80]} is not a share: allowed is 0 to 1, or text such as "10%"')
+    return float(value)
+
+
 def _from_number(number: float) -> float:
     try:
         return float(number)

@@ -14,11 +14,11 @@ from typing import Annotated, Any, Final, Self, TypeAlias, get_type_hints
 import msgspec
 
 from api_client.config.durations import ALLOWED as DURATION_ALLOWED
-from api_client.config.durations import MAX_SECONDS, seconds
+from api_client.config.durations import MAX_SECONDS, seconds, share
 from api_client.config.url_checks import split_url
 from api_client.errors import ConfigurationError
 
-_DURATION: Final = {"duration": True}
+DURATION: Final = {"duration": True, "most_without_unit": 86_400.0}
 _MILLISECONDS: Final = {"milliseconds": True}
 _MILLISECONDS_ALLOWED: Final = '3600000, or text such as "50ms", "5s"'
 # A host, and what can be a port: in anything else there may be a password.
@@ -36,14 +36,21 @@ _TRUE, _FALSE = frozenset({"true", "1", "yes", "on"}), frozenset({"false", "0", 
 
 Seconds: TypeAlias = Annotated[
     float,
-    msgspec.Meta(ge=0, le=MAX_SECONDS, extra=_DURATION, description=f"0 to a hundred years, {DURATION_ALLOWED}"),
+    msgspec.Meta(ge=0, le=MAX_SECONDS, extra=DURATION, description=f"0 to a hundred years, {DURATION_ALLOWED}"),
 ]
 PositiveSeconds: TypeAlias = Annotated[
     float,
     msgspec.Meta(
-        gt=0, le=MAX_SECONDS, extra=_DURATION, description=f"more than 0, up to a hundred years, {DURATION_ALLOWED}"
+        gt=0, le=MAX_SECONDS, extra=DURATION, description=f"more than 0, up to a hundred years, {DURATION_ALLOWED}"
     ),
 ]
+Timeout: TypeAlias = Annotated[
+    float,
+    msgspec.Meta(
+        gt=0, le=MAX_SECONDS, extra={**DURATION, "most_without_unit": 60.0},
+        description=f"more than 0, up to a hundred years, {DURATION_ALLOWED}; more than 60 s with a unit",
+    ),
+]  # fmt: skip
 Milliseconds: TypeAlias = Annotated[
     float,
     msgspec.Meta(ge=0, le=3_600_000, extra=_MILLISECONDS, description=f"milliseconds, 0 to {_MILLISECONDS_ALLOWED}"),
@@ -169,9 +176,12 @@ def _allowed(annotation: Any) -> str:
 
 
 def _converted(annotation: Any, field: str, text: str) -> Any:
+    _check_unit(annotation, field, text.strip())
     try:
         if extra_of(annotation).get("duration"):
             return msgspec.convert(seconds(text.strip()), annotation)
+        if extra_of(annotation).get("share"):
+            return msgspec.convert(share(text), annotation)
         if extra_of(annotation).get("milliseconds") and text.strip()[-1:].isalpha():
             return msgspec.convert(seconds(text) * 1000, annotation)
         if getattr(annotation, "__origin__", annotation) is bool:
@@ -180,6 +190,18 @@ def _converted(annotation: Any, field: str, text: str) -> Any:
         return msgspec.convert(text if extra_of(annotation).get("secret") else text.strip(), annotation, strict=False)
     except ValueError:  # msgspec.ValidationError is one, and shows a pattern
         raise _wrong(annotation, field, text) from None
+
+
+def _check_unit(annotation: Any, field: str, text: str) -> None:
+    """Check that a number without a unit is one of seconds that a person may mean.
+
+    Raises:
+        ConfigurationError: it is larger; milliseconds may be meant.
+    """
+    most = extra_of(annotation).get("most_without_unit")
+    if most is not None and text.isascii() and text.isdecimal() and float(text) > most:
+        meant = f"{text} without a unit is seconds: did you mean {text}ms?"
+        raise ConfigurationError(variable(annotation, field), repr(text), f"{meant} allowed is {_allowed(annotation)}")
 
 
 def _boolean(text: str) -> bool:

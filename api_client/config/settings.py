@@ -9,7 +9,16 @@ import msgspec
 from api_client.config.broker_url import is_rabbitmq
 from api_client.config.durations import ALLOWED as DURATION_ALLOWED
 from api_client.config.durations import MAX_SECONDS
-from api_client.config.environment import Milliseconds, PositiveMilliseconds, PositiveSeconds, Settings, Url, env
+from api_client.config.environment import (
+    DURATION,
+    Milliseconds,
+    PositiveMilliseconds,
+    PositiveSeconds,
+    Settings,
+    Timeout,
+    Url,
+    env,
+)
 from api_client.config.redis_url import Topology, read_url
 from api_client.config.url_checks import broker_url_fault, cache_url_fault
 from api_client.errors import ConfigurationError
@@ -49,7 +58,7 @@ class SharedSettings(Settings, frozen=True, kw_only=True):
         msgspec.Meta(
             ge=1,
             le=MAX_SECONDS,
-            extra={"duration": True},
+            extra=DURATION,
             description=f"1 s or more, up to a hundred years, {DURATION_ALLOWED}",
         ),
         env("CACHE_COOLING"),
@@ -80,8 +89,8 @@ class SharedSettings(Settings, frozen=True, kw_only=True):
 class ReaderSettings(SharedSettings, frozen=True, kw_only=True):
     """The settings of a reader: from the environment (`Settings.from_env`), or by keywords."""
 
-    redis_timeout_seconds: Annotated[PositiveSeconds, env("CACHE_REDIS_TIMEOUT")] = 0.25
-    redis_reply_timeout_seconds: Annotated[PositiveSeconds, env("CACHE_REDIS_REPLY_TIMEOUT")] = 5.0
+    redis_timeout_seconds: Annotated[Timeout, env("CACHE_REDIS_TIMEOUT")] = 0.25
+    redis_reply_timeout_seconds: Annotated[Timeout, env("CACHE_REDIS_REPLY_TIMEOUT")] = 5.0
     wait_poll_ms: Annotated[PositiveMilliseconds, env("STAMPEDE_WAIT_POLL_MS")] = 10.0
     wait_timeout_ms: Annotated[PositiveMilliseconds, env("STAMPEDE_WAIT_TIMEOUT_MS")] = 5000.0
     queue_size: Annotated[
@@ -93,7 +102,7 @@ class ReaderSettings(SharedSettings, frozen=True, kw_only=True):
     local_max_bytes: Annotated[
         int, msgspec.Meta(gt=0, description="bytes, 1 or more"), env("CACHE_LOCAL_MAX_BYTES")
     ] = 64 * MEBIBYTE
-    local_max_age_seconds: Annotated[PositiveSeconds, env("CACHE_LOCAL_MAX_AGE")] = 1.0
+    local_max_age_seconds: Annotated[Timeout, env("CACHE_LOCAL_MAX_AGE")] = 1.0
     metrics: Annotated[bool, msgspec.Meta(description="true or false"), env("CACHE_METRICS")] = False
 
     def __post_init__(self) -> None:

@@ -147,6 +147,11 @@ def is_wrong_type(reply: object) -> bool:
     return isinstance(reply, ResponseError) and str(reply).startswith("WRONGTYPE")
 
 
+def is_out_of_memory(reply: object) -> bool:
+    """Return whether Redis is full, and evicts nothing."""
+    return isinstance(reply, OutOfMemoryError)
+
+
 def is_transient(reply: object) -> bool:
     """Return whether a refusal is due to the server's present state, and not to what it or the user can do."""
     return isinstance(reply, MasterDownError | BusyLoadingError | TryAgainError) or (

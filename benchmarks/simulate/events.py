@@ -260,7 +260,7 @@ def _end_run(state: State, number: int, at: float) -> None:
     record_lead(state, at, lead)
     sample = lead if key.reason != MISS else at - key.moment  # another queue than that of early ones
     key.delta = smoothed(float(key.delta), sample) if key.delta > 0 else sample
-    key.soft = at + policy.ttl
+    key.soft = at + policy.ttl * (1 - policy.ttl_jitter * np.random.random())
     key.state = RESTING
     key.since = math.inf
     _schedule_read(state, number, at, read_rate(state, number, at))

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from api_client.trigger.backpressure import OVERLOADED_SECONDS
 from benchmarks.simulate.options import Mode, Popularity
 from refresher.demo.graph.rmat import SSCA2
+from refresher.settings import TTL_JITTER
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,7 @@ class Model:
     popularity: Popularity = Popularity.RMAT
     zipf_exponent: float = 1.0
     min_ttl: float = 60.0
+    ttl_jitter: float = TTL_JITTER
     queue_size: int = 100
     queue_ttl: float = 60.0
     wait_timeout: float = 5.0

@@ -158,6 +158,7 @@ def _policy(model: Model) -> NDArray[Any]:
     policy = np.zeros(1, dtype=POLICY)
     for name, value in {
         "ttl": model.ttl,
+        "ttl_jitter": model.ttl_jitter,
         "grace": 0.0 if model.in_readers else model.grace,
         "queue_ttl": model.queue_ttl,
         "wait_timeout": model.wait_timeout,

@@ -64,6 +64,7 @@ def run_dev(options: DevOptions, say: Callable[[str], None]) -> None:
     modules = _checked_modules(options.modules or WorkerSettings.from_env().query_modules)
     environ["REFRESHER_QUERIES"] = ",".join(modules)
     environ.setdefault("CACHE_XFETCH_WORKERS", "2")
+    environ.setdefault("CACHE_SHOW_FAILURES", "true")
     began = time.monotonic()
     with Interrupts.handled(signal.SIGINT, signal.SIGTERM) as interrupts, ExitStack() as stack:
         folder = stack.enter_context(reserved_folder())

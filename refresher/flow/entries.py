@@ -26,6 +26,7 @@ def entry_of(
     *,
     encode: Encode,
     settings: WorkerSettings,
+    u: float,
 ) -> LoadedEntry | LoadFailed:
     """Return the entry of what a run has loaded, or why it has none; of an unchanged value it is a header alone."""
     try:
@@ -40,7 +41,7 @@ def entry_of(
         failure.locate(query.loader)
         return failure
     try:
-        header = header_of(run, query, terms, loaded.degree, read_started_us, settings)
+        header = header_of(run, query, terms, loaded.degree, read_started_us, settings, u)
     except ValueError as error:
         return LoadFailed("beta_function", text_of(error), is_transient=False)
     header = msgspec.structs.replace(header, is_compressed=packed.is_compressed, has_arrays=packed.has_arrays)

@@ -19,7 +19,8 @@ MIN_PAUSE_SECONDS: Final = 0.05
 COOLING_SPREAD: Final = 0.25
 SHARED_FAULTS: Final = frozenset(
     ("network", "graph_unavailable", "auth", "configuration", "driver_shared", "unknown_query", "bookmark",
-     "bookmark_timeout", "cache_unavailable", "trigger_failed", "refresh_failed", "wait_timeout")
+     "bookmark_timeout", "cache_unavailable", "trigger_failed", "refresh_failed", "wait_timeout",
+     "cache_full")
 )  # fmt: skip
 """Kinds of failure of the graph, of this worker, or of another key: they pass with their cause."""
 GRAPH_FAULTS: Final = frozenset(("network", "graph_unavailable", "auth", "configuration", "driver_shared"))
@@ -47,6 +48,14 @@ def effective_beta(
     else:
         beta = beta0 * (1 + math.log(max(degree, 1))) * sigma
     return min(beta, MAX_BETA)
+
+
+def jittered(ttl_seconds: float, jitter: float, u: float) -> float:
+    """Return how long a value is fresh: up to a share of its TTL less, never more.
+
+    What was loaded together, by a warm-up or after a flush, would otherwise expire together for ever.
+    """
+    return ttl_seconds * (1 - jitter * u)
 
 
 def _own_beta(own: BetaFunction, beta0: float, degree: int, sigma: float) -> float:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import math
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -27,6 +27,7 @@ from api_client.protocol import lease
 from api_client.protocol.lease import Call, CommitStatus, FailReply
 from api_client.protocol.messages import RefreshItem
 from api_client.transport.scripts import none_failed
+from api_client.transport.wire import is_out_of_memory
 from refresher.errors import LoadFailed
 from refresher.flow import nesting, policy
 from refresher.flow.acquire import acquire
@@ -42,8 +43,10 @@ from refresher.flow.run import (
     LoadedEntry,
     Run,
     bookmarks_of,
+    failure_for_readers,
     learned_lease_seconds,
     letter_of,
+    shown_failure,
 )
 from refresher.queries import Query
 from refresher.results import Previous
@@ -54,6 +57,8 @@ T = TypeVar("T")
 
 MAX_PAUSE_IN_PLACE_SECONDS: Final = 1.0
 RETRY_SLACK_SECONDS: Final = 5.0
+COMMITS_AGAIN: Final = 8
+COMMIT_PAUSE_SECONDS: Final = 0.25
 
 
 class Refresher:
@@ -62,6 +67,7 @@ class Refresher:
     def __init__(self, settings: WorkerSettings, deps: RefreshDeps) -> None:
         self._settings, self._deps = settings, deps
         self._running: dict[bytes, Run] = {}
+        self._was_full = False
 
     def refresh(self, item: RefreshItem, owner: str | None = None) -> Outcome:
         """Handle one item to its end; ``owner`` is this worker's name in the lease record (default: host:pid).
@@ -190,7 +196,12 @@ class Refresher:
             return self._send_each_alone(runs, failure)
         if failure.kind in policy.GRAPH_FAULTS:
             return self._end_each(runs, lambda run: self._end_failed(run, failure, self._pause_seconds(run, failure)))
-        log.info("the load of %d keys of %s failed (%s); dividing them", len(runs), runs[0].key.query, failure.shown)
+        log.info(
+            "the load of %d keys of %s failed (%s); dividing them",
+            len(runs),
+            runs[0].key.query,
+            shown_failure(runs[0], failure, self._settings),
+        )
         middle = len(runs) // 2
         ended: list[Ended] = []
         for half in (runs[:middle], runs[middle:]):
@@ -235,7 +246,9 @@ class Refresher:
         with nesting.within(tuple(run.key for run in runs), timeout_seconds):
             loaded = self._deps.origin.load(query, calls, previous, bookmarks, timeout_seconds)
         entry = partial(entry_of, query, encode=self._deps.encode, settings=settings)
-        return list(map(entry, runs, loaded, read_started_us, previous))
+        return [
+            entry(*each, u=self._deps.uniform()) for each in zip(runs, loaded, read_started_us, previous, strict=True)
+        ]
 
     def _commit(
         self, runs: Sequence[Run], entries: Sequence[LoadedEntry | LoadFailed], share: LoadShare
@@ -246,20 +259,26 @@ class Refresher:
         """
         ended: list[Ended] = []
         for part in parts_of(zip(runs, entries, strict=True), self._settings.max_value_bytes):
-            replies = self._store([(run, entry) for run, entry in part if isinstance(entry, LoadedEntry)], share)
+            unregistered, replies = self._store(
+                [(run, entry) for run, entry in part if isinstance(entry, LoadedEntry)], share
+            )
             for run, entry in part:
                 if isinstance(entry, LoadFailed):
                     ended.append(self._ended(self._end_failed, run, entry, self._pause_seconds(run, entry)))
+                elif run.nonce in unregistered:
+                    ended.append(unregistered[run.nonce])
                 elif isinstance(reply := next(replies), CacheUnavailable):
-                    ended.append(reply)
+                    ended.append(self._commit_again(run, entry, reply))
                 else:
                     ended.append(self._ended(self._committed, run, entry, reply))
         return ended
 
     def _store(
         self, loaded: Sequence[tuple[Run, LoadedEntry]], share: LoadShare
-    ) -> Iterator[CommitStatus | CacheUnavailable]:
+    ) -> tuple[Mapping[bytes, CacheUnavailable], Iterator[CommitStatus | CacheUnavailable]]:
         """Register what was loaded, then commit it: what an invalidation has to find is known before.
+
+        Returns by nonce why a run could not be registered, and what became of the commits of the others.
 
         A run that can't be registered is handed back: its lease, left to run out, would count as a lost process. That
         is not waited for, nor is the share: Redis has had its time, and either ends by itself.
@@ -269,8 +288,27 @@ class Refresher:
         commits = [self._commit_call(*each) for each in loaded if each[0].nonce not in unregistered]
         returns = [hand_back_call(run, settings) for run, _ in loaded if run.nonce in unregistered]
         calls: list[Call[Any]] = [*commits, *returns, *share.last_steps()]
-        replies = iter(steps.run_each(calls, until=lambda answered: all(answered[: len(commits)])))
-        return (unregistered.get(run.nonce) or next(replies) for run, _ in loaded)
+        replies = steps.run_each(calls, until=lambda answered: all(answered[: len(commits)]))
+        return unregistered, iter(replies[: len(commits)])
+
+    def _commit_again(self, run: Run, entry: LoadedEntry, error: CacheUnavailable) -> Ended:
+        """Repeat a commit for which Redis has no memory, since what was loaded would be loaded again; then cool."""
+        for _ in range(COMMITS_AGAIN):
+            if not is_out_of_memory(error.__cause__):
+                break
+            self._deps.sleep(COMMIT_PAUSE_SECONDS)
+            try:
+                return self._committed(run, entry, self._step(self._commit_call(run, entry)))
+            except CacheUnavailable as again:
+                error = again
+        if not is_out_of_memory(error.__cause__):
+            return error
+        why = f"Redis has no memory for it, and evicts nothing: {error.__cause__}"
+        if not self._was_full:
+            log.error("the cache is full, raise maxmemory or let it evict (maxmemory-policy): %s", error.__cause__)
+        self._was_full = True
+        full = LoadFailed("cache_full", why, is_transient=False, why=why)
+        return self._ended(self._abandon, run, run.item.attempt, full)
 
     def _commit_call(self, run: Run, entry: LoadedEntry) -> Call[CommitStatus]:
         return lease.commit(
@@ -289,6 +327,7 @@ class Refresher:
             request_follow_up(self._deps, self._settings, run, stored=status.accepted)
         if not status.accepted:
             return self._rejected(run, status.name.lower())
+        self._was_full = False
         as_stale = status is CommitStatus.ACCEPTED_AS_STALE
         self._deps.events.committed(query, delta_seconds=lead_seconds, run_seconds=run_seconds, as_stale=as_stale)
         if entry.prolongs:
@@ -346,7 +385,8 @@ class Refresher:
     def _report_retry(self, run: Run, failure: LoadFailed, pause_seconds: float) -> None:
         attempt = run.item.attempt
         self._deps.events.retried(run.key.query, kind=failure.kind, attempt=attempt, pause_seconds=pause_seconds)
-        log.info("attempt %d of %s failed (%s); retrying in %.2f s", attempt, run.name, failure.shown, pause_seconds)
+        shown = shown_failure(run, failure, self._settings)
+        log.info("attempt %d of %s failed (%s); retrying in %.2f s", attempt, run.name, shown, pause_seconds)
 
     def _report_takeover(self, run: Run) -> None:
         """Count the attempt of a process that can't: it has ended, or stands still and its write will be rejected."""
@@ -384,7 +424,7 @@ class Refresher:
                 cooling_seconds=self._settings.cooling_seconds * spread,
                 kind=failure.kind,
                 attempts=attempt,
-                why=failure.why,
+                why=failure_for_readers(run, failure, self._settings),
                 longest_seconds=self._settings.cooling_max_seconds * spread if counts else 0.0,
                 bookmarks=failure.bookmarks,
                 **run.own_lease(self._settings),
@@ -395,7 +435,7 @@ class Refresher:
         self._deps.events.failed(run.key.query, kind=failure.kind, attempts=attempt)
         log.error(
             "abandoned the refresh of %s: %s; attempts: %d; backing off for %.0f s (failure %d in a row)",
-            run.name, failure.shown, attempt, cooling.pause_seconds, cooling.failures,
+            run.name, shown_failure(run, failure, self._settings), attempt, cooling.pause_seconds, cooling.failures,
         )  # fmt: skip
         self._write_dead_letter(run, attempt, failure, cooling)
         return Outcome(OutcomeKind.FAILED, run.key.query, run.key.short, why=failure.kind, attempts=attempt)

@@ -21,7 +21,7 @@ from api_client.protocol.entry import (
 from api_client.protocol.keys import CacheKey
 from api_client.protocol.lease import AcquireReply
 from api_client.protocol.messages import RefreshItem, RefreshReason
-from refresher.errors import LoadFailed, message_of
+from refresher.errors import MAX_TEXT, LoadFailed, message_of
 from refresher.flow import policy
 from refresher.flow.dead_letters import DeadLetter
 from refresher.flow.terms import Terms
@@ -170,9 +170,9 @@ def newest(bookmarks: tuple[str, ...], max_bytes: int) -> tuple[str, ...]:
 
 
 def header_of(
-    run: Run, query: Query, terms: Terms, degree: int, read_started_us: int, settings: WorkerSettings
+    run: Run, query: Query, terms: Terms, degree: int, read_started_us: int, settings: WorkerSettings, u: float
 ) -> Header:
-    """Return the header of the entry that ``run`` commits now.
+    """Return the header of the entry that ``run`` commits now; ``u`` in [0, 1) decides how early it expires.
 
     That of an unchanged value keeps what only a load tells: its duration, and the degree where that was not asked for.
 
@@ -188,6 +188,7 @@ def header_of(
         run.delta_sample(loads.mean if unchanged else elapsed_seconds),
         query.delta_window,
     )
+    jitter = settings.ttl_jitter if query.ttl_jitter is None else query.ttl_jitter
     degree = degree or (unchanged.degree if unchanged else 0)
     beta = 0.0
     if policy.early_refresh_is_on(
@@ -198,7 +199,7 @@ def header_of(
     return Header(
         token=run.token,
         generation=run.lease.generation,
-        soft_expiry_us=now_us + int(terms.ttl_seconds * 1e6),
+        soft_expiry_us=now_us + int(policy.jittered(terms.ttl_seconds, jitter, u) * 1e6),
         nonce=run.nonce,
         read_started_us=read_started_us,
         fetched_at_us=now_us,
@@ -236,6 +237,26 @@ def letter_of(run: Run, attempts: int, failure: LoadFailed, failures: int) -> De
         failures=failures,
         place=failure.place,
     )
+
+
+def shown_failure(run: Run, failure: LoadFailed, settings: WorkerSettings) -> str:
+    """Return what a log shows of a failure: with its text where that was asked for, and the query is not sensitive."""
+    if not _shows_text(run, settings):
+        return failure.shown
+    return f"{failure.kind}: {_text_with_place(failure)}"
+
+
+def failure_for_readers(run: Run, failure: LoadFailed, settings: WorkerSettings) -> str:
+    """Return what readers are told of a failure beyond its kind; as `shown_failure`."""
+    return failure.why or (_text_with_place(failure) if _shows_text(run, settings) else "")
+
+
+def _shows_text(run: Run, settings: WorkerSettings) -> bool:
+    return settings.show_failures and run.query is not None and not run.query.sensitive
+
+
+def _text_with_place(failure: LoadFailed) -> str:
+    return f"{message_of(failure)[:MAX_TEXT]}{failure.place and f' at {failure.place}'}"
 
 
 def learned_lease_seconds(run_before: Smoothed | None, settings: WorkerSettings, u: float) -> float:

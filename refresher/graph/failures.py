@@ -34,6 +34,7 @@ _TERMINATED: Final = frozenset(
         "Neo.TransientError.Transaction.LockClientStopped",
     }
 )
+_WRITES: Final = "Neo.ClientError.Statement.AccessMode"
 _LOCKED_OUT: Final = "Neo.ClientError.Security.AuthenticationRateLimit"
 _NO_DATABASE: Final = "Neo.ClientError.Database.DatabaseNotFound"
 _BOOKMARKS_REFUSED: Final = frozenset(
@@ -96,8 +97,16 @@ def bookmark_failure(why: object, fault: BookmarkFault = BookmarkFault.NOT_REACH
     return LoadFailed(_BOOKMARK_KINDS[fault], str(why), is_transient=False, bookmarks=fault)
 
 
+def write_failure() -> LoadFailed:
+    """Return the failure of a loader that writes: loads are repeated, and a follower may be asked for them."""
+    message = "the loader writes to the graph, and a load only reads: write in a transaction of the application"
+    return LoadFailed("writes", message, is_transient=False)
+
+
 def _server_failure(error: driver_errors.Neo4jError, message: str) -> LoadFailed:
     code = error.code or ""
+    if code == _WRITES:
+        return write_failure()
     if code in _TIMED_OUT:
         return LoadFailed("timeout", message, is_transient=True, max_attempts=_FEW_ATTEMPTS)
     if code in _TERMINATED:

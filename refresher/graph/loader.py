@@ -16,7 +16,7 @@ from refresher.errors import LoadFailed
 from refresher.flow.events import NO_SPANS, WorkerSpans
 from refresher.graph.changes import load_changed
 from refresher.graph.driver import open_driver
-from refresher.graph.failures import bookmark_failure, classify_error
+from refresher.graph.failures import bookmark_failure, classify_error, write_failure
 from refresher.graph.thread_limits import ThreadLimits, pool_has_limits, process_is_ending
 from refresher.graph.transaction import ReadTransaction
 from refresher.queries import Loaded, Query
@@ -113,7 +113,10 @@ class Graph:
         try:
             with begun, _abort_on_rejected_result(begun):
                 tx = self._spans.transaction(begun, query, self._settings)
-                return load_changed(query, tx, calls, previous, self._settings.max_value_bytes)
+                loaded = load_changed(query, tx, calls, previous, self._settings.max_value_bytes)
+                if begun.has_written:
+                    raise write_failure()
+                return loaded
         except LoadFailed:
             raise
         except BaseException as error:

@@ -40,10 +40,21 @@ class ReadTransaction:
         self._session: neo4j.Session | None = None
         self._begun: neo4j.Transaction | None = None
         self._refused: Exception | None = None
+        self._results: list[neo4j.Result] = []
 
     def run(self, query: LiteralString, parameters: dict[str, Any] | None = None, **more: Any) -> neo4j.Result:
         """Run a query, as `neo4j.ManagedTransaction.run`."""
-        return self._begin().run(query, parameters, **more)
+        result = self._begin().run(query, parameters, **more)
+        self._results.append(result)
+        return result
+
+    @property
+    def has_written(self) -> bool:
+        """Whether a query of it has changed the graph. Neo4j refuses that; others that speak Bolt may not.
+
+        What is left of the results is discarded, as the end of the transaction would.
+        """
+        return any(result.consume().counters.contains_updates for result in self._results)
 
     @property
     def waits_for_bookmarks(self) -> bool:

@@ -9,7 +9,7 @@ import difflib
 import logging
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, urlsplit
@@ -28,7 +28,7 @@ from refresher.errors import LoadFailed
 from refresher.graph.loader import Graph
 from refresher.ops.broker import broker_place
 from refresher.ops.permissions import Permissions, user_of
-from refresher.queries import registry
+from refresher.queries import Query, registry
 from refresher.settings import WorkerSettings
 
 if TYPE_CHECKING:
@@ -56,7 +56,18 @@ def log_problems(settings: WorkerSettings, app: Celery | None = None, pool: type
     ]
     for problem in problems:
         log.error("%s", problem)
+    if defaults := ", ".join(params_with_defaults(registry)):
+        log.warning(
+            "loaders have params with defaults: %s; a read that leaves one out has another entry "
+            "than one that gives it, and is invalidated by itself; cached_query fills them in",
+            defaults,
+        )
     return problems
+
+
+def params_with_defaults(queries: Iterable[Query]) -> list[str]:
+    """Return the params that a loader may be called without, each as ``query(param)``."""
+    return [f"{query.name}({name})" for query in queries for name in query.optional_params]
 
 
 def misspelled_settings() -> Iterator[tuple[str, str]]:

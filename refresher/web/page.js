@@ -57,8 +57,9 @@ function table(id, heads, rows, empty) {
   }
   const lines = body.map((cells) => {
     const line = element("tr");
-    for (const [content, kind] of cells) {
+    for (const [place, [content, kind]] of cells.entries()) {
       const cell = element("td", content instanceof Node ? undefined : content, kind);
+      if (rows.length) cell.dataset.head = heads[place][0]; // shown before it where the table is narrow
       if (content instanceof Node) cell.append(content);
       line.append(cell);
     }

@@ -115,6 +115,7 @@ def _refresh_group(
 def _outcome_of(ended: Outcome | CacheUnavailable, item: RefreshItem, *, is_alone: bool) -> Outcome:
     if isinstance(ended, Outcome):
         return ended
+    log.warning("the cache could not be used for a refresh of %s: %s", item.query, ended)
     # Counted in the item: Celery's counter goes up with the load's attempts too, and ends with the message.
     if item.cache_attempt < MAX_CACHE_RETRIES:
         again = msgspec.structs.replace(item, cache_attempt=item.cache_attempt + 1)

@@ -32,9 +32,12 @@ WAIT_MS = 1_000 * MAX_WAIT_SECONDS
 LOOKS, LOOK_SECONDS, BEGAN_AT = 90, 5, 1_790_000_000
 NAMES = ("friends_of", "paths_between", "recommended", "reachable")
 MANY = (*(f"query_{number:02}" for number in range(48)), "q" * 100, "a.very.long_name-" * 5)
-WIDTHS = (1300, 390)
+WIDTHS = (1300, 1100, 390)
 AWAY = "the cache at CACHE_REDIS_URL=redis://:**@127.0.0.1:6379/0 can't be queried: Connection refused"
 BROKER_AWAY = "at CACHE_BROKER_URL=amqp://reader:**@broker:5672// can't be queried: ConnectionRefusedError"
+# Tables that are wider than their card: the last columns are out of sight.
+CUT_OFF = """() => [...document.querySelectorAll(".wide")].filter((one) => one.scrollWidth > one.clientWidth)
+  .map((one) => `${one.firstElementChild.id} ${one.scrollWidth} > ${one.clientWidth}`)"""
 # Texts whose colour does not stand out from what is behind it (WCAG 2.1, AA: 4.5 to 1).
 FAINT_TEXTS = """() => {
   const rgb = (colour) => colour.match(/[\\d.]+/g).map(Number);
@@ -132,6 +135,7 @@ def looks_right(page: Page, name: str) -> None:
             page.set_viewport_size({"width": width, "height": 900})
             photograph(page, f"status-{name}-{scheme}-{width}", full_page=True)
             assert page.evaluate("document.documentElement.scrollWidth") <= width
+            assert page.evaluate(CUT_OFF) == [], f"at {width} px"
             assert page.evaluate(FAINT_TEXTS) == []
 
 

@@ -205,3 +205,29 @@ def test_a_handle_is_an_immutable_value() -> None:
     assert repr(handle) == "<CachedQuery 'f', version 2>"
     with pytest.raises(FrozenInstanceError):
         handle.version = 3  # type: ignore[misc]
+
+
+@cached_query("scored")
+def scored(i: int, s: float = 1.0, most: float | None = None) -> str:
+    raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [((7,), {}), ((7, 1), {}), ((), {"i": 7, "s": 1}), ((), {"i": 7, "s": 1.0, "most": None})],
+)
+def test_a_whole_number_for_a_float_and_a_default_are_the_same_params(
+    default: RecordingClient, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    scored(*args, **kwargs)
+    ((_, params, _),) = default.calls
+    assert params == {"i": 7, "s": 1.0, "most": None}
+    assert type(params["s"]) is float
+
+
+@pytest.mark.parametrize("given", [True, 2**53 + 1, "1"])
+def test_what_is_no_number_that_a_float_holds_exactly_stays_as_it_is(default: RecordingClient, given: Any) -> None:
+    scored(1, given, 2)
+    ((_, params, _),) = default.calls
+    assert (params["s"], type(params["s"])) == (given, type(given))
+    assert type(params["most"]) is float

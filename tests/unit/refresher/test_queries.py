@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 
 from api_client.errors import ConfigurationError
 from api_client.protocol.budget import Budget
+from refresher.ops.startup_checks import params_with_defaults
 from refresher.queries import Query, Registry, import_queries, query, registry
 
 
@@ -80,9 +81,10 @@ def test_given_options_of_a_query_are_kept_and_the_others_have_their_defaults(
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"name": ""}, "@query"),
     ({"name": "a b"}, "@query"),
-    ({"name": None}, "@query"),
+    ({"name": 7}, "@query"),
     ({"name": "x" * 101}, "@query"),
     *[({"rate": wrong}, "rate") for wrong in (0, -1, 0.0009, 10_001, True, "10/s", float("nan"), float("inf"))],
+    *[({"jitter": wrong}, "jitter") for wrong in (-0.1, 0.6, "60%", "-1%", "10 s", True, "", "%")],
     *[({"concurrency": wrong}, "concurrency") for wrong in (0, -1, 1.5, 2.0, True, "3", 10_001)],
     *[
         ({option: wrong}, option)
@@ -338,3 +340,51 @@ def test_a_wrong_query_in_a_module_raises_its_own_error(tmp_path: Any, monkeypat
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigurationError, match=r"^ttl of @query\('q'\)="):
         import_queries(["wrong_query"])
+
+
+def test_the_name_of_a_query_is_its_function_s_unless_it_has_one() -> None:
+    into = Registry()
+    query(ttl="5m", grace="1h", into=into)(another)
+    query("other_name", ttl="5m", grace="1h", into=into)(another)
+    assert [one.name for one in into] == ["another", "other_name"]
+
+
+class Service:
+    """An application's own class."""
+
+    def load(self, tx: object) -> int:
+        return 1
+
+
+def by_position(tx: object, person_id: int, /, limit: int = 3) -> int:
+    return person_id
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        (
+            lambda: query(another),
+            r"^@query=.*another is not valid: allowed is a decorator with arguments: @query\(ttl=",
+        ),
+        (lambda: query("q")(another), r"^ttl of @query\('q'\)=\(none\) .*allowed is how long a value is fresh"),
+        (lambda: query(grace=1)(another), r"^ttl of @query\(\)=\(none\) .*allowed is how long a value is fresh"),
+        (lambda: query(ttl=-1, grace=1)(another), r"^ttl of @query\(\)=-1 .*a hundred years"),
+        (lambda: query(ttl=1, grace=1)(lambda tx: 1), r"^@query='<lambda>' .*is not a query's name"),
+        (lambda: query("q", ttl=1, grace=1)(Service.load), r"^the loader of @query\('q'\).*a method has no instance"),
+        (lambda: query("q", ttl=1, grace=1)(by_position), r"params have names; person_id can be given by position"),
+    ],
+    ids=["bare", "no ttl", "no name, no ttl", "wrong ttl, no name", "a lambda's name", "a method", "by position alone"],
+)
+def test_a_wrong_decoration_is_one_error_that_says_what_is_allowed(wrong: Callable[[], object], error: str) -> None:
+    with pytest.raises(ConfigurationError, match=error):
+        wrong()
+
+
+def test_the_params_that_a_call_may_leave_out() -> None:
+    assert registered().optional_params == ["limit"]
+    assert registered(batch=10).optional_params == []
+    into = Registry()
+    query("conditional", ttl=1, grace=1, conditional=True, into=into)(lambda tx, n, previous=None: n)
+    assert [one.optional_params for one in into] == [[]]
+    assert params_with_defaults([registered(), registered(name="r")]) == ["q(limit)", "r(limit)"]

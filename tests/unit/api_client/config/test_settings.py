@@ -58,6 +58,8 @@ TABLE: dict[str, tuple[tuple[type[Settings], ...], object, tuple[str, ...]]] = {
     "CACHE_LOCAL_MAX_AGE": ((READER,), 1.0, ("0", "-1", "nan", "x", "6000w")),
     "CACHE_METRICS_PORT": ((WORKER,), 0, ("-1", "65536", "http", "1.5")),
     "CACHE_METRICS_ADDRESS": ((WORKER,), "127.0.0.1", ()),
+    "CACHE_TTL_JITTER": ((WORKER,), 0.0, ("-1", "51%", "0.6", "x", "10 s")),
+    "CACHE_SHOW_FAILURES": ((WORKER,), False, ("maybe", "2", "-1")),
     "CACHE_HEALTH_PORT": ((WORKER,), 0, ("-1", "65536", "http", "1.5")),
     "CACHE_HEALTH_ADDRESS": ((WORKER,), "127.0.0.1", ()),
     "CACHE_METRICS": ((READER,), False, ("maybe", "2", "truee")),
@@ -272,3 +274,20 @@ def test_a_local_cache_over_a_cluster_is_refused() -> None:
 def test_milliseconds_may_have_a_unit() -> None:
     said = {"5s": 5000.0, "5000": 5000.0, " 2.5ms ": 2.5, "1m": 60_000.0}
     assert {text: WorkerSettings.from_env({"STAMPEDE_LOCK_TIMEOUT_MS": text}).lease_floor_ms for text in said} == said
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "meant"),
+    [
+        ("CACHE_REDIS_TIMEOUT", "250", "250ms"),
+        ("CACHE_REDIS_REPLY_TIMEOUT", "5000", "5000ms"),
+        ("CACHE_LOCAL_MAX_AGE", "61", "61ms"),
+        ("CACHE_COOLING", "86401", "86401ms"),
+        ("CACHE_QUEUE_TTL", "1000000", "1000000ms"),
+    ],
+)
+def test_a_number_of_seconds_that_a_person_can_t_mean_asks_for_its_unit(name: str, text: str, meant: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^{name}='{text}' .*without a unit is seconds: did you mean {meant}"):
+        ReaderSettings.from_env({name: text})
+    assert ReaderSettings.from_env({name: f"{text}s"}), "with its unit it may be that long"
+    assert ReaderSettings.from_env({name: "60"})

@@ -14,6 +14,7 @@ from typing import Any
 import kombu.utils.json
 import msgspec
 import pytest
+from redis.exceptions import OutOfMemoryError
 
 from api_client.errors import CacheUnavailable
 from api_client.protocol import messages, payload
@@ -58,6 +59,16 @@ def failing(kind: str = "deadlock", *, transient: bool = True, most: int | None 
     return LoadFailed(kind, "as the graph said", is_transient=transient, max_attempts=most)
 
 
+class Replies:
+    """Replies to one step, in turn."""
+
+    def __init__(self, *replies: Any) -> None:
+        self._left = deque(replies)
+
+    def next(self) -> Any:
+        return self._left.popleft()
+
+
 class Worker(WorkerEvents, StepByStep):
     """A refresher with fake dependencies, and a diary of its steps in order."""
 
@@ -92,6 +103,8 @@ class Worker(WorkerEvents, StepByStep):
         self.diary.append((call.script,))
         self.calls[call.script] = call
         reply = self.replies[call.script]
+        if isinstance(reply, Replies):
+            reply = reply.next()
         if isinstance(reply, Exception):
             raise reply
         return reply
@@ -756,3 +769,83 @@ def test_the_loader_of_a_key_that_waits_for_itself_is_told_so(worker: Worker) ->
     worker.failure_of = classify_error
     assert worker.refresher.refresh(ITEM).why == "cycle"
     assert worker.calls["fail"].args[-1] == "it reads itself: q → q"
+
+
+@pytest.mark.parametrize(("shows", "sensitive"), [(True, False), (True, True), (False, False)])
+def test_logs_and_readers_have_a_failure_s_text_only_where_that_was_asked_for(
+    caplog: pytest.LogCaptureFixture, *, shows: bool, sensitive: bool
+) -> None:
+    worker = Worker(show_failures=shows)
+    queries = Registry()
+    query("q", ttl=300, grace=60, sensitive=sensitive, into=queries)(_refuses_its_card)
+    worker.deps = replace(worker.deps, registry=queries)
+    worker.refresher = Refresher(worker.settings, worker.deps)
+    worker.loads += [_refuses_its_card, failing("syntax", transient=False)]
+    caplog.set_level("INFO")
+    assert worker.refresher.refresh(ITEM).why == "syntax"
+    told = str(worker.calls["fail"].args[-1])
+    texts = ["loader_error: RuntimeError: no such card: 4711 at ", "syntax: as the graph said"]
+    assert [text in caplog.text for text in texts] == [shows and not sensitive] * 2
+    assert told == ("as the graph said" if shows and not sensitive else "")
+    assert ("4711" in caplog.text) == (shows and not sensitive)
+
+
+def _refuses_its_card(*_: object, **__: object) -> object:
+    raise RuntimeError("no such card: 4711")
+
+
+def full() -> CacheUnavailable:
+    error = CacheUnavailable("full")
+    error.__cause__ = OutOfMemoryError("command not allowed when used memory > 'maxmemory'.")
+    return error
+
+
+def test_a_commit_for_which_redis_has_no_memory_is_repeated_and_not_loaded_again(worker: Worker) -> None:
+    worker.replies["commit"] = Replies(full(), full(), CommitStatus.ACCEPTED)
+    assert worker.refresher.refresh(ITEM).kind is OutcomeKind.COMMITTED
+    assert worker.steps().count("load") == 1
+    assert worker.steps().count("commit") == 3
+
+
+def test_a_value_that_a_full_redis_never_takes_cools_its_key_and_says_why(
+    worker: Worker, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker.replies["commit"] = full()
+    for _ in range(2):
+        outcome = worker.refresher.refresh(ITEM)
+        assert (outcome.kind, outcome.why) == (OutcomeKind.FAILED, "cache_full")
+    assert worker.calls["fail"].args[3] == "cache_full"
+    assert "Redis has no memory for it" in str(worker.calls["fail"].args[-1])
+    assert [letter.kind for letter in worker.letters] == ["cache_full"] * 2
+    reasons = [record for record in caplog.records if "the cache is full" in record.getMessage()]
+    assert len(reasons) == 1, "once per outage"
+    assert "used memory > 'maxmemory'" in reasons[0].getMessage()
+    worker.replies["commit"] = CommitStatus.ACCEPTED
+    worker.refresher.refresh(ITEM)
+    worker.replies["commit"] = full()
+    worker.refresher.refresh(ITEM)
+    assert sum("the cache is full" in record.getMessage() for record in caplog.records) == 2
+
+
+def test_redis_that_is_lost_while_it_is_full_is_an_outage(worker: Worker) -> None:
+    worker.replies["commit"] = Replies(full(), CacheUnavailable("gone"))
+    with pytest.raises(CacheUnavailable, match="gone"):
+        worker.refresher.refresh(ITEM)
+
+
+@pytest.mark.parametrize(
+    ("of_settings", "of_query", "u", "fresh_seconds"),
+    [(0.0, None, 0.9, 300), (0.2, None, 0.5, 270), (0.2, 0, 0.5, 300), (0.0, "10%", 1.0, 270), (0.5, 0.1, 0.0, 300)],
+)
+def test_a_value_expires_earlier_by_a_random_share_of_its_ttl_and_never_later(
+    of_settings: float, of_query: Any, u: float, fresh_seconds: float
+) -> None:
+    worker = Worker(ttl_jitter=of_settings)
+    worker.u = u
+    queries = Registry()
+    query("q", ttl=300, grace=60, jitter=of_query, into=queries)(lambda tx, n: n)
+    Refresher(worker.settings, replace(worker.deps, registry=queries)).refresh(ITEM)
+    header = worker.header()
+    assert (header.soft_expiry_us - header.fetched_at_us) / 1e6 == pytest.approx(fresh_seconds)
+    assert header.ttl_seconds == 300
+    assert worker.calls["commit"].args[3] == 360_000, "it is kept for as long as ever"

@@ -80,7 +80,7 @@ ERRORS: list[tuple[Exception, str, tuple[bool, int | None]]] = [
     (server_error("ClientError.Statement.ArithmeticError"), "rejected_by_graph", PERMANENT),
     (server_error("ClientError.Procedure.ProcedureNotFound"), "rejected_by_graph", PERMANENT),
     (server_error("ClientError.Database.DatabaseNotFound"), "configuration", PERMANENT),
-    (server_error("ClientError.Statement.AccessMode"), "rejected_by_graph", PERMANENT),
+    (server_error("ClientError.Statement.AccessMode"), "writes", PERMANENT),
     (server_error("ClientError.Security.Unauthorized"), "auth", PERMANENT),
     (server_error("ClientError.Security.AuthenticationRateLimit"), "auth", PERMANENT),
     (server_error("ClientError.Security.Forbidden"), "rejected_by_graph", PERMANENT),
