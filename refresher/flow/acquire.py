@@ -55,7 +55,7 @@ def acquire(
     except BaseException as error:
         if deps.hands_back(error):
             # Redis may have run them, or not: repeated, they return the same runs.
-            runs = [one for one in _begin(deps, query, requests) if isinstance(one, Run)]
+            runs = [one for one in _begin(deps, query, requests, reports=False) if isinstance(one, Run)]
             hand_back(deps, settings, runs)
         raise
     by_place = dict(zip(keys, begun, strict=True))
@@ -81,7 +81,9 @@ def _request(
     return _Request(item, key, nonce, call)
 
 
-def _begin(deps: RefreshDeps, query: Query | None, requests: Sequence[_Request]) -> list[Run | Ended]:
+def _begin(
+    deps: RefreshDeps, query: Query | None, requests: Sequence[_Request], *, reports: bool = True
+) -> list[Run | Ended]:
     asked_at = deps.monotonic()
     # Nobody renews what is acquired before this returns: a node that is down may not hold up the others' leases. An
     # acquire of its that comes late leaves a lease to nobody, which runs out.
@@ -98,13 +100,11 @@ def _begin(deps: RefreshDeps, query: Query | None, requests: Sequence[_Request])
             begun.append(Run(item, request.key, query, request.nonce, held, deps.monotonic(), deps.monotonic))
         else:
             is_fresh = reply.status is AcquireStatus.ALREADY_FRESH
-            begun.append(_skipped(deps, request.key, "already_fresh" if is_fresh else reply.state.value))
+            why = "already_fresh" if is_fresh else reply.state.value
+            if reports:
+                deps.events.skipped(request.key.query, why=why)
+            begun.append(Outcome(OutcomeKind.SKIPPED, request.key.query, request.key.short, why=why))
     return begun
-
-
-def _skipped(deps: RefreshDeps, key: CacheKey, why: str) -> Outcome:
-    deps.events.skipped(key.query, why=why)
-    return Outcome(OutcomeKind.SKIPPED, key.query, key.short, why=why)
 
 
 def _key_of(item: RefreshItem, namespace: str) -> CacheKey | None:

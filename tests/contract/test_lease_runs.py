@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from api_client.protocol import lease
-from api_client.protocol.lease import AcquireStatus, CommitStatus
+from api_client.protocol.lease import AcquireStatus, CommitStatus, RecordState
 from tests.support.lease_world import (
     LEASE_SECONDS,
     LIMIT_SECONDS,
@@ -198,3 +198,12 @@ def test_a_run_without_a_claim_can_be_handed_back_too(world: World) -> None:
     token = world.acquire(number=0).token
     assert world.hand_back(token) > 0
     assert world.state() == "queued"
+
+
+def test_a_late_acquire_of_a_run_that_was_handed_back_takes_nothing(world: World) -> None:
+    world.claim()
+    run = world.acquire(b"nonce--1")
+    assert world.hand_back(run.token, b"nonce--1")
+    late = world.acquire(b"nonce--1")
+    assert (late.status, late.state) == (AcquireStatus.HELD, RecordState.QUEUED)
+    assert world.acquire(b"nonce--2").status is AcquireStatus.ACQUIRED, "another worker takes it"

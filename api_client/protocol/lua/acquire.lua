@@ -33,7 +33,9 @@ if record.state == 'running' and record.nonce == nonce then
     text(record.generation), bookmarks_to_read_after(record, now), header, text(record.attempts), false }
 end
 
-local free = not record.state or is_over(record, now) or record.state == 'queued' or record.state == 'invalidated'
+-- A claim of this nonce is this very run, which was handed back: a repeated acquire that comes late is nobody's.
+local free = not record.state or is_over(record, now) or (record.state == 'queued' and record.claim ~= nonce)
+  or record.state == 'invalidated'
   or (record.state == 'retrying' and ticket ~= '' and record.ticket == ticket)
 if not free then
   return { 3, record.state, text(left_us(record, now)), '0', text(now), '0', '0', '', '', '0', false }

@@ -218,3 +218,23 @@ def test_a_worker_that_shuts_down_hands_back_all_refreshes_of_its_batch(worker: 
     with pytest.raises(SystemExit):
         worker.refresh(1, 2, 3)
     assert worker.steps().count("hand_back") == 3
+
+
+def test_refreshes_that_were_skipped_before_a_shutdown_are_reported_once(
+    worker: BatchWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = replace(ACQUIRED, status=AcquireStatus.HELD)
+    for number in (1, 2):
+        worker.answer("acquire", number, held)
+    reported: list[str] = []
+
+    def skipped(_query: str, *, why: str) -> None:
+        reported.append(why)
+        if len(reported) == 2:
+            raise SystemExit
+
+    monkeypatch.setattr(worker, "skipped", skipped)
+    with pytest.raises(SystemExit):
+        worker.refresh(1, 2, 3)
+    assert reported == ["running", "running"]
+    assert worker.steps().count("hand_back") == 1, "what Redis has granted"
