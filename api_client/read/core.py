@@ -178,11 +178,7 @@ class ReadCore:
 
     def submit(self, triggers: Sequence[Trigger]) -> list[bool]:
         """Submit triggers to the publisher; in their order, False for each that was dropped."""
-        accepted = self._publisher.submit_all(triggers)
-        for trigger, was_accepted in zip(triggers, accepted, strict=True):
-            if not was_accepted:
-                self._events.refresh_dropped(trigger.key.query, why="backlog")
-        return accepted
+        return self._publisher.submit_all(triggers)
 
     def now_us(self) -> int:
         """Return Redis' time; the clock is synced before anything is read."""

@@ -42,7 +42,7 @@ MAX_CLAIM_TIMES: Final = 10
 OVERLOADED_SECONDS: Final = 10.0
 """A queue that is longer than its bound for that long does not get shorter by itself."""
 MAX_KNOWN_SECONDS: Final = 5.0
-"""What the queue was is not known where nobody has polled it for longer."""
+"""Longest time without a poll after which the queue's length still counts as known."""
 MIN_WINDOW: Final = 10
 MAX_WINDOW_TIMES: Final = 100
 WINDOW_SHRINKS: Final = 0.8
@@ -64,7 +64,7 @@ class _Known:
 
 @dataclass(slots=True)
 class _StaleWindow:
-    """How long the queue may become by stale refreshes; without bound, unless it has been long for long.
+    """Bound of the queue's length for stale refreshes; infinite, unless it has been long for long.
 
     It follows what the workers take between two polls: doubled where they have nearly emptied the queue, smaller where
     the queue is longer than its bound, and gone when it is a hundred times as large.
@@ -111,7 +111,7 @@ class Backpressure:
 
     @property
     def known_length(self) -> int | None:
-        """How many early and stale refreshes waited at the last poll, and those published since; None: never polled."""
+        """Early and stale refreshes that waited at the last poll, and those published since; None: never polled."""
         return self._others.length if self._others.until else None
 
     @property
@@ -140,7 +140,7 @@ class Backpressure:
 
     @property
     def is_overloaded(self) -> bool:
-        """Whether the room for stale refreshes is bounded."""
+        """True while the room for stale refreshes is bounded."""
         return self._window.size != math.inf
 
     def has_precedence(self, run_seconds: float, draw: float) -> bool:

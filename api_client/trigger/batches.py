@@ -55,7 +55,7 @@ class BatchedVersions:
 
 @dataclass(slots=True)
 class HeldBatch(Generic[T]):
-    """What is held of one query since a time by the monotonic clock, until it is sent as one message."""
+    """Refreshes of one query, held since a time by the monotonic clock until they are sent as one message."""
 
     since: float
     held: list[T] = field(default_factory=list)

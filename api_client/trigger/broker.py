@@ -69,7 +69,7 @@ def display_name(query: str) -> str:
 
 
 class Broker(Protocol):
-    """Where refreshes are published."""
+    """Destination of refreshes."""
 
     def publish(self, items: Sequence[RefreshItem], *, has_waiter: bool) -> None:
         """Publish refreshes in one message; raises what the broker raises."""

@@ -85,7 +85,7 @@ class BatchPublisher:
 
     @property
     def known_queue_length(self) -> int | None:
-        """How many refreshes waited in the broker at the last poll, and those published since; None: never polled."""
+        """Refreshes that waited in the broker at the last poll, and those published since; None: never polled."""
         return self._pressure.known_length
 
     def handle(self, batch: Sequence[Trigger], *, more_follow: bool = False) -> None:
@@ -145,8 +145,7 @@ class BatchPublisher:
 
     def give_back(self, trigger: Trigger, why: str, claim_id: str = "") -> None:
         """End a trigger that will not be tried, and take its claim back: its own, or that of ``claim_id``."""
-        self._record_outcome(trigger, TriggerOutcome.DROPPED, why)
-        _resolve_future(trigger, TriggerDropped(why))
+        self._dropped(trigger, TriggerDropped(why))
         self._unclaim([(trigger.key, claim_id or trigger.claim_id)])
 
     def close(self) -> None:

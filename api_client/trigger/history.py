@@ -15,7 +15,7 @@ MAX_KEYS: Final = 5_000
 
 
 class TriggerOutcome(StrEnum):
-    """What became of a trigger."""
+    """Outcome of a trigger."""
 
     PUBLISHED = "published"
     REPUBLISHED = "published again"
@@ -26,7 +26,7 @@ class TriggerOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LastTrigger:
-    """What became of the last trigger of a key.
+    """Outcome of a key's last trigger.
 
     ``why`` is the state of the record (deduplicated), what it was dropped for, or the type of the error.
     """

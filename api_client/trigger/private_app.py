@@ -122,7 +122,7 @@ class PublishingApp(PrivateApp):
 
 
 class PrivateAmqp(_Amqp):
-    """What publishes, monitors and commands workers for a `PublishingApp`: by the app's own pools."""
+    """Publisher, monitor and control of workers for a `PublishingApp`: by the app's own pools."""
 
     @property
     def producer_pool(self) -> ProducerPool:

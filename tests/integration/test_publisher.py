@@ -148,6 +148,7 @@ def test_a_flush_ends_when_another_thread_has_closed_the_publisher(
         came = bench.decisions.outcome(key(1).entry)
         assert came is not None
         assert (came.what.value, came.why) == ("dropped", "closed")
+        assert bench.events.recorded == [("dropped", "closed")]
 
 
 def test_a_trigger_that_is_submitted_while_another_thread_closes_the_publisher_is_dropped(
@@ -167,6 +168,7 @@ def test_a_trigger_that_is_submitted_while_another_thread_closes_the_publisher_i
         error = ended.error()
         assert isinstance(error, TriggerDropped)
         assert error.why == "closed"
+        assert bench.events.recorded == [("dropped", "closed")], "once"
 
 
 def test_a_claim_that_redis_refuses_fails_alone(bench: PublisherHarness, script: ScriptedBroker) -> None:
