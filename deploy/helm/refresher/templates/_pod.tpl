@@ -74,7 +74,7 @@ affinity:
 
 {{- define "refresher.volumes" -}}
 - name: tmp
-  emptyDir: {}
+  emptyDir: {sizeLimit: 100Mi}  # sockets, and files of metrics of some kilobytes a process
 {{- with .Values.certificates.secret }}
 - name: certificates
   secret:
