@@ -1,4 +1,4 @@
-"""What both clients share: their parts, made again in a forked child, and what is the same in their calls."""
+"""Common base of both clients: their parts, made again in a forked child, and the shared part of their calls."""
 
 from __future__ import annotations
 

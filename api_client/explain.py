@@ -77,7 +77,7 @@ class RecordView:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a key is or is not refreshed now; ``str()`` of it is for people. Durations in seconds.
+    """Reason why a key is or is not refreshed now; ``str()`` of it is for people. Durations in seconds.
 
     Attributes:
         key: the entry's key in Redis. No params are in here.

@@ -95,7 +95,7 @@ class OwnThread:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has begun, and not ended."""
+        """True from its begin to its end."""
         return self._seat.locked()
 
     def ensure(self) -> None:

@@ -28,7 +28,7 @@ BetaFunction: TypeAlias = Callable[[float, int, float], float]
 """A query's own β: (β0, degree or 0, σ) → effective β, 0 or more."""
 
 TagsFunction: TypeAlias = Callable[..., Iterable[str]]
-"""What a value depends on: (value, by their names the params) → tags."""
+"""Function of a value's tags: (value, by their names the params) → tags."""
 
 _REQUIRED: Final[Any] = object()
 MAX_SAMPLES: Final = 64
@@ -87,12 +87,12 @@ class Query:
 
     @property
     def has_tags(self) -> bool:
-        """Whether its entries may have tags."""
+        """True where its entries may have tags."""
         return self.tags is not None
 
     @property
     def revalidates(self) -> bool:
-        """Whether a refresh may find its value unchanged."""
+        """True where a refresh may find its value unchanged."""
         return self.conditional or self.version_cypher is not None
 
     def check_params(self, params: Mapping[str, Any]) -> None:
@@ -113,7 +113,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a load returned; ``degree`` 0 where the query has no degree, or its node is not there.
+    """Result of a load; ``degree`` 0 where the query has no degree, or its node is not there.
 
     ``version`` is what the query's ``version_cypher`` returned; None where it has none, or that found nothing.
     """

@@ -1,4 +1,4 @@
-"""What a loader may return in place of a bare value, and what one that asks for it is given of the value before."""
+"""Returns of a loader in place of a bare value, and the previous value for loaders that ask for it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Unchanged(Enum):
 
 
 UNCHANGED: Final = Unchanged.UNCHANGED
-"""What a conditional loader returns, also as a `Result`'s value, where the previous value is still true.
+"""Return value of a conditional loader, also within a `Result`, where the previous value is still true.
 
 The entry is fresh again for its TTL, under the fence as any other commit; its payload stays as it is.
 """
@@ -26,7 +26,7 @@ The entry is fresh again for its TTL, under the fence as any other commit; its p
 
 @dataclass(frozen=True, slots=True)
 class Previous:
-    """What the entry holds when its refresh begins: given to loaders of queries with ``conditional=True``.
+    """Content of the entry when its refresh begins: given to loaders of queries with ``conditional=True``.
 
     Args:
         value: as a reader without a ``type`` gets it.

@@ -17,7 +17,7 @@ from api_client.protocol.xfetch import MAX_DRAW_DIGITS
 
 
 class RefreshMode(StrEnum):
-    """How β is computed from β0: `plain` (β0·σ) or `topology_sensitive` (β0·(1 + ln d)·σ)."""
+    """Formula of β: `plain` (β0·σ) or `topology_sensitive` (β0·(1 + ln d)·σ)."""
 
     PLAIN = "plain"
     TOPOLOGY_SENSITIVE = "topology_sensitive"
@@ -166,12 +166,12 @@ class WorkerSettings(SharedSettings, frozen=True, kw_only=True):
 
     @property
     def max_attempts(self) -> int:
-        """How many attempts a refresh has, the first included."""
+        """Attempts that a refresh has, the first included."""
         return 1 + (self.retry_max if self.retry_enabled else 0)
 
     @property
     def transaction_timeout_seconds(self) -> float:
-        """What a read transaction may take on the server: nine tenths of the budget."""
+        """Time limit of a read transaction on the server: nine tenths of the budget."""
         return self.budget_seconds * 0.9
 
     @property

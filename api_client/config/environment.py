@@ -18,7 +18,7 @@ from api_client.config.durations import MAX_SECONDS, seconds, share
 from api_client.config.url_checks import split_url
 from api_client.errors import ConfigurationError
 
-DURATION: Final = {"duration": True, "most_without_unit": 86_400.0}
+DURATION: Final[dict[str, Any]] = {"duration": True, "most_without_unit": 86_400.0}
 _MILLISECONDS: Final = {"milliseconds": True}
 _MILLISECONDS_ALLOWED: Final = '3600000, or text such as "50ms", "5s"'
 # A host, and what can be a port: in anything else there may be a password.

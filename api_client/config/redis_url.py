@@ -30,7 +30,7 @@ _SENTINEL_OPTIONS: Final = ("sentinel_username", "sentinel_password")
 
 
 class Topology(StrEnum):
-    """Where the entries are."""
+    """Topology of the Redis that holds the entries."""
 
     SINGLE = "single"
     SENTINEL = "sentinel"
@@ -65,7 +65,7 @@ class RedisUrl:
 
     @property
     def uses_tls(self) -> bool:
-        """Whether everything goes over TLS."""
+        """True where everything goes over TLS."""
         return self.node_url.startswith("rediss")
 
 

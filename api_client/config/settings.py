@@ -28,7 +28,7 @@ MEBIBYTE: Final = 1024 * 1024
 
 
 class SharedSettings(Settings, frozen=True, kw_only=True):
-    """What reader and worker must agree on: where the cache and the broker are, and the lease record's times."""
+    """Settings that reader and worker must agree on: the cache, the broker, and the lease record's times."""
 
     redis_url: Annotated[
         Url,

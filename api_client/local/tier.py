@@ -72,7 +72,7 @@ class LocalTier:
 
     @property
     def is_bypassed(self) -> bool:
-        """Whether nothing is kept, because no invalidations are received."""
+        """True while nothing is kept, because no invalidations are received."""
         return self._bypassed
 
     def begin(self, entry_key: str) -> Fill | None:

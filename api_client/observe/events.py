@@ -25,7 +25,7 @@ P = ParamSpec("P")
 
 
 class ReadFailure(StrEnum):
-    """Why a read ended without a value, whether its caller got the error or a default."""
+    """Reason why a read ended without a value; its caller got the error, or a default."""
 
     UNAVAILABLE = "unavailable"
     TIMEOUT = "timeout"

@@ -19,7 +19,7 @@ Record: TypeAlias = Callable[[float], Any]
 
 
 class Kind(Enum):
-    """What a metric is."""
+    """Name, type and meaning of a metric."""
 
     COUNTER = auto()
     """Exposed with ``_total`` at the end of its name."""
@@ -44,7 +44,7 @@ class Metric:
 
 
 class Backend(Protocol):
-    """Where metrics are kept: Prometheus or OpenTelemetry."""
+    """Back end of metrics: Prometheus or OpenTelemetry."""
 
     def bind(self, name: str, *labels: str) -> Record:
         """Return what records for one set of label values; where the back end can, it is exposed at 0 from now on."""

@@ -24,14 +24,14 @@ SHARE_SECONDS: Final = 5.0
 BURST_SECONDS: Final = 0.1
 """So much of a rate's loads may begin at once, but one at least."""
 LONGEST_PAUSE_SECONDS: Final = 0.25
-"""Who is refused and goes on waiting asks again within that time; ``take_share.lua`` counts on it."""
+"""Longest pause before a refused load asks again while it waits; ``take_share.lua`` counts on it."""
 MIN_RATE: Final = 0.001
 MAX_RATE: Final = 10_000
 MAX_CONCURRENCY: Final = 10_000
 
 
 class Urgency(StrEnum):
-    """What a load is for; the first goes first."""
+    """Urgency of a load; the first goes first."""
 
     MISS = "miss"
     STALE = "stale"
@@ -47,7 +47,7 @@ class Budget:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether it bounds anything."""
+        """True where it bounds anything."""
         return self.rate is not None or self.concurrency is not None
 
     def __str__(self) -> str:

@@ -35,7 +35,7 @@ class RedisClock:
 
     @property
     def is_known(self) -> bool:
-        """Whether it has ever been synced."""
+        """True once the clock has been synced."""
         return self._offset_us is not None
 
     def is_due_once(self) -> bool:

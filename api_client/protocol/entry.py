@@ -80,7 +80,7 @@ _STARTS: Final = {
     for compressed in (0, MustUnderstand.COMPRESSED)
     for arrays in (0, MustUnderstand.ARRAYS)
 }
-"""What an entry begins with: whether it is compressed, and whether it has arrays."""
+"""First bytes of an entry, with what they say: compressed or not, with arrays or without."""
 _START_OF: Final = {flags: start for start, flags in _STARTS.items()}
 _HANDOFF: Final = int(Flag.HANDOFF)
 
@@ -102,7 +102,7 @@ class Smoothed(msgspec.Struct, frozen=True, gc=False):
 
 
 class Revalidation(msgspec.Struct, frozen=True, array_like=True):
-    """What a refresh needs that finds the value unchanged: the source's version, and terms that the value set itself.
+    """Needs of a refresh that finds the value unchanged: the source's version, and terms that the value set itself.
 
     None: it has none, or is as its query says.
     """
@@ -146,7 +146,7 @@ class Header(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """What the value depends on. No read needs it, so none decodes it.
+        """Tags of the value. No read needs them, so none decodes them.
 
         Raises:
             UnreadableEntry: garbage.
@@ -158,7 +158,7 @@ class Header(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def revalidation(self) -> Revalidation:
-        """What a refresh that finds the value unchanged needs; as `tags`, no read does.
+        """Needs of a refresh that finds the value unchanged; as `tags`, no read decodes them.
 
         Raises:
             UnreadableEntry: garbage.
@@ -170,7 +170,7 @@ class Header(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_handoff(self) -> bool:
-        """Whether only reads that waited for this entry may have its value."""
+        """True where only reads that waited for this entry may have its value."""
         return self.flags & _HANDOFF != 0
 
     def is_stale(self, now_us: int) -> bool:

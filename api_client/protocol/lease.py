@@ -37,7 +37,7 @@ class RecordState(StrEnum):
 
 
 class ClaimStatus(IntEnum):
-    """What became of a claim."""
+    """Outcome of a claim."""
 
     CLAIMED = 1
     ALREADY_REFRESHED = 2
@@ -45,7 +45,7 @@ class ClaimStatus(IntEnum):
 
 
 class AcquireStatus(IntEnum):
-    """What became of an acquire."""
+    """Outcome of an acquire."""
 
     ACQUIRED = 1
     ALREADY_FRESH = 2
@@ -53,7 +53,7 @@ class AcquireStatus(IntEnum):
 
 
 class CommitStatus(IntEnum):
-    """What became of a commit."""
+    """Outcome of a commit."""
 
     ACCEPTED = 1
     ACCEPTED_AS_STALE = 2
@@ -64,12 +64,12 @@ class CommitStatus(IntEnum):
 
     @property
     def accepted(self) -> bool:
-        """Whether the value was stored."""
+        """True where the value was stored."""
         return self <= CommitStatus.ACCEPTED_AS_STALE
 
 
 class BookmarkFault(IntEnum):
-    """Whether a load failed by the bookmarks that it was given."""
+    """Part of a load's bookmarks in its failure."""
 
     NONE = 0
     NOT_REACHED = 1

@@ -37,7 +37,7 @@ MAX_SHOWN_ITEMS: Final = 3
 
 
 class RefreshReason(StrEnum):
-    """Why a refresh was triggered."""
+    """Reason for a refresh."""
 
     EARLY = "early"
     STALE = "stale"

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class EntryState(StrEnum):
-    """What a read returned: a fresh value, a stale one, or after a MISS one that it waited for.
+    """State of what a read returned: a fresh value, a stale one, or after a MISS one that it waited for.
 
     STALE also for a value that was waited for, where a soft invalidation came while it was loaded: its load began
     before the invalidation, so it may be older than what a read that began after that expects. Another refresh is
@@ -28,7 +28,7 @@ class EntryState(StrEnum):
 
 
 class RefreshState(StrEnum):
-    """What a read did about a refresh: nothing, triggered one, suppressed it (one is under way), or dropped it."""
+    """Action of a read on a refresh: none, triggered, suppressed (one is under way), or dropped."""
 
     NONE = "none"
     TRIGGERED = "triggered"
@@ -37,7 +37,7 @@ class RefreshState(StrEnum):
 
 
 class ReadResult(msgspec.Struct, frozen=True, gc=False):
-    """What a read returns: the value, its header, what was found and done, and ``now_us``, Redis' time then."""
+    """Result of a read: the value, its header, what was found and done, and ``now_us``, Redis' time then."""
 
     value: Any
     header: Header

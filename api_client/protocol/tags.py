@@ -78,7 +78,7 @@ def _check_tag(tag: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TagReply:
-    """What a tag's state says at a registration: the largest numbers of invalidations, and bookmarks of recent ones."""
+    """State of a tag at a registration: the largest numbers of invalidations, and bookmarks of recent ones."""
 
     now_us: int
     last: int

@@ -17,7 +17,7 @@ _HALF_IN_US: Final = xfetch.MICROSECONDS / 2
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """What a read requires of an entry; by default any within its grace.
+    """Requirements of a read on an entry; by default any within its grace.
 
     ``max_age_seconds`` counts from the start of the load; an entry acquired after the call satisfies any age.
     """

@@ -37,12 +37,12 @@ class PendingRead:
 
     @property
     def may_share(self) -> bool:
-        """Whether the wait of another caller serves as well."""
+        """True where the wait of another caller serves as well."""
         return self._freshness == ANY and not self._seen_token
 
     @property
     def left_seconds(self) -> float:
-        """How much of the caller's time is left."""
+        """Rest of the caller's time."""
         return max(0.0, self._timeout_seconds - (monotonic_seconds() - self._began))
 
     def begin_wait(self, timeout_seconds: float | None = None) -> Wait:

@@ -34,7 +34,7 @@ class Breaker:
         self._lock = Mutex()
         self._failures = 0
         self.failed_at: float = 0.0
-        """When the last call failed, by the breaker's clock; 0 where it went well, or there was none."""
+        """Time of the last call if that failed, by the breaker's clock; else 0."""
         self.reason: str = ""
         self._pause = first_pause_seconds
         self._refuses_until = 0.0
@@ -44,7 +44,7 @@ class Breaker:
 
     @property
     def is_open(self) -> bool:
-        """Whether calls are being answered without being tried."""
+        """True while calls are answered without being tried."""
         return self._failures >= self._threshold
 
     def is_waiting(self) -> bool:

@@ -60,7 +60,7 @@ Plan: TypeAlias = Generator[Step, Any, T]
 
 
 class Routes:
-    """Where commands go, and what is known of the nodes: here all go to one, which connections find by the URL.
+    """Nodes that commands go to, and their state: here all go to one, which connections find by the URL.
 
     Shared by the sync and the async link. Thread-safe; no I/O. `Cluster` differs in every method but `results`.
 

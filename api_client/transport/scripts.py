@@ -154,7 +154,7 @@ def all_answered(plan: Generator[S, Sequence[Any], T]) -> Generator[S, Sequence[
 
 
 Until: TypeAlias = Callable[[Sequence[bool]], bool]
-"""Whether steps sent together are sent no more, by which of them a node has answered: `all`, `any`, `at_once`."""
+"""Decides by the answers so far that steps sent together are sent no more: `all`, `any`, `at_once`."""
 
 
 def at_once(_answered: Sequence[bool]) -> bool:

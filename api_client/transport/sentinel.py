@@ -34,7 +34,7 @@ POLL_UNANSWERED_SECONDS: Final = 5.0
 
 
 class MasterAddress:
-    """Where the master was when it was found last; notifies the owners of connections to another one. Thread-safe.
+    """Place of the master as last found; notifies the owners of connections to another one. Thread-safe.
 
     Attributes:
         resolver: what finds it, for all connections that share this address; None: not needed yet.
@@ -128,7 +128,7 @@ class SentinelResolver:
 
     @property
     def is_due(self) -> bool:
-        """Whether `poll` would ask."""
+        """True where `poll` would ask."""
         return monotonic_seconds() >= self._poll_at
 
     def poll(self) -> None:

@@ -47,7 +47,7 @@ class RabbitMqServer(EmbeddedServer):
 
     @property
     def url(self) -> str:
-        """What Celery connects to; it stays the same over `restart`."""
+        """Address for Celery; it stays the same over `restart`."""
         return f"amqp://{self.user}:{self.password}@{self.host}:{self.ports[0]}//"
 
     @property

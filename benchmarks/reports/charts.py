@@ -22,7 +22,7 @@ MUTED: Final = (
     "#A8937A", "#7F9C8A", "#B8909B", "#8D8D8D", "#C2B280", "#9A86A4", "#5F7F86", "#C9A58B", "#B9C4B0", "#6E6A62",
 )  # fmt: skip
 PLAIN: Final = ("#0B5CD5", "#C2571A", "#2F8F5B", "#8E4FA8", "#B08A00", "#4D4D4D", "#D14B8F", "#3AA6B9")
-"""Where nothing is ours alone."""
+"""Colours for charts in which nothing is ours alone."""
 _MARKERS: Final = "osD^vP*Xph"
 _DASHES: Final = ("-", "--", "-.", ":")
 _INCHES: Final = (8.0, 4.5)

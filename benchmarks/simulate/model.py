@@ -114,7 +114,7 @@ class Model:
 
     @property
     def mean_times(self) -> float:
-        """How many times ``load`` a load takes on average over the keys."""
+        """Mean time of a load over the keys, in multiples of ``load``."""
         return 1 + (self.heavy_times - 1) / self.heavy_every
 
     @property

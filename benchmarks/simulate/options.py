@@ -40,7 +40,7 @@ class Scenario(StrEnum):
 
 
 class RealRun(StrEnum):
-    """What real processes are to show; each has a size of its own."""
+    """Experiments on real processes; each has a size of its own."""
 
     VALIDATION = "validation"
     RECOVERY = "recovery"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 LOADS: Final = (0.5, 1.0, 1.5, OVERLOAD, 3.0)
-"""What the keys need, as a share of what the workers can."""
+"""Need of the keys, as a share of what the workers can."""
 _QUICK_SECONDS: Final = 20
 _COSTS: Final = Costs(overhead=0.01)
 _TITLE: Final = "more load than the workers can carry, on real processes"
@@ -33,7 +33,7 @@ _COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """What the second half of a run showed, and the simulation of the same model."""
+    """Observations of the second half of a run, and the simulation of the same model."""
 
     load: float
     queue: str

@@ -27,7 +27,7 @@ _WATCHED: Final = 2.2
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """What is applied for so many seconds, by a fault that is given begin and end; 0: for a moment."""
+    """Fault that is applied for so many seconds, given begin and end; 0: for a moment."""
 
     name: str
     seconds: int

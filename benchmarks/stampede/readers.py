@@ -26,7 +26,7 @@ from benchmarks.stampede.strategies.strategy import Cache, Strategy, Value
 from benchmarks.stampede.variants import BY_NAME
 
 READ: Final = struct.Struct("<ddB")
-"""What is left of a read: its begin (monotonic seconds), how long it took (s), its marks."""
+"""Trace of a read: its begin (monotonic seconds), its duration (s), its marks."""
 NUMBER: Final = 1
 STALE_SLACK_SECONDS: Final = 0.05
 """Between the end of a recompute, from which age counts here, and the write, from which it counts in the cache."""

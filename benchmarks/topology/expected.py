@@ -41,7 +41,7 @@ _CURVES: Final = (Mode.PLAIN, Mode.TOPOLOGY)
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """How keys are read and loaded.
+    """Rates of reads, and times of loads.
 
     Attributes:
         skew: reads by degree, or evenly.

@@ -162,7 +162,7 @@ FULL: Final = replace(
 
 MODES: Final = tuple(Mode)
 Variant: TypeAlias = tuple[float, float, Mode, float]
-"""What a worker has to know of a trial: TTL s, pause s, mode, β0."""
+"""Needs of a worker in a trial: TTL s, pause s, mode, β0."""
 
 
 def candidates() -> list[Candidate]:

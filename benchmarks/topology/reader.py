@@ -12,7 +12,7 @@ from benchmarks.topology.plan import Trial
 from benchmarks.topology.queries import OriginLoad, QueryKey, beta_of
 
 PRIMED_SECONDS: Final = 0.005
-"""What a load is taken to have taken, beside its pause, before the first one is measured."""
+"""Assumed time of a load beside its pause, before the first one is measured."""
 
 
 class Served(StrEnum):

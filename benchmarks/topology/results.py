@@ -41,7 +41,7 @@ from benchmarks.topology.trial import Outcome
 
 PUBLISHED_THROUGHPUT: Final = 1.20
 PUBLISHED_P95: Final = 0.70
-"""What the authors of the first setting measured, topology_sensitive against plain: 255 to 305 queries a second, and a
+"""Figures of the first setting's authors, topology_sensitive against plain: 255 to 305 queries a second, and a
 P95 of 13.5 to 9.4 ms."""
 
 TITLES: Final = {GraphKind.RMAT: "R-MAT: hubs and leaves", GraphKind.SNB: "social network, LDBC's degrees"}

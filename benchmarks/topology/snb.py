@@ -1,4 +1,4 @@
-"""Who knows whom, with the degrees that the LDBC social network benchmark gives its persons, in numpy.
+"""Graph of acquaintances with the degrees that the LDBC social network benchmark gives its persons, in numpy.
 
 Its generator draws each person's number of friends from the degree distribution of Facebook in 2011 (mean 190, median
 99, nobody above 5,000), scaled so that the mean of n persons is n^(0.512 − 0.028·log10 n): a smaller network has fewer

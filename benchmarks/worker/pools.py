@@ -53,7 +53,7 @@ class Fleet:
 
     @property
     def label(self) -> str:
-        """What tells its line in a chart from the others: a pool that runs one load grows by workers alone."""
+        """Label of its line in a chart: a pool that runs one load grows by workers alone."""
         if self.workers == 1 or len(SIZES[self.pool]) == 1:
             return self.pool.value
         return f"{self.pool}, {self.workers} workers"

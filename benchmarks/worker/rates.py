@@ -42,14 +42,14 @@ COLUMNS: Final = ("pool", "tasks", "events", "per_second", "us_each", "of_no_op"
 
 @dataclass(frozen=True, slots=True)
 class Competitor:
-    """What a worker works off, with or without an event for each task."""
+    """Rate of a worker, with or without an event for each task."""
 
     what: str
     events: bool
 
     @property
     def times(self) -> int:
-        """How many times as many are worked off in one go: batches are few, and soon done."""
+        """Factor for batches, of which a run needs more: they are few, and soon done."""
         return BATCH_TIMES if self.what in BATCHED else 1
 
     @property

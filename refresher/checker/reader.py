@@ -16,7 +16,7 @@ from refresher.checker.writer import WatchedQuery
 
 
 class ObservationLog:
-    """What one reader got, each value once, and the violations that it found itself. Not thread-safe.
+    """Values that one reader got, each once, and the violations that it found itself. Not thread-safe.
 
     Attributes:
         states: count of reads by state.

@@ -22,7 +22,7 @@ QUIET_SECONDS: Final = 1.0
 """No hard invalidation this long before the kill, so that the dropped value is loaded again by then."""
 
 WARMING_SECONDS: Final = 20.0
-"""How long the kill waits for the first values to be loaded: before that it would show nothing."""
+"""Longest wait of the kill for the first values to be loaded: before that it would show nothing."""
 
 RECOVERY_SECONDS: Final = LEASE_SECONDS + QUEUE_TTL_SECONDS + 1.0
 """Everything that is read is refreshed again within this plus the wait in the queue (I4)."""
@@ -47,7 +47,7 @@ class Stage(Enum):
 
     @property
     def has_worker(self) -> bool:
-        """Whether a worker consumes messages."""
+        """True while a worker consumes messages."""
         return self not in {Stage.WITHOUT_WORKER, Stage.STARTING}
 
 

@@ -49,7 +49,7 @@ _KILL_SECONDS: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What one process reads.
+    """Reads of one process.
 
     Attributes:
         keys, weights: which keys, and how often.
@@ -65,7 +65,7 @@ class Load:
 
 @dataclass(slots=True)
 class Report:
-    """What a reader process has seen since its last report.
+    """Observations of a reader process since its last report.
 
     ``went_stale`` are keys (by number) served stale while no worker was alive; ``recovered`` maps those that have a
     newer value since to when its load began (monotonic, s).

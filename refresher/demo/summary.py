@@ -36,7 +36,7 @@ class Result:
 
     @property
     def is_fine(self) -> bool:
-        """Whether every read returned a value and every guarantee held."""
+        """True where every read returned a value and every guarantee held."""
         return not (self.broken or self.tally.failed or self.failures)
 
 

@@ -166,7 +166,7 @@ class _Worker:
 
     @property
     def has_ended(self) -> bool:
-        """Whether its process is gone."""
+        """True once its process is gone."""
         return self._process is None or self._process.poll() is not None
 
     def stop(self) -> None:

@@ -92,12 +92,12 @@ class ArcadeDbServer(EmbeddedServer):
 
     @property
     def bolt_uri(self) -> str:
-        """What the neo4j driver connects to; it stays the same over `restart`. Sign in with `user` and `password`."""
+        """Address for the neo4j driver; it stays the same over `restart`. Sign in with `user` and `password`."""
         return f"bolt://{self.host}:{self._bolt_port}"
 
     @property
     def environ(self) -> dict[str, str]:
-        """What a worker's environment says of this graph, password included."""
+        """Variables of a worker's environment for this graph, password included."""
         return {
             "NEO4J_URI": self.bolt_uri,
             "NEO4J_USER": self.user,

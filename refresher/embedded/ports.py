@@ -27,7 +27,7 @@ def free_ports(count: int = 1) -> list[int]:
 
 
 def port_is_free(port: int) -> bool:
-    """Whether the TCP port can be bound at the loopback address right now."""
+    """Return whether the TCP port can be bound at the loopback address right now."""
     with socket.socket() as probe:
         try:
             probe.bind((LOOPBACK, port))

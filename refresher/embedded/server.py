@@ -47,7 +47,7 @@ class EmbeddedServer(ABC):
 
     @abstractmethod
     def _answers(self) -> bool:
-        """Whether it answers a request made with the password. Bounded to about a second."""
+        """Return whether it answers a request made with the password. Bounded to about a second."""
 
     @abstractmethod
     def _forget_data(self) -> None:
@@ -63,7 +63,7 @@ class EmbeddedServer(ABC):
 
     @property
     def is_running(self) -> bool:
-        """Whether its process runs."""
+        """True while its process runs."""
         return self._process is not None and self._process.poll() is None
 
     def __enter__(self) -> Self:

@@ -33,7 +33,7 @@ MISS_PAUSE_SECONDS: Final = 1
 
 
 class LoadShare:
-    """What a load takes from the budgets. This one is of no budget: loads are not limited."""
+    """Share of the budgets that a load takes. This one is of no budget: loads are not limited."""
 
     def take(self) -> list[Outcome]:
         """Take it before anything else; returns the items' outcomes where it was refused, else none.

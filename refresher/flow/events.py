@@ -31,7 +31,7 @@ RecordOutcomes: TypeAlias = Callable[[Sequence[Outcome]], object]
 
 
 class DropReason(StrEnum):
-    """Why a message was rejected: the label of its metric."""
+    """Reason why a message was rejected: the label of its metric."""
 
     NO_ENVELOPE = "no_envelope"
     HEADERS = "headers"

@@ -22,7 +22,7 @@ TOO_DEEP: Final = "too_deep"
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """What is loaded together, or a read that waits for it (no keys); it has to end at ``ends_at``, monotonic."""
+    """Keys that are loaded together, or a read that waits (no keys); it has to end at ``ends_at``, monotonic."""
 
     keys: tuple[CacheKey, ...]
     ends_at: float

@@ -13,7 +13,7 @@ from api_client.protocol.messages import RefreshItem
 
 
 class OutcomeKind(StrEnum):
-    """How the handling of one item ended."""
+    """Kind of an item's outcome."""
 
     COMMITTED = "committed"
     UNCHANGED = "unchanged"
@@ -26,7 +26,7 @@ class OutcomeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one item ended; ``why`` says more where there is more to say.
+    """Outcome of one item, with the reason in ``why``.
 
     ``attempts`` counts all of the load until then. ``again`` is the item of the next attempt, to be sent after
     ``pause_seconds`` (whole), for RETRY alone.
@@ -53,12 +53,12 @@ class Outcome:
 
     @property
     def end(self) -> str:
-        """How it ended, and why where that is not the reason for the refresh."""
+        """Kind of the outcome, with its reason where that is not the reason for the refresh."""
         return self.kind.value if self.kind in _STORED or not self.why else f"{self.kind.value} ({self.why})"
 
 
 Ended: TypeAlias = Outcome | CacheUnavailable
-"""How the handling of one item ended: its outcome, or Redis did not answer."""
+"""Outcome of one item, or that Redis did not answer."""
 _STORED: Final = frozenset({OutcomeKind.COMMITTED, OutcomeKind.UNCHANGED, OutcomeKind.COMMITTED_AS_STALE})
 
 

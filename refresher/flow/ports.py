@@ -29,7 +29,7 @@ class RunsQueries(Protocol):
 
 
 class Origin(Protocol):
-    """Where values are loaded from: one for each call, given as its params, and what there is of it before."""
+    """Source of values: one for each call, given as its params, and what there is of it before."""
 
     def load(  # noqa: D102
         self,

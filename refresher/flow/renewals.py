@@ -28,7 +28,7 @@ RunEach: TypeAlias = Callable[[Sequence[Call[float]]], Sequence[float | CacheUna
 
 
 class Renewable(Protocol):
-    """What this process holds for a time.
+    """Lease or share that this process holds for a time.
 
     ``granted_seconds`` is what it was granted for, ``lease_seconds`` what each renewal requests. ``lost`` is set when a
     renewal was refused.

@@ -112,7 +112,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class LoadedEntry:
-    """What a run has loaded: the bytes of its entry, for how long Redis keeps it, and the tags of its value.
+    """Entry that a run has loaded: its bytes, for how long Redis keeps it, and the tags of its value.
 
     Where the value is unchanged they are those of the header, and ``prolongs`` is the nonce of the entry there.
     """

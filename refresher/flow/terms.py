@@ -34,7 +34,7 @@ class Terms:
 
     @property
     def is_unchanged(self) -> bool:
-        """Whether the entry's payload stays as it is."""
+        """True where the entry's payload stays as it is."""
         return self.value is UNCHANGED
 
     @property

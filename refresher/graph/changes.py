@@ -1,4 +1,4 @@
-"""What a query loads in its transaction: versions first, the values of what has changed, and the degrees of these."""
+"""Loads within a query's transaction: versions first, the values of what has changed, and the degrees of these."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class Graph:
 
     @property
     def hangs(self) -> bool:
-        """Whether a load goes on beyond its hard time limit, in a pool that ends none: the process has to end."""
+        """True once a load goes on beyond its hard time limit, in a pool that ends none: the process has to end."""
         return self._limits.hangs
 
     def _session(self, bookmarks: Sequence[str]) -> neo4j.Session:

@@ -50,7 +50,7 @@ class ReadTransaction:
 
     @property
     def has_written(self) -> bool:
-        """Whether a query of it has changed the graph. Neo4j refuses that; others that speak Bolt may not.
+        """True once a query of it has changed the graph. Neo4j refuses that; others that speak Bolt may not.
 
         What is left of the results is discarded, as the end of the transaction would.
         """
@@ -58,7 +58,7 @@ class ReadTransaction:
 
     @property
     def waits_for_bookmarks(self) -> bool:
-        """Whether BEGIN was sent with bookmarks and has not succeeded, or has used up half of the time limit.
+        """True while a BEGIN with bookmarks has not succeeded, or where it has used up half of the time limit.
 
         Neo4j 5.26 waits there for 30 s, whatever the transaction's limit is, and then says that it has begun.
         """

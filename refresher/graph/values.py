@@ -70,7 +70,7 @@ _INSTEAD: Final = (
     ("function", "what it returns"),
     ("builtin_function_or_method", "what it returns"),
 )
-"""What to return in the place of some values, by the name of their class or a base of it."""
+"""Values to return in the place of some others, by the name of their class or a base of it."""
 _MIN_ROWS: Final = 4
 _ROWS_AT_A_TIME: Final = 1000
 # Looked up by type, which costs a tenth of the checks below.

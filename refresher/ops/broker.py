@@ -16,7 +16,7 @@ TIMEOUT_SECONDS: Final = 0.5
 LINK_SECONDS: Final = 2.0
 """More than the second for which kombu's Redis transport listens to a queue at a time."""
 ANSWER_SECONDS: Final = 1.0
-"""How long workers have to reply: their number is not known."""
+"""Time that workers have to reply: their number is not known."""
 
 
 @dataclass(frozen=True, slots=True)

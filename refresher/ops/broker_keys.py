@@ -20,12 +20,12 @@ class ReplacedKey(NamedTuple):
 
     @property
     def fault(self) -> str:
-        """What is wrong."""
+        """Fault."""
         return f"the broker's key {self.name!r} has type {self.actual}, expected {self.expected}"
 
     @property
     def remedy(self) -> str:
-        """How to fix it."""
+        """Remedy."""
         return f"DEL {self.name} on the broker (workers recreate it), and keep other applications off its database"
 
 

@@ -80,7 +80,7 @@ class DeadKey:
 
     @property
     def left_seconds(self) -> float:
-        """How long the state lasts; 0 where it has no end of its own."""
+        """Rest of the state's time; 0 where it has no end of its own."""
         return self.now.record.left if self.now.record is not None else 0.0
 
 

@@ -36,7 +36,7 @@ class ForkGate:
 
     @property
     def is_at_work(self) -> bool:
-        """Whether any thread is."""
+        """True while any thread is."""
         return self._at_work > 0
 
     @contextmanager

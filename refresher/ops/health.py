@@ -37,7 +37,7 @@ class Verdict:
 
     @property
     def is_good(self) -> bool:
-        """Whether nothing is wrong."""
+        """True where nothing is wrong."""
         return not any(self.checks.values())
 
     def record(self) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def refused_part(refusal: str) -> str:
 
 
 class Permissions:
-    """What a user lacks on the cache, in the words of an ACL file: of a key or a channel where the command is allowed.
+    """Rights that a user lacks on the cache, as in an ACL file: of a key or a channel where the command is allowed.
 
     Args:
         client: signed in as the user; of a cluster, one node is examined.

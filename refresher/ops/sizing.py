@@ -1,4 +1,4 @@
-"""How many workers and how much memory a number of keys takes, from figures that `make bench ARGS='worker'` measured.
+"""Workers and memory for a number of keys, from figures that `make bench ARGS='worker'` measured.
 
 Orders of magnitude: they come from one machine with two cores, its broker Redis, events on, the graph beside it.
 """
@@ -24,14 +24,14 @@ PROCESS_BYTES: Final = 40_000_000
 ENTRY_BYTES: Final = 200
 """Redis' own, key and header, beside the value."""
 ALLOCATED: Final = 7 / 6
-"""What Redis' allocator takes for a byte of a value, at most."""
+"""Most bytes that Redis' allocator takes for a byte of a value."""
 KEYS_SPARE: Final = 1.2
 """For records, and for keys that were read before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sizing:
-    """What a number of keys takes.
+    """Needs of a number of keys.
 
     Attributes:
         refreshes_per_second: mean.

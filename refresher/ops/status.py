@@ -28,7 +28,7 @@ CACHE_SECONDS: Final = 6.0
 BROKER_SECONDS: Final = 4.0
 WORKERS_SECONDS: Final = 8.0
 WORKERS_TTL_SECONDS: Final = 10.0
-"""How long the workers' replies are reused by a caller that polls."""
+"""Time for which the workers' replies are reused by a caller that polls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Status:
 
     @property
     def is_whole(self) -> bool:
-        """Whether cache and broker replied. Workers may be forbidden to probe, or there may be none."""
+        """True where cache and broker replied. Workers may be forbidden to probe, or there may be none."""
         return not self.problems.keys() & {"keys", "dead", "queues"}
 
 

@@ -38,11 +38,11 @@ DEAD: Final = "dead"
 
 
 class Readiness(Protocol):
-    """Whether a worker is ready."""
+    """True where a worker is ready."""
 
     @property
     def checks(self) -> Mapping[str, str | None]:
-        """What was checked: None, or what is wrong with it."""
+        """Checks by name: None, or the fault that was found."""
 
 
 class GaugeCollector:

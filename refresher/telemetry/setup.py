@@ -79,7 +79,7 @@ class Telemetry:
 
     @property
     def events(self) -> WorkerEvents | None:
-        """What counts and traces in this process; None where OpenTelemetry has not begun in it."""
+        """Meters and tracers of this process; None where OpenTelemetry has not begun in it."""
         return self._events if self._pid == os.getpid() else None
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What a worker's main process does in Redis every few seconds, on a thread for each kind."""
+"""Chores of a worker's main process in Redis, every few seconds, on a thread for each kind."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ HAND_BACK_SECONDS: Final = 10.0
 
 
 class ShutdownFlag:
-    """Whether the worker shuts down, shared by all processes of its pool: memory that is made before they are forked.
+    """Flag of the worker's shutdown, shared by all processes of its pool: memory that is made before they are forked.
 
     A pool's process ends by SIGTERM for two reasons that it can't distinguish: its worker shuts down, or it alone was
     terminated, by a limit of memory for example, and so by what it loads.

@@ -13,7 +13,7 @@ Value: TypeAlias = dict[str, Any]
 
 
 class Cache(Protocol):
-    """What readers share. On an event loop, what its methods return is to be awaited."""
+    """Client that readers share. On an event loop, what its methods return is to be awaited."""
 
     def read(self, number: int) -> Any:
         """Read, whatever that takes; what it meets goes to `record`."""

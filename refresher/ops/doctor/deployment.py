@@ -19,7 +19,7 @@ from refresher.settings import WorkerSettings
 TIMEOUT_SECONDS: Final = 2.0
 """Bound of each request to cache and broker."""
 ANSWER_SECONDS: Final = 2.0
-"""How long workers have to reply: their number is not known."""
+"""Time that workers have to reply: their number is not known."""
 FULL_SHARE: Final = 0.99
 """Above this share of maxmemory a message may not fit: Redis leaves some buffers out of what it compares."""
 

@@ -111,7 +111,7 @@ class RefreshConsumer(_Consumer):
 
     @property
     def event_dispatcher(self) -> Any:
-        """What sends the worker's events, on a connection of its own."""
+        """Sender of the worker's events, on a connection of its own."""
         return self._event_dispatcher
 
     @event_dispatcher.setter

@@ -33,7 +33,7 @@ LINES_SECONDS: Final = 10.0
 
 
 class Rejection(NamedTuple):
-    """Why a message must not reach Celery; ``text`` is for the log and holds nothing of the message."""
+    """Reason why a message must not reach Celery; ``text`` is for the log and holds nothing of the message."""
 
     reason: DropReason
     text: str

@@ -1,4 +1,4 @@
-"""What the processes of a prefork pool have sent is read before the pool forgets what it was about."""
+"""Reads of what the processes of a prefork pool have sent, before the pool forgets what it was about."""
 # ruff: noqa: SLF001 - a pool has no public name for any of it
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ SAME_SIGNAL_SECONDS: Final = 1.0
 
 
 class _Now(Enum):
-    """What the code that runs now may be interrupted for."""
+    """Interruptibility of the code that runs now."""
 
     INTERRUPTED = auto()
     """A load, or a task of another name."""

@@ -17,7 +17,7 @@ log: Final = logging.getLogger(__name__)
 
 
 class UnackedDeliveries:
-    """What a worker has taken from Redis and not acknowledged. It stands for the channel in the messages of tasks.
+    """Messages that a worker has taken from Redis and not acknowledged. It stands for the channel in those of tasks.
 
     ::
 
