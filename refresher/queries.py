@@ -23,6 +23,7 @@ from refresher.settings import JITTER_ALLOWED, MAX_JITTER
 
 Loader: TypeAlias = Callable[..., Any]
 L = TypeVar("L", bound=Loader)
+T = TypeVar("T")
 
 BetaFunction: TypeAlias = Callable[[float, int, float], float]
 """A query's own β: (β0, degree or 0, σ) → effective β, 0 or more."""
@@ -373,11 +374,15 @@ class _Arguments:
         self.require(option, value, is_number and 0 < value <= 1000, "more than 0, up to 1000")
         return value
 
-    def duration(self, option: str, value: Duration) -> float:
+    def parsed(self, option: str, parse: Callable[[Any], T], value: Any) -> T:
+        """Return what ``parse`` makes of an option's value; its ValueError says what is allowed."""
         try:
-            duration_seconds = seconds(value)
+            return parse(value)
         except ValueError as error:
             raise ConfigurationError(self.of(option), repr(value)[:80], str(error)) from error
+
+    def duration(self, option: str, value: Duration) -> float:
+        duration_seconds = self.parsed(option, seconds, value)
         self.require(option, value, duration_seconds <= MAX_SECONDS, "at most ten years")
         return duration_seconds
 
@@ -389,10 +394,7 @@ class _Arguments:
         return self.duration("grace", value)
 
     def jitter(self, value: float | str) -> float:
-        try:
-            found = share(value)
-        except ValueError as error:
-            raise ConfigurationError(self.of("jitter"), repr(value)[:80], str(error)) from error
+        found = self.parsed("jitter", share, value)
         self.require("jitter", value, found <= MAX_JITTER, JITTER_ALLOWED)
         return found
 
@@ -408,10 +410,7 @@ class _Arguments:
     def tags(self, value: Collection[str] | TagsFunction | None) -> tuple[str, ...] | TagsFunction | None:
         if value is None or callable(value):
             return value
-        try:
-            return check_tags(value)
-        except ValueError as error:
-            raise ConfigurationError(self.of("tags"), repr(value)[:80], str(error)) from error
+        return self.parsed("tags", check_tags, value)
 
     def tags_function(self, function: TagsFunction, params: Mapping[str, object]) -> None:
         try:
@@ -484,7 +483,7 @@ def _takes_calls(loader: object, named: Mapping[str, Any]) -> bool:
 
 def _required_params(loader: Loader) -> dict[str, None]:
     """Return the params without which a loader that was checked can't be called, by their names."""
-    takes = list(inspect.signature(loader).parameters.values())[1:]  # the first is the transaction
+    takes = _parameters(loader)[1:]  # the first is the transaction
     by_name = {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
     names = (one.name for one in takes if one.kind in by_name and one.default is one.empty)
     return dict.fromkeys(name for name in names if name != PREVIOUS)

@@ -23,7 +23,8 @@ EXTENSION_TYPE: Final = 1
 MAX_DIMENSIONS: Final = 16
 ELEMENT_TYPES: Final = ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
 """As NumPy names them, in the order of their numbers in the format. Only the end of it may grow."""
-_STRUCT_CODES: Final = "?bhiqBHIQefd"
+_CODES: Final = dict(zip(ELEMENT_TYPES, "?bhiqBHIQefd", strict=True))
+"""Of `struct`, and of `array` but for the first one and float16."""
 
 
 class PackedArray(NamedTuple):
@@ -51,7 +52,8 @@ class PackedArray(NamedTuple):
         dimensions, number = (data[0] >> 4) + 1, data[0] & 15
         if number >= len(ELEMENT_TYPES):
             raise ValueError(f"an array of type {number}, which this release can't read")
-        size = struct.calcsize(f"<{_STRUCT_CODES[number]}")
+        element_type = ELEMENT_TYPES[number]
+        size = struct.calcsize(f"<{_CODES[element_type]}")
         if dimensions == 1:
             content = bytes(data[1:])
             shape: tuple[int, ...] = (len(content) // size,)
@@ -60,12 +62,11 @@ class PackedArray(NamedTuple):
             shape = struct.unpack_from(f"<{dimensions}I", data, 1) if len(data) > 4 * dimensions else ()
         if prod(shape) * size != len(content):
             raise ValueError(f"an array of {len(content)} bytes, which is not what its lengths say")
-        return cls(ELEMENT_TYPES[number], shape, content)
+        return cls(element_type, shape, content)
 
     def flat(self) -> list[Any]:
         """Return the elements as Python's numbers."""
-        code = _STRUCT_CODES[ELEMENT_TYPES.index(self.element_type)]
-        return list(struct.unpack(f"<{prod(self.shape)}{code}", self.content))
+        return list(struct.unpack(f"<{prod(self.shape)}{_CODES[self.element_type]}", self.content))
 
     def nested(self) -> list[Any]:
         """Return the elements in lists, one within the other for each dimension."""
@@ -127,7 +128,7 @@ def as_array(type_: Any, value: Any) -> Any:
 def _as_stdlib_array(value: Any, packed: PackedArray | None) -> array.array[Any]:
     if packed is None:
         return array.array("q" if all(type(one) is int for one in value) else "d", value)
-    code = {"b1": "b", "f2": "f"}.get(packed.element_type, _STRUCT_CODES[ELEMENT_TYPES.index(packed.element_type)])
+    code = {"b1": "b", "f2": "f"}.get(packed.element_type, _CODES[packed.element_type])
     return array.array(code, packed.flat())
 
 

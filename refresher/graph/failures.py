@@ -10,6 +10,7 @@ from celery.exceptions import SoftTimeLimitExceeded
 from api_client.errors import CacheError, CacheUnavailable, RefreshFailed, TriggerFailed, WaitTimeout
 from api_client.protocol.lease import BookmarkFault
 from refresher.errors import LoadFailed, TransientFailure, text_of
+from refresher.flow.nesting import CYCLE, TOO_DEEP
 from refresher.graph.driver_types import errors as driver_errors
 
 # A graph that has just begun to refuse may have a reason that passes; one that goes on refusing has not.
@@ -42,7 +43,7 @@ _BOOKMARKS_REFUSED: Final = frozenset(
 )
 _BOOKMARK_TIMEOUT: Final = "Neo.TransientError.Transaction.BookmarkTimeout"
 _UNKNOWN_ERROR: Final = "Neo.DatabaseError.General.UnknownError"
-_WRONG_QUERIES: Final = frozenset(("cycle", "too_deep"))
+_WRONG_QUERIES: Final = frozenset((CYCLE, TOO_DEEP))
 _CACHE_KINDS: Final[dict[str, type[CacheError]]] = {
     "wait_timeout": WaitTimeout,
     "cache_unavailable": CacheUnavailable,

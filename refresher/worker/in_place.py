@@ -21,6 +21,7 @@ from celery.exceptions import SoftTimeLimitExceeded
 from api_client.errors import CacheUnavailable
 from api_client.protocol.clock import monotonic_seconds
 from api_client.protocol.keys import CacheKey
+from api_client.protocol.lease import RecordState
 from api_client.protocol.messages import RefreshItem, RefreshReason, item_for
 from api_client.read.in_place import InPlaceEnd, Wanted
 from api_client.transport.scripts import none_failed
@@ -44,7 +45,7 @@ Show: TypeAlias = Callable[[Sequence[RefreshItem], Sequence[Outcome], float], No
 
 log: Final = logging.getLogger(__name__)
 
-_HELD: Final = frozenset(("running", "retrying"))
+_HELD: Final = frozenset((RecordState.RUNNING.value, RecordState.RETRYING.value))
 
 
 class InPlace:
