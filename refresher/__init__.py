@@ -29,7 +29,7 @@ except ImportError as _error:
         "rename that one, or start from another directory"
     ) from _error
 from refresher.errors import RefresherError, TransientFailure
-from refresher.flow.events import WorkerEvents
+from refresher.flow.ports import WorkerEvents
 from refresher.queries import query
 from refresher.results import UNCHANGED, Previous, Result
 from refresher.settings import RefreshMode, WorkerSettings

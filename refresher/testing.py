@@ -63,9 +63,8 @@ from refresher.embedded import RedisServer
 from refresher.errors import LoadFailed
 from refresher.flow import nesting
 from refresher.flow.dead_letters import DeadLetter
-from refresher.flow.events import WorkerEvents
 from refresher.flow.outcome import Outcome
-from refresher.flow.ports import RefreshDeps
+from refresher.flow.ports import RefreshDeps, WorkerEvents
 from refresher.flow.refresh import Refresher
 from refresher.graph import values
 from refresher.graph.call import call_loader

@@ -11,9 +11,9 @@ import functools
 import logging
 import signal
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Concatenate, Final, Generic, ParamSpec, TypeVar
+from typing import Final, Generic, TypeVar
 
 from api_client.errors import CacheError, CacheUnavailable, DecodeError, RefreshFailed, UnknownQuery, WaitTimeout
 from api_client.observe.tracing import NO_SPANS, ReaderSpans
@@ -21,7 +21,6 @@ from api_client.protocol.messages import RefreshReason
 
 log: Final = logging.getLogger(__name__)
 E = TypeVar("E")
-P = ParamSpec("P")
 
 
 class ReadFailure(StrEnum):
@@ -96,19 +95,26 @@ class ReaderEvents:
 
 
 class Emitter(Generic[E]):
-    """Calls a method of several objects; what one raises is logged, once per method, and otherwise ignored."""
+    """Calls an event of several objects; what one raises is logged, once per event, and otherwise ignored."""
 
     def __init__(self, receivers: Sequence[E]) -> None:
         self._receivers = receivers
         self._failed: set[str] = set()
 
-    def emit(self, event: Callable[Concatenate[E, P], None], *args: P.args, **fields: P.kwargs) -> None:
-        """Call the method ``event`` of each object, by its name."""
+    def take_over(self, composite: E) -> None:
+        """Make each event of ``composite`` call those of the receivers, but for those that its own class defines."""
+        own = type(composite)
+        for name in dir(own):
+            if not name.startswith("_") and name not in vars(own) and callable(getattr(own, name)):
+                setattr(composite, name, functools.partial(self.emit, name))
+
+    def emit(self, name: str, *args: object, **fields: object) -> None:
+        """Call the event ``name`` of each object."""
         for receiver in self._receivers:
             try:
-                getattr(receiver, event.__name__)(*args, **fields)
+                getattr(receiver, name)(*args, **fields)
             except Exception as error:  # noqa: BLE001 - logged
-                self.suppress(error, event.__name__)
+                self.suppress(error, name)
 
     def suppress(self, error: Exception, name: str) -> None:
         """Log an error if it is the first of the method ``name``; raise it again if it is a signal handler's."""
@@ -138,7 +144,7 @@ class CompositeEvents(ReaderEvents):
 
     def __init__(self, *events: ReaderEvents) -> None:
         self._emitter = Emitter(events)
-        self._emit = self._emitter.emit
+        self._emitter.take_over(self)
         self._hits = [one.hit for one in events]
         self.spans: ReaderSpans = next((one.spans for one in events if one.spans is not NO_SPANS), NO_SPANS)
 
@@ -154,47 +160,3 @@ class CompositeEvents(ReaderEvents):
                 )
             except Exception as error:  # noqa: BLE001 - logged
                 self._emitter.suppress(error, "hit")
-
-    def miss(self, query: str) -> None:
-        """Record a read that waits."""
-        self._emit(ReaderEvents.miss, query)
-
-    def single_flight_hit(self, query: str, *, waited_seconds: float) -> None:
-        """Record a caller that was served by another one's wait."""
-        self._emit(ReaderEvents.single_flight_hit, query, waited_seconds=waited_seconds)
-
-    def unreadable_entry(self, query: str, *, reason: str) -> None:
-        """Record an entry treated as a miss."""
-        self._emit(ReaderEvents.unreadable_entry, query, reason=reason)
-
-    def refresh_triggered(self, query: str, *, reason: RefreshReason) -> None:
-        """Record a claim that was granted and published."""
-        self._emit(ReaderEvents.refresh_triggered, query, reason=reason)
-
-    def refresh_republished(self, query: str) -> None:
-        """Record a queued refresh that was published once more."""
-        self._emit(ReaderEvents.refresh_republished, query)
-
-    def refresh_deduplicated(self, query: str, *, state: str) -> None:
-        """Record a claim that was refused."""
-        self._emit(ReaderEvents.refresh_deduplicated, query, state=state)
-
-    def refresh_dropped(self, query: str, *, why: str) -> None:
-        """Record a trigger that was not claimed."""
-        self._emit(ReaderEvents.refresh_dropped, query, why=why)
-
-    def trigger_failed(self, query: str, *, why: str) -> None:
-        """Record a claim that could not be made or published."""
-        self._emit(ReaderEvents.trigger_failed, query, why=why)
-
-    def unavailable(self, query: str) -> None:
-        """Record a read that found Redis unavailable."""
-        self._emit(ReaderEvents.unavailable, query)
-
-    def read_failed(self, query: str, *, why: ReadFailure) -> None:
-        """Record a read that ended without a value."""
-        self._emit(ReaderEvents.read_failed, query, why=why)
-
-    def tags_invalidated(self, *, hard: bool, entries: int, seconds: float) -> None:
-        """Record an invalidation of tags that this process has finished."""
-        self._emit(ReaderEvents.tags_invalidated, hard=hard, entries=entries, seconds=seconds)

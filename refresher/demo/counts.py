@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from refresher.checker.oracle import Checker
-    from refresher.demo.readers import Report
+    from refresher.checker.oracle import Checker, Observation
 
 WINDOW_SECONDS: Final = 2.0
 MAX_MISS_SHARE: Final = 0.01
@@ -93,6 +92,22 @@ class Tally:
                 setattr(self, item.name, max(mine, theirs))
             else:
                 setattr(self, item.name, mine + theirs)
+
+
+@dataclass(slots=True)
+class Report:
+    """Observations of a reader process since its last report.
+
+    ``went_stale`` are keys (by number) served stale while no worker was alive; ``recovered`` maps those that have a
+    newer value since to when its load began (monotonic, s).
+    """
+
+    tally: Tally = field(default_factory=Tally)
+    observations: dict[tuple[str, int, bool], Observation] = field(default_factory=dict)
+    went_stale: set[int] = field(default_factory=set)
+    recovered: dict[int, float] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate
 from multiprocessing import connection, resource_tracker
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -29,7 +29,7 @@ from api_client import (
     RefreshState,
 )
 from refresher.checker.oracle import Observation
-from refresher.demo.counts import Tally
+from refresher.demo.counts import Report, Tally
 from refresher.demo.errors import DemoError
 
 if TYPE_CHECKING:
@@ -61,22 +61,6 @@ class Load:
     weights: Sequence[float]
     interval_seconds: float
     seed: int
-
-
-@dataclass(slots=True)
-class Report:
-    """Observations of a reader process since its last report.
-
-    ``went_stale`` are keys (by number) served stale while no worker was alive; ``recovered`` maps those that have a
-    newer value since to when its load began (monotonic, s).
-    """
-
-    tally: Tally = field(default_factory=Tally)
-    observations: dict[tuple[str, int, bool], Observation] = field(default_factory=dict)
-    went_stale: set[int] = field(default_factory=set)
-    recovered: dict[int, float] = field(default_factory=dict)
-    failures: list[str] = field(default_factory=list)
-    broken: list[str] = field(default_factory=list)
 
 
 class Readers:

@@ -19,8 +19,8 @@ from api_client.protocol.budget import LONGEST_PAUSE_SECONDS, Budget, Share, Urg
 from api_client.protocol.lease import Call
 from api_client.protocol.messages import RefreshItem, RefreshReason
 from api_client.transport.scripts import LeaseStepRunner
-from refresher.flow.events import WorkerEvents
 from refresher.flow.outcome import Outcome
+from refresher.flow.ports import LoadShare, WorkerEvents
 from refresher.flow.put_back import PutBack
 from refresher.flow.renewals import HeldShare, Renewable
 from refresher.queries import Query
@@ -30,36 +30,6 @@ WAIT_SECONDS: Final = 1.0
 """For a share, also where none can come in that time: a worker that put messages back at once would take the whole
 queue into its memory, and readers, who go by the queue's length, would publish more."""
 MISS_PAUSE_SECONDS: Final = 1
-
-
-class LoadShare:
-    """Share of the budgets that a load takes. This one is of no budget: loads are not limited."""
-
-    def take(self) -> list[Outcome]:
-        """Take it before anything else; returns the items' outcomes where it was refused, else none.
-
-        Raises:
-            CacheUnavailable: Redis did not answer.
-        """
-        return []
-
-    def take_again(self) -> bool:
-        """Take what one more load needs, in place of what the last one had; returns whether it was granted.
-
-        Raises:
-            CacheUnavailable: Redis did not answer.
-        """
-        return True
-
-    def begin(self) -> None:
-        """Record that a load begins: what was taken for it is charged."""
-
-    def last_steps(self) -> list[Call[Any]]:
-        """Return the steps by which the caller gives it back; none where nothing is held."""
-        return []
-
-    def give_back(self) -> None:
-        """Give back what is still held. Where Redis does not answer, it ends by itself."""
 
 
 class Budgets:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from api_client.protocol.messages import RefreshItem
-from refresher.flow.events import WorkerEvents
 from refresher.flow.outcome import Outcome, OutcomeKind
+from refresher.flow.ports import WorkerEvents
 
 MAX_PAUSE_SECONDS: Final = 8
 

@@ -31,11 +31,10 @@ from api_client.transport.wire import is_out_of_memory
 from refresher.errors import LoadFailed
 from refresher.flow import nesting, policy
 from refresher.flow.acquire import acquire
-from refresher.flow.budgets import LoadShare
 from refresher.flow.entries import entry_of, parts_of
 from refresher.flow.follow_up import hand_back, hand_back_call, request_follow_up
 from refresher.flow.outcome import Ended, Outcome, OutcomeKind
-from refresher.flow.ports import RefreshDeps
+from refresher.flow.ports import LoadShare, RefreshDeps
 from refresher.flow.registration import register, with_tags
 from refresher.flow.renewals import HeldLease
 from refresher.flow.revalidation import previous_of

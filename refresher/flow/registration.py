@@ -17,8 +17,8 @@ from api_client.protocol.entry import UnreadableEntry
 from api_client.protocol.lease import MAX_BOOKMARKS_BYTES, Call
 from api_client.protocol.tags import TagReply
 from api_client.transport.scripts import LeaseStepRunner, at_once
+from refresher.flow.entries import HANDOFF_SECONDS
 from refresher.flow.run import MAX_BOOKMARKS_KEPT, LoadedEntry, Run, bookmarks_of, newest, recent_bookmarks
-from refresher.flow.terms import HANDOFF_SECONDS
 from refresher.settings import WorkerSettings
 
 MARGIN_SECONDS: Final = 60.0

@@ -10,13 +10,10 @@ from msgspec import structs
 
 from api_client.errors import CacheUnavailable
 from api_client.protocol.entry import (
-    Flag,
     Header,
     Smoothed,
     UnreadableEntry,
     decode_header,
-    encode_revalidation,
-    encode_tags,
 )
 from api_client.protocol.keys import CacheKey
 from api_client.protocol.lease import AcquireReply
@@ -24,7 +21,6 @@ from api_client.protocol.messages import RefreshItem, RefreshReason
 from refresher.errors import MAX_TEXT, LoadFailed, message_of
 from refresher.flow import policy
 from refresher.flow.dead_letters import DeadLetter
-from refresher.flow.terms import Terms
 from refresher.queries import Query
 from refresher.settings import WorkerSettings
 
@@ -137,11 +133,12 @@ def bookmarks_of(run: Run, settings: WorkerSettings) -> tuple[str, ...]:
     that still lags what is older than the entry. First are those of its tags, of which the entry may not have kept all:
     a load that was not given one of them would be invalidated by it again, and loaded twice.
     """
-    own = dict.fromkeys(_own_bookmarks(run, settings))
+    own = dict.fromkeys(bookmarks_to_keep(run, settings))
     return newest((*(mark for mark in run.tag_bookmarks if mark not in own), *own), MAX_BOOKMARKS_BYTES)
 
 
-def _own_bookmarks(run: Run, settings: WorkerSettings) -> tuple[str, ...]:
+def bookmarks_to_keep(run: Run, settings: WorkerSettings) -> tuple[str, ...]:
+    """Return the bookmarks that the run's entry keeps, but for the tags': those of the entry before, then its own."""
     given = run.lease.bookmarks
     return (*(mark for mark in recent_bookmarks(run, settings) if mark not in given), *given)
 
@@ -167,55 +164,6 @@ def newest(bookmarks: tuple[str, ...], max_bytes: int) -> tuple[str, ...]:
         if left_bytes < 0:
             return bookmarks[place + 1 :]
     return bookmarks
-
-
-def header_of(
-    run: Run, query: Query, terms: Terms, degree: int, read_started_us: int, settings: WorkerSettings, u: float
-) -> Header:
-    """Return the header of the entry that ``run`` commits now; ``u`` in [0, 1) decides how early it expires.
-
-    That of an unchanged value keeps what only a load tells: its duration, and the degree where that was not asked for.
-
-    Raises:
-        ValueError: the query's own β function gave no number.
-    """
-    before, now_us, elapsed_seconds = run.before, run.now_us(), run.elapsed_seconds()
-    unchanged = before if terms.is_unchanged else None
-    loads = unchanged.run if unchanged else policy.smooth(before.run if before else None, elapsed_seconds)
-    delta, kept = policy.estimate_delta(
-        before.delta if before else None,
-        before.delta_samples if before else (),
-        run.delta_sample(loads.mean if unchanged else elapsed_seconds),
-        query.delta_window,
-    )
-    jitter = settings.ttl_jitter if query.ttl_jitter is None else query.ttl_jitter
-    degree = degree or (unchanged.degree if unchanged else 0)
-    beta = 0.0
-    if policy.early_refresh_is_on(
-        enabled=settings.xfetch_enabled, ttl_seconds=terms.ttl_seconds, min_ttl_seconds=settings.min_ttl_seconds
-    ):
-        beta0 = settings.beta if query.beta is None else query.beta
-        beta = policy.effective_beta(settings.refresh_mode, beta0, degree, query.sigma, query.beta_function)
-    return Header(
-        token=run.token,
-        generation=run.lease.generation,
-        soft_expiry_us=now_us + int(policy.jittered(terms.ttl_seconds, jitter, u) * 1e6),
-        nonce=run.nonce,
-        read_started_us=read_started_us,
-        fetched_at_us=now_us,
-        ttl_seconds=terms.ttl_seconds,
-        delta=delta,
-        run=loads,
-        beta=beta,
-        degree=degree,
-        sigma=query.sigma,
-        draw_digits=settings.draw_digits,
-        flags=Flag.HANDOFF if terms.ttl_seconds == 0 else Flag(0),
-        bookmarks=newest(_own_bookmarks(run, settings)[-MAX_BOOKMARKS_KEPT:], MAX_BOOKMARKS_BYTES),
-        delta_samples=kept,
-        encoded_tags=encode_tags(terms.tags),
-        encoded_revalidation=encode_revalidation(terms.revalidation),
-    )
 
 
 def letter_of(run: Run, attempts: int, failure: LoadFailed, failures: int) -> DeadLetter:

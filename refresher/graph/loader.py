@@ -13,7 +13,7 @@ import neo4j
 
 from api_client.protocol.clock import monotonic_seconds
 from refresher.errors import LoadFailed
-from refresher.flow.events import NO_SPANS, WorkerSpans
+from refresher.flow.ports import NO_SPANS, WorkerSpans
 from refresher.graph.changes import load_changed
 from refresher.graph.driver import open_driver
 from refresher.graph.failures import bookmark_failure, classify_error, write_failure

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from api_client.observe.metrics import Backend, Kind, Metric, by_name
 from refresher.flow.dead_letters import DeadLetter, letters_by_query
-from refresher.flow.events import DropReason, WorkerEvents
+from refresher.flow.ports import DropReason, WorkerEvents
 from refresher.queries import Registry
 
 log: Final = logging.getLogger(__name__)

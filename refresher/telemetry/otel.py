@@ -14,7 +14,7 @@ from opentelemetry.metrics import CallbackOptions, Meter, Observation
 from api_client._version import __version__
 from api_client.observe.metrics import Metric
 from api_client.observe.otel import SCOPE, OTelBackend
-from refresher.flow.events import WorkerSpans
+from refresher.flow.ports import WorkerSpans
 from refresher.telemetry.metrics import (
     DEAD_LETTERS,
     GRACE,

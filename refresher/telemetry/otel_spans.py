@@ -46,9 +46,8 @@ from api_client.protocol.lease import Call
 from api_client.protocol.messages import RefreshItem
 from api_client.transport.scripts import LeaseStepRunner, Until
 from refresher.errors import LoadFailed
-from refresher.flow.events import RecordOutcomes, WorkerSpans
 from refresher.flow.outcome import Outcome, OutcomeKind
-from refresher.flow.ports import Origin, RunsQueries
+from refresher.flow.ports import Origin, RecordOutcomes, RunsQueries, WorkerSpans
 from refresher.queries import Loaded, Loader, Query
 from refresher.results import Previous
 from refresher.settings import WorkerSettings

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from celery import signals
 
-from refresher.flow.events import WorkerEvents
+from refresher.flow.ports import WorkerEvents
 from refresher.settings import WorkerSettings
 from refresher.telemetry.metrics import WorkerGauges
 

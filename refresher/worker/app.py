@@ -21,7 +21,7 @@ from api_client.transport.redis_py import connect
 from api_client.trigger.broker import CeleryBroker
 from api_client.trigger.private_app import PrivateApp
 from refresher.flow.dead_letters import DeadLetter, DeadLetters
-from refresher.flow.events import CompositeWorkerEvents, WorkerEvents
+from refresher.flow.ports import CompositeWorkerEvents, WorkerEvents
 from refresher.flower import set_up_flower
 from refresher.ops.budgets import ALL, loads_in_progress
 from refresher.ops.forks import fork_gate

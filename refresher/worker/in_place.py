@@ -27,9 +27,9 @@ from api_client.read.in_place import InPlaceEnd, Wanted
 from api_client.transport.scripts import none_failed
 from refresher.errors import LoadFailed
 from refresher.flow import nesting
-from refresher.flow.budgets import NO_BUDGET, LoadShare
+from refresher.flow.budgets import NO_BUDGET
 from refresher.flow.outcome import Outcome, OutcomeKind, summary
-from refresher.flow.ports import RefreshDeps
+from refresher.flow.ports import LoadShare, RefreshDeps
 from refresher.flow.refresh import Refresher
 from refresher.graph.failures import classify_error
 from refresher.graph.thread_limits import process_is_ending

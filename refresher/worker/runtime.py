@@ -20,8 +20,7 @@ from api_client.trigger.broker import Broker
 from refresher.errors import LoadFailed
 from refresher.flow.budgets import Budgets
 from refresher.flow.dead_letters import DeadLetter, DeadLetters
-from refresher.flow.events import WorkerEvents, WorkerSpans
-from refresher.flow.ports import RefreshDeps
+from refresher.flow.ports import RefreshDeps, WorkerEvents, WorkerSpans
 from refresher.flow.refresh import Refresher
 from refresher.flow.renewals import Renewals
 from refresher.flow.run import Run

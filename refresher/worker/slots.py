@@ -25,8 +25,8 @@ from contextlib import contextmanager
 from typing import Final
 
 from api_client.protocol.messages import RefreshItem
-from refresher.flow.events import WorkerEvents
 from refresher.flow.outcome import Outcome
+from refresher.flow.ports import WorkerEvents
 from refresher.flow.put_back import PutBack
 from refresher.queries import MAX_SLOTS, Registry
 

@@ -18,8 +18,8 @@ from api_client.protocol import messages
 from api_client.protocol.messages import MalformedMessage, RefreshItem
 from api_client.trigger.broker import monitoring_options
 from refresher.flow.budgets import NO_BUDGET
-from refresher.flow.events import DropReason, events_of
 from refresher.flow.outcome import Outcome, OutcomeKind, summary
+from refresher.flow.ports import DropReason, events_of
 from refresher.worker.celery_fixes.soft_limit import soft_limit
 from refresher.worker.shutdown import end_process
 from refresher.worker.slots import NO_SLOT

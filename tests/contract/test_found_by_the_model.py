@@ -12,8 +12,7 @@ import pytest
 from api_client.protocol import payload
 from api_client.protocol.lease import Call
 from api_client.protocol.messages import RefreshItem, RefreshReason, item_for
-from refresher.flow.events import WorkerEvents
-from refresher.flow.ports import RefreshDeps
+from refresher.flow.ports import RefreshDeps, WorkerEvents
 from refresher.flow.refresh import Refresher
 from refresher.graph.failures import classify_error
 from refresher.queries import Loaded, Registry, query

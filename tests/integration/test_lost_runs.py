@@ -28,9 +28,8 @@ from api_client.transport.scripts import LeaseStore
 from api_client.trigger.broker import Broker
 from refresher.embedded import GuardedProcess, RedisServer
 from refresher.errors import LoadFailed
-from refresher.flow.events import WorkerEvents
 from refresher.flow.outcome import Outcome, OutcomeKind
-from refresher.flow.ports import RefreshDeps
+from refresher.flow.ports import RefreshDeps, WorkerEvents
 from refresher.flow.refresh import Refresher
 from refresher.graph import values
 from refresher.graph.failures import classify_error

@@ -7,7 +7,7 @@ import threading
 from api_client import ReaderEvents
 from api_client.observe.events import ReadFailure
 from api_client.protocol.messages import RefreshReason
-from refresher.flow.events import WorkerEvents
+from refresher.flow.ports import WorkerEvents
 
 
 class EventRecorder(ReaderEvents):

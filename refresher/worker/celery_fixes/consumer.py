@@ -17,7 +17,7 @@ from api_client.config.broker import CONNECT_AGAIN_SECONDS
 from api_client.config.environment import without_password
 from api_client.protocol.messages import TASK_NAME
 from refresher.errors import place_of
-from refresher.flow.events import DropReason, events_of
+from refresher.flow.ports import DropReason, events_of
 from refresher.ops.broker_keys import replaced_keys
 from refresher.ops.heartbeat import heartbeat_of
 from refresher.worker.celery_fixes.message_guard import RateLimitedRejectLog, Rejection, validate_message

@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from api_client.protocol.messages import MAX_MESSAGE_BYTES, TASK_NAME
-from refresher.flow.events import DropReason
+from refresher.flow.ports import DropReason
 from refresher.worker.celery_fixes.unreadable_envelopes import UNREADABLE
 
 log: Final = logging.getLogger(__name__)

@@ -18,9 +18,8 @@ from api_client.protocol.lease import AcquireStatus
 from api_client.protocol.messages import RefreshItem, RefreshReason
 from api_client.protocol.tags import TagWalk
 from api_client.transport.scripts import drive
-from refresher.flow.events import WorkerEvents
 from refresher.flow.outcome import Ended, Outcome, OutcomeKind
-from refresher.flow.ports import RefreshDeps
+from refresher.flow.ports import RefreshDeps, WorkerEvents
 from refresher.flow.refresh import Refresher
 from refresher.graph import values
 from refresher.graph.failures import classify_error

@@ -15,7 +15,7 @@ from api_client import ReaderSettings
 from api_client.observe.events import CompositeEvents, ReaderEvents
 from api_client.observe.setup import build_events
 from api_client.observe.tracing import NO_SPANS, ReaderSpans
-from refresher.flow.events import CompositeWorkerEvents, WorkerEvents
+from refresher.flow.ports import CompositeWorkerEvents, WorkerEvents
 
 PAIRS = [(ReaderEvents, CompositeEvents), (WorkerEvents, CompositeWorkerEvents)]
 METHODS = [

@@ -35,9 +35,8 @@ from api_client.protocol.messages import RefreshItem, RefreshReason, item_for
 from refresher.errors import LoadFailed
 from refresher.flow import nesting
 from refresher.flow.dead_letters import DeadLetter
-from refresher.flow.events import WorkerEvents
 from refresher.flow.outcome import OutcomeKind
-from refresher.flow.ports import RefreshDeps
+from refresher.flow.ports import RefreshDeps, WorkerEvents
 from refresher.flow.refresh import Refresher
 from refresher.flow.renewals import HeldLease
 from refresher.graph.failures import classify_error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
-from refresher.flow.events import DropReason
+from refresher.flow.ports import DropReason
 from refresher.telemetry.prometheus import PrometheusWorkerEvents
 
 

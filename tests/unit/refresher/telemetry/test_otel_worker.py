@@ -19,8 +19,8 @@ from api_client.protocol.lease import Call
 from api_client.protocol.messages import RefreshItem
 from api_client.transport.scripts import Until
 from refresher.errors import LoadFailed
-from refresher.flow.events import WorkerEvents
 from refresher.flow.outcome import Outcome, OutcomeKind
+from refresher.flow.ports import WorkerEvents
 from refresher.queries import Loaded, Query, Registry, query
 from refresher.settings import WorkerSettings
 from refresher.telemetry.metrics import MeteredWorkerEvents

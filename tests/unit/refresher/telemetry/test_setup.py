@@ -16,7 +16,7 @@ from celery.concurrency.prefork import TaskPool as Prefork
 from celery.concurrency.solo import TaskPool as Solo
 from opentelemetry import trace
 
-from refresher.flow.events import NO_SPANS
+from refresher.flow.ports import NO_SPANS
 from refresher.queries import Registry
 from refresher.settings import WorkerSettings
 from refresher.telemetry import setup

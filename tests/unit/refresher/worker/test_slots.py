@@ -13,8 +13,8 @@ import pytest
 
 from api_client import ConfigurationError
 from api_client.protocol.messages import RefreshItem
-from refresher.flow.events import WorkerEvents
 from refresher.flow.outcome import OutcomeKind
+from refresher.flow.ports import WorkerEvents
 from refresher.queries import Registry, query
 from refresher.worker.slots import NO_SLOT, WAIT_SECONDS, NodeSlots, QuerySlots
 

@@ -17,8 +17,8 @@ from api_client.config.broker import refresh_queue
 from api_client.errors import CacheUnavailable
 from api_client.protocol import messages
 from api_client.protocol.messages import RefreshItem
-from refresher.flow.events import NO_SPANS
 from refresher.flow.outcome import Outcome, OutcomeKind
+from refresher.flow.ports import NO_SPANS
 from refresher.queries import Registry, query
 from refresher.settings import WorkerSettings
 from refresher.worker.runtime import PerProcess

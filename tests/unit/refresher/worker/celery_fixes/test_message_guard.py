@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kombu.message import Message
 
 from api_client.protocol.messages import TASK_NAME
-from refresher.flow.events import DropReason
+from refresher.flow.ports import DropReason
 from refresher.worker.celery_fixes.message_guard import HEADERS, validate_message
 from tests.support.poison import POISON, SECRET
 

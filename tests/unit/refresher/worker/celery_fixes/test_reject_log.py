@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from refresher.flow.events import DropReason
+from refresher.flow.ports import DropReason
 from refresher.worker.celery_fixes.message_guard import (
     LINES,
     LINES_SECONDS,

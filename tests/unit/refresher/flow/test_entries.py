@@ -10,8 +10,8 @@ import pytest
 from api_client.errors import CacheUnavailable
 from api_client.protocol.entry import Flag
 from refresher import Result
+from refresher.flow.entries import HANDOFF_SECONDS
 from refresher.flow.outcome import OutcomeKind
-from refresher.flow.terms import HANDOFF_SECONDS
 from tests.unit.refresher.flow.test_refresh_flow import ITEM, Worker
 from tests.unit.refresher.flow.test_tags import TaggedWorker
 
