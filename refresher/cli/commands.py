@@ -16,7 +16,6 @@ from refresher.cli.health import health
 from refresher.cli.inspect import inspect
 from refresher.cli.queries import queries
 from refresher.cli.refresh import invalidate, refresh
-from refresher.cli.size import size
 from refresher.cli.status import status
 from refresher.cli.warm import warm
 from refresher.errors import RefresherError
@@ -43,7 +42,6 @@ app.command(short_help="Load keys that are not cached yet.")(warm)
 app.command(short_help="Load a value now.")(refresh)
 app.command(short_help="Make a value stale, or drop it.")(invalidate)
 app.command(short_help="Check all parts, and show how to fix what is wrong.")(doctor)
-app.command(short_help="Estimate the workers and memory for your keys.")(size)
 app.command(short_help="Query whether this host's worker is ready, or live.")(health)
 app.add_typer(dead, short_help="List, retry or drop abandoned refreshes.")
 
