@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("parts", nargs="*", metavar="|".join(PARTS), help="which tables; default: all")
     parser.add_argument("--long", action="store_true", help="the large configurations too: minutes each")
     parser.add_argument("-k", metavar="TEXT", default="", help="only cases with this text in their name")
-    parser.add_argument("--write", action="store_true", help="write the results into docs/explanation/protocol.md")
+    parser.add_argument("--write", action="store_true", help="write the results into tests/model/README.md")
     options = parser.parse_args(arguments)
     if missing := missing_tools():
         parser.error(f"not installed: {', '.join(missing)}")

@@ -1,4 +1,4 @@
-"""The parts of docs/explanation/protocol.md that are made from Spin's output: state space tables and timelines."""
+"""The parts of this folder's README that are made from Spin's output: state space tables and timelines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from tests.model.cases import INVARIANTS
 from tests.model.checker import Result
 
-PAGE: Final = Path(__file__).parents[2] / "docs" / "explanation" / "protocol.md"
+PAGE: Final = Path(__file__).with_name("README.md")
 NUMBERS: Final = "states | transitions | depth |"
 _UPHELD: Final = (
     f"| configuration | what happens in it | result | {NUMBERS}\n| --- | --- | --- | ---: | ---: | ---: |\n"

@@ -1,6 +1,6 @@
 """Spin's check of every state within the bounds of `cases`: invariants hold, and each broken variant violates its own.
 
-`make test-long` adds the cases that take minutes, and the rest of the page: the first study, and the shortest path to
+`make test-long` adds the cases that take minutes, and the rest of the README: the first study, and the shortest path to
 each error.
 """
 
