@@ -36,6 +36,7 @@ def system(
         yield system
 
 
+@pytest.mark.promise("Contract and operation", "A fault raises its alerts, and `doctor` names it")
 @pytest.mark.timeout(4 * MAX_WAIT_SECONDS)
 @pytest.mark.parametrize("fault", TRIED)
 def test_a_fault_raises_only_its_own_alerts_and_doctor_names_it(system: MonitoredSystem, fault: Fault) -> None:
@@ -85,6 +86,12 @@ def is_reported_by_doctor(system: MonitoredSystem, fault: Fault) -> bool:
 
 def test_each_fault_is_documented_with_its_alerts() -> None:
     page = (ROOT / "docs" / "reference" / "failures.md").read_text(encoding="utf-8")
-    rows = dict(re.findall(r"\*([^*|]+)\*: ([^|]*?)\. Panel: ", page))
+    table = page.split("\n## How a fault is reported\n")[1]
+    rows = {
+        name: (alerts, checks)
+        for name, alerts, checks in re.findall(r"^\| (.+?) \| (.+?) \| (.+?) \|", table, re.MULTILINE)
+    }
     for fault in FAULTS:
-        assert fault.raises <= set(re.findall(r"`(\w+)`", rows[fault.name])), fault.name
+        alerts, checks = rows[fault.name]
+        assert fault.raises <= set(re.findall(r"`(\w+)`", alerts)), fault.name
+        assert set(fault.doctor) - {"worker here"} <= set(re.findall(r"`([^`]+)`", checks)), fault.name

@@ -39,6 +39,7 @@ def sizes(system: System) -> list[int]:
     return [int(size) for size in system.control.lrange(LOADS, 0, -1)]
 
 
+@pytest.mark.promise("Refreshing", "In a batch, each reader gets its own value")
 @pytest.mark.smoke
 @pytest.mark.usefixtures("no_hold_ends")
 @pytest.mark.parametrize("kind", KINDS)
@@ -84,6 +85,7 @@ def test_a_faulty_key_of_a_batch_fails_alone(system_in_batches: System, fault: s
     assert values(answers) == [n * n for n in range(BATCH) if n != 13]
 
 
+@pytest.mark.promise("Refreshing", "A key that kills its worker process is found among those of its batch")
 def test_a_key_that_kills_its_process_is_isolated_and_the_rest_of_the_batch_is_loaded(
     system_in_batches: System,
 ) -> None:

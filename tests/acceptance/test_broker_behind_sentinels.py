@@ -72,6 +72,7 @@ def test_publisher_and_worker_meet_at_the_new_master(behind: BehindSentinels, fa
     assert behind.worker.poll() is None
 
 
+@pytest.mark.failure("W38")
 @pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 def test_refreshes_go_on_while_all_sentinels_are_away(behind: BehindSentinels, fault: signal.Signals) -> None:
     for sentinel in behind.sentinels.sentinels:

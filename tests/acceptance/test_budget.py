@@ -56,6 +56,7 @@ def most(fleet: System, kind: str) -> int:
     return int(fleet.control.zscore(f"{MOST}:{kind}", "most") or 0)
 
 
+@pytest.mark.promise("Refreshing", "Loads in progress over all workers never exceed the budget")
 @pytest.mark.parametrize(("query", "bound"), [("few", AT_ONCE), ("free", 3)])
 def test_concurrent_loads_over_both_nodes_use_and_never_exceed_the_budget(
     fleet: System, query: str, bound: int
@@ -72,6 +73,7 @@ def test_concurrent_loads_over_both_nodes_use_and_never_exceed_the_budget(
     assert left == []
 
 
+@pytest.mark.promise("Refreshing", "Loads of all workers begin at the budget's rate")
 @pytest.mark.parametrize("kind", ["of the query", "of the namespace"])
 def test_loads_over_both_nodes_begin_at_most_at_the_budgets_rate(fleet: System, kind: str) -> None:
     count, query, changes = round(2.5 * RATE), "paced", {}
@@ -101,6 +103,7 @@ def test_a_batch_counts_as_one_load_against_the_budget(fleet: System) -> None:
     assert len(begun(fleet, "few_batches")) < len(keys) / 2
 
 
+@pytest.mark.promise("Refreshing", "The share of a killed worker goes to another")
 def test_the_budget_share_of_a_killed_process_is_free_again_once_it_expires(fleet: System) -> None:
     """Both shares of the budget are held by processes that are killed in the middle of their loads."""
     del fleet.env[SHARE_VARIABLE]

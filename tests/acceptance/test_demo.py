@@ -91,6 +91,7 @@ def secrets_of(processes: list[psutil.Process]) -> set[str]:
     return found - {""}
 
 
+@pytest.mark.promise("Contract and operation", "`make demo` kills a worker and keeps all guarantees")
 @pytest.mark.parametrize(
     "graph", [pytest.param("default", marks=pytest.mark.long), pytest.param("small", marks=pytest.mark.smoke)]
 )

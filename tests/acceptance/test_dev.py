@@ -88,6 +88,7 @@ def test_dev_reloads_a_value_when_its_query_is_edited_and_leaves_nothing_after_c
     assert dev.out.endswith("stopped; everything was removed\n")
 
 
+@pytest.mark.promise("Contract and operation", "`refresher dev` leaves nothing behind, however it ends")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_dev_leaves_nothing_behind_after_sigterm_or_sigkill(
     started: Callable[..., Dev], number: signal.Signals

@@ -105,6 +105,7 @@ def test_nobody_gets_in_without_the_password(flower_system: FlowerSystem, browse
     stranger.close()
 
 
+@pytest.mark.promise("Contract and operation", "Flower shows refreshes, and changes nothing")
 def test_flower_rejects_every_write_with_and_without_the_password(flower_system: FlowerSystem) -> None:
     for write in WRITES:
         path = f"/api/{write.format(worker=WORKER)}"

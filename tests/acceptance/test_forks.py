@@ -36,6 +36,7 @@ def forked(
         yield system
 
 
+@pytest.mark.promise("Reading", "A forked process has its own connections and publisher")
 @each_with_each("fork", ("os", "c"), "kind", ("sync", "async"), ())
 def test_after_a_fork_parent_and_children_read_and_publish_independently(forked: System, fork: str, kind: str) -> None:
     done = subprocess.run(

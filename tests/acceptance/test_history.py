@@ -89,6 +89,10 @@ def reads_of(path: Path, allowed_seconds: float) -> tuple[list[Read], int, int]:
     return seen, sum(reads for reads, _ in counts), sum(failed for _, failed in counts)
 
 
+@pytest.mark.promise(
+    "Protocol",
+    "No fresh read is older than an invalidation of its tags, though invalidators are killed and Redis fails over",
+)
 @pytest.mark.longer
 @pytest.mark.timeout((15 if IS_LONG else 4) * MAX_WAIT_SECONDS)
 def test_no_fresh_read_is_older_than_an_invalidation_of_its_tags(

@@ -54,6 +54,9 @@ def load_of(system: System, key: str, count: int = 1) -> int:
     return int(system.control.lrange(f"calls:{key}", -1, -1)[0])
 
 
+@pytest.mark.promise(
+    "Protocol", "Tasks that hold all slots of their worker have what they read as soon as a load takes"
+)
 @pytest.mark.parametrize("pool", ["prefork", "threads", "solo"])
 def test_tasks_that_hold_all_slots_of_their_worker_load_what_they_read(system: System, host: Host, pool: str) -> None:
     worker = system.start_worker("-c", "2", "-P", pool, app=APP)

@@ -127,6 +127,7 @@ def test_concurrent_misses_share_one_wait_and_one_load(system_with_worker: Syste
     assert events.followers == 19
 
 
+@pytest.mark.promise("Refreshing", "Transient failures are retried while the stale value is served, over RabbitMQ too")
 def test_a_load_that_fails_twice_is_retried_while_the_stale_value_is_served(system: System) -> None:
     worker = system.start_worker()
     client = system.client()
@@ -163,6 +164,7 @@ def test_keys_whose_loads_fail_half_of_the_time_are_all_refreshed_eventually(sys
     assert sum(system.loads(params["key"]) for params in keys) > 2 * len(keys)  # it did fail in between
 
 
+@pytest.mark.promise("Refreshing", "Permanent failures are reported to waiters and not retried")
 @pytest.mark.parametrize(
     ("query", "params", "kind", "reader_kind"),
     [
@@ -239,6 +241,7 @@ def test_misses_go_before_early_refreshes(system: System) -> None:
     assert order[:2] == ["first", "miss"]
 
 
+@pytest.mark.promise("Refreshing", "Beyond the queue's bound, only early refreshes are dropped")
 def test_early_refreshes_are_dropped_when_the_queue_is_full_and_stale_ones_are_not(system: System) -> None:
     events = Counted()
     client = system.client(events, CACHE_XFETCH_QUEUE_SIZE="1")

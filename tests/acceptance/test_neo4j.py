@@ -42,6 +42,7 @@ def session(neo4j_server: Neo4jServer) -> Iterator[neo4j.Session]:
         yield opened
 
 
+@pytest.mark.promise("Refreshing", "After an invalidation with a bookmark, the graph is read behind it")
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_invalidated_value_is_reloaded_after_the_bookmark_of_its_invalidation(
     system_with_worker: System, session: neo4j.Session, kind: str

@@ -42,6 +42,7 @@ def cases() -> list[object]:
     ]
 
 
+@pytest.mark.promise("Protocol", "Steps, readers, cluster and Sentinels work on the oldest supported Redis, 6.2")
 @pytest.mark.timeout(10 * MAX_WAIT_SECONDS)
 @pytest.mark.parametrize(("server", "suite"), cases())
 def test_a_suite_passes_on_another_redis(server: str, suite: str) -> None:

@@ -158,6 +158,7 @@ def test_the_valid_message_behind_the_malformed_ones_is_accepted(running: Runnin
     assert running.dropped() == before
 
 
+@pytest.mark.promise("Refreshing", "A worker survives any message")
 @pytest.mark.parametrize(("running", "poison"), CASES, indirect=["running"])
 def test_the_same_worker_goes_on_after_a_malformed_message(running: Running, poison: str) -> None:
     reason, make = POISON[poison]

@@ -114,6 +114,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     desk.close()
 
 
+@pytest.mark.promise("Contract and operation", "The quick start works as typed, from the wheel in an empty folder")
 @pytest.mark.timeout(INSTALL_SECONDS + 6 * MAX_WAIT_SECONDS)
 def test_the_quick_start_works_as_typed(desk: Desk) -> None:
     for block in blocks_of("docs/tutorial/quick-start.md"):

@@ -13,6 +13,7 @@ from tests.acceptance.conftest import ROOT, System
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 
+@pytest.mark.promise("Reading", "A thousand readers of a stale entry cause one load, and none waits")
 @pytest.mark.parametrize("callers", ["threads", "tasks"])
 def test_a_thousand_readers_in_four_processes_cause_one_recompute_and_none_waits(
     system_with_worker: System, callers: str

@@ -44,6 +44,7 @@ def typed(system: System, folder: Path, *command: str) -> str:
     return done.stdout
 
 
+@pytest.mark.promise("Contract and operation", "The README's example works as printed")
 @pytest.mark.usefixtures("two_friends")
 def test_the_readme_example_works_as_printed(system: System, tmp_path: Path) -> None:
     worker_side, reader_side = examples_of("README.md")

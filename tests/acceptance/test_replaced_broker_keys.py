@@ -61,6 +61,7 @@ def running(
         yield system, system.start_worker("-c", "1")
 
 
+@pytest.mark.failure("W25")
 @pytest.mark.parametrize("key", USED_WHILE_RUNNING)
 def test_a_running_worker_logs_a_broker_key_of_wrong_type_and_resumes_once_it_is_deleted(
     running: tuple[System, GuardedProcess], key: str
@@ -88,6 +89,7 @@ def test_a_running_worker_logs_a_broker_key_of_wrong_type_and_resumes_once_it_is
     assert worker.poll() is None
 
 
+@pytest.mark.failure("W25")
 @pytest.mark.parametrize(
     "key", [pytest.param(key, marks=pytest.mark.long if key in ALIKE_AT_START else ()) for key in USED_AT_START]
 )

@@ -125,6 +125,7 @@ def fleet(
         process.kill()
 
 
+@pytest.mark.promise("Contract and operation", "Releases replace each other under traffic")
 @pytest.mark.parametrize(("release", "order"), ROLLS, ids=[f"{release}-{order[0]}s-first" for release, order in ROLLS])
 def test_no_message_is_lost_while_one_release_replaces_another(
     fleet: Fleet, system_without_graph: System, release: str, order: tuple[str, str]

@@ -30,6 +30,7 @@ def dev(folder: Path) -> Iterator[Dev]:
     running.kill(MAX_WAIT_SECONDS)
 
 
+@pytest.mark.promise("Contract and operation", "The tutorial's application behaves as its page says")
 @pytest.mark.timeout(5 * MAX_WAIT_SECONDS)
 def test_the_tutorial_application_behaves_as_its_page_says(dev: Dev, folder: Path) -> None:
     dev.wait_for(READY)

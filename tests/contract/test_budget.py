@@ -312,6 +312,7 @@ def test_loads_refused_by_the_rate_get_staggered_waits_from_the_next_due_time(
     assert slow.take("b") == 2.0, "a wait longer than the longest pause, so that the caller can abandon it"
 
 
+@pytest.mark.promise("Refreshing", "In a full budget misses go before stale refreshes, and these before early ones")
 @WHOSE
 @pytest.mark.parametrize(
     ("waiting", "yields"),

@@ -92,6 +92,7 @@ def test_after_a_hard_invalidation_a_run_triggers_a_load_that_no_other_run_has_d
     assert harness.world.state() == "idle"
 
 
+@pytest.mark.promise("Protocol", "I3: the next load is given the bookmarks of an invalidation")
 def test_the_bookmarks_of_an_invalidation_outlive_the_commit_that_it_led_to(harness: RunHarness) -> None:
     harness.world.invalidate(bookmarks=["b1"])
     harness.refresh()

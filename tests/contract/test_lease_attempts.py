@@ -170,6 +170,7 @@ def test_a_record_without_an_attempt_count_has_no_failed_attempt(world: World) -
     assert "attempts" not in world.record()
 
 
+@pytest.mark.promise("Protocol", "A load in place that its task's end interrupts counts as no attempt")
 @pytest.mark.parametrize("claims", [True, False], ids=["claimed", "delivered again"])
 def test_a_run_in_place_whose_lease_expired_is_no_attempt_and_not_overtaken(world: World, *, claims: bool) -> None:
     for number in range(3):

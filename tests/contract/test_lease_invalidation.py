@@ -55,6 +55,7 @@ def test_a_hard_invalidation_deletes_the_entry(world: World, there: str) -> None
     assert world.client.exists(world.key.entry) == 0
 
 
+@pytest.mark.promise("Protocol", "I3: a load that an invalidation met is stored as stale, or not at all")
 @pytest.mark.parametrize(
     ("hard", "status"), [(False, CommitStatus.ACCEPTED_AS_STALE), (True, CommitStatus.INVALIDATED)]
 )
@@ -220,6 +221,7 @@ SINCE: dict[str, Callable[[World], object]] = {
 }
 
 
+@pytest.mark.promise("Protocol", "A step can be repeated after its reply was lost")
 @pytest.mark.parametrize("since", list(SINCE))
 def test_a_repeated_commit_is_accepted_again_and_writes_nothing(world: World, since: str) -> None:
     token = world.acquire().token

@@ -120,6 +120,7 @@ def test_a_late_commit_keeps_a_claim_made_meanwhile(world: World) -> None:
     assert world.acquire(OTHER, number=number).status is AcquireStatus.ACQUIRED
 
 
+@pytest.mark.promise("Protocol", "I2: an entry's token never decreases")
 def test_a_commit_never_overwrites_an_entry_with_a_newer_token(world: World) -> None:
     token = world.acquire().token
     world.plant(token + 1)
@@ -128,6 +129,7 @@ def test_a_commit_never_overwrites_an_entry_with_a_newer_token(world: World) -> 
     assert world.commit(token) is CommitStatus.SUPERSEDED
 
 
+@pytest.mark.promise("Protocol", "I6: after a commit an entry is one Redis key")
 def test_a_commit_leaves_only_the_entry_and_notifies_waiters(world: World) -> None:
     notifications = world.client.pubsub(ignore_subscribe_messages=True)
     notifications.subscribe(world.key.channel)

@@ -110,6 +110,7 @@ def test_numbers_grow_after_the_clock_was_set_back(world: World, step: str, ahea
     assert DRAWS[step](world) == later + 1
 
 
+@pytest.mark.promise("Protocol", "I4: after its deadline, any state can be claimed and acquired")
 def test_after_its_deadline_a_record_in_any_state_can_be_claimed_and_acquired(world: World, state: str) -> None:
     world.pass_time(10_000)
     assert world.claim("second").status is ClaimStatus.CLAIMED

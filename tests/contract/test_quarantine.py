@@ -36,6 +36,7 @@ def failed_often(world: World, times: int) -> None:
         world.pass_time(failed(world).pause_seconds)
 
 
+@pytest.mark.promise("Refreshing", "Each further failure doubles the backoff")
 def test_each_consecutive_failure_doubles_the_pause_up_to_the_maximum(world: World) -> None:
     replies = []
     for _ in range(9):

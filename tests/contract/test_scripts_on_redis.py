@@ -66,6 +66,7 @@ def test_of_a_hundred_concurrent_claims_one_is_granted(world: World) -> None:
     assert len({reply.number for reply in replies}) == CALLERS, "every call has a stamp of its own"
 
 
+@pytest.mark.promise("Protocol", "I1: one winner")
 def test_of_a_hundred_concurrent_acquires_one_runs_and_of_two_commits_one_is_stored(world: World) -> None:
     world.claim()
     replies = at_once(CALLERS, lambda number: world.acquire(f"{number:08d}".encode()))

@@ -137,6 +137,10 @@ def every_order(world: ClockedWorld, **scene: bool) -> Iterator[tuple[Scene, lis
         yield played, order
 
 
+@pytest.mark.promise(
+    "Protocol",
+    "I3 over tags: a load in flight that an invalidation of its tag may have missed is stored as stale, or not at all",
+)
 @pytest.mark.parametrize(
     ("is_cached", "hard"),
     [
@@ -191,6 +195,7 @@ def begun_and_killed(scene: Scene, calls: int) -> bool:
     return False
 
 
+@pytest.mark.promise("Protocol", "An invalidation of tags whose process was killed is finished by a worker")
 @pytest.mark.parametrize("hard", [False, True], ids=["soft", "hard"])
 def test_a_tag_invalidation_killed_between_any_two_steps_is_finished_by_a_worker(
     clocked_world: ClockedWorld, hard: bool

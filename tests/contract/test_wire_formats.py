@@ -86,6 +86,9 @@ def test_a_published_message_matches_the_golden_envelope(redis_server: RedisServ
     assert {name: written["headers"].get(name) for name in OURS} == {name: kept["headers"].get(name) for name in OURS}
 
 
+@pytest.mark.promise(
+    "Contract and operation", "Entries, records, messages and metrics of earlier releases are understood"
+)
 @pytest.mark.parametrize(("release", "name"), of_all_releases("entries", "made"))
 def test_an_entry_of_any_release_is_read(release: str, name: str) -> None:
     content = golden(release, "entries")

@@ -82,6 +82,7 @@ def use(raw: bytes, header: Header, mutator: Mutator) -> None:
         return
 
 
+@pytest.mark.promise("Reading", "Any bytes in an entry are a value, a miss or a DecodeError")
 def test_fuzzed_entries_are_read_or_rejected_as_unreadable(fuzz: Callable[[Feed], None]) -> None:
     for raw in CORPUS[:4]:
         assert decode_header(raw, KEY.digest)

@@ -79,6 +79,7 @@ def max_scripts(elapsed_seconds: float) -> int:
     return 1 + 2 * int(elapsed_seconds)
 
 
+@pytest.mark.promise("Reading", "Any number of readers in a process claim a stale key once per second")
 def test_a_thousand_reads_of_a_stale_key_by_many_threads_make_one_claim_per_second(
     client: CacheClient, control: redis.Redis
 ) -> None:

@@ -62,6 +62,9 @@ def app(request: pytest.FixtureRequest) -> Iterator[Application]:
         yield Application(aget_cached, runner.run, lambda cache: cache.async_client)
 
 
+@pytest.mark.promise(
+    "Contract and operation", "`refresher.testing`: the real reader and flow in one process, with a clock of the test's"
+)
 def test_a_stale_value_is_served_at_once_and_the_next_read_has_the_new_one(app: Application) -> None:
     with InlineCache() as cache:
         cache.answer("friends_of", lambda person_id: ["Ada", "Grace"], ttl="5m", grace="1h")
@@ -116,6 +119,7 @@ def test_an_answer_may_take_any_params(app: Application) -> None:
         assert [app.cached(name, params) for name in ("anything", "value", "builtin")] == [1, 2, params]
 
 
+@pytest.mark.promise("Reading", "With a TTL of 0 each read has a value loaded for it")
 def test_a_ttl_of_zero_is_computed_for_every_read(app: Application) -> None:
     calls = iter(range(10))
     with InlineCache() as cache:
@@ -311,6 +315,7 @@ def test_answers_may_be_built_on_other_answers(app: Application) -> None:
         assert len(cache.outcomes) == 8, "the refresh has loaded the leaves again"
 
 
+@pytest.mark.promise("Protocol", "Queries that read each other fail at once, with their chain")
 def test_answers_that_read_each_other_fail_with_their_chain(app: Application) -> None:
     with InlineCache() as cache:
         cache.answer("egg", lambda: get_cached("hen"))

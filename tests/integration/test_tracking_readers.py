@@ -66,6 +66,7 @@ def test_one_client_s_invalidation_reaches_another_s_tier(
             assert client.get_entry("q").state is EntryState.STALE
 
 
+@pytest.mark.promise("Reading", "The in-process cache is emptied by a commit anywhere")
 def test_a_commit_reaches_every_tier(settings: ReaderSettings, client: CacheClient, key: WorkedKey) -> None:
     with CacheClient(settings) as other:
         keeps(client, key)

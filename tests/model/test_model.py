@@ -44,6 +44,7 @@ def named(case: Case | Story) -> str:
     return case.name.replace(" | ", ", ")
 
 
+@pytest.mark.promise("Protocol", "I1 to I6 in every state of the model")
 @pytest.mark.parametrize(
     "case", [pytest.param(case, marks=LONG if case.is_long else (), id=named(case)) for case in (*UPHELD, *TAGS_UPHELD)]
 )

@@ -179,6 +179,7 @@ def seen(redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory) ->
     return replays(redis_server, tmp_path_factory.mktemp("ways"))
 
 
+@pytest.mark.promise("Protocol", "The scripts do what the model does")
 def test_each_step_has_the_same_effect_on_redis_as_in_the_model(seen: Counter[str]) -> None:
     assert {*STEPS, "until", "behind", "since"} <= set(seen)
 

@@ -314,6 +314,7 @@ def machine_on(redis_: ClockedRedis, client: redis.Redis) -> type[LeaseMachine]:
     return type("Machine", (LeaseMachine,), parts)
 
 
+@pytest.mark.promise("Protocol", "The scripts keep I1 to I3 and I6 in random sequences of steps")
 @pytest.mark.longer
 @pytest.mark.timeout((60 if IS_LONG else 15) * MAX_WAIT_SECONDS)
 def test_the_scripts_do_what_the_model_says_and_keep_the_invariants(clocked_redis: ClockedRedis) -> None:

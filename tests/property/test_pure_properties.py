@@ -7,6 +7,7 @@ import math
 import unicodedata
 from typing import Any
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -25,6 +26,7 @@ durations = st.floats(1e-4, 1e6)
 EXPIRY_US = 2_000_000_000_000_000
 
 
+@pytest.mark.promise("Reading", "XFetch: P(refresh) = exp(−(time left)/(βδ)), and the lead is at most half the TTL")
 @given(durations, durations, st.floats(0.01, 100), durations, draws, digits)
 def test_a_read_refreshes_exactly_when_its_draw_is_within_the_probability(
     left: float, delta: float, beta: float, ttl: float, u: float, cut: int

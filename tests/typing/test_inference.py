@@ -64,6 +64,7 @@ def reported_for(sample: Path, cache: Path) -> dict[int, tuple[str, str]]:
     return reported
 
 
+@pytest.mark.promise("Contract and operation", "Type checkers infer the types of reads and handles")
 @pytest.mark.parametrize("name", ["sync_reads", "async_reads"])
 def test_mypy_infers_the_types_that_the_samples_state(name: str, cache: Path) -> None:
     sample = SAMPLES / f"{name}.py"

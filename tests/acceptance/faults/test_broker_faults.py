@@ -57,6 +57,8 @@ def world(request: pytest.FixtureRequest) -> World:
     return made
 
 
+@pytest.mark.promise("Reading", "The broker down or slow: no hit waits")
+@pytest.mark.failure("R1", "R2")
 @EACH_BROKER
 @pytest.mark.usefixtures("suppression_outlasts_the_test")
 @pytest.mark.parametrize("fault", sorted(HOLDS))
@@ -89,6 +91,7 @@ def test_no_hit_and_no_invalidation_waits_for_a_publication_that_hangs(
         assert answers[1].value.refresh is RefreshState.SUPPRESSED
 
 
+@pytest.mark.failure("R1")
 @EACH_BROKER
 @pytest.mark.parametrize("fault", sorted(FAULTS))
 def test_while_the_broker_fails_hits_are_served_and_misses_and_refreshes_fail_in_time(
@@ -122,6 +125,7 @@ def test_while_the_broker_fails_hits_are_served_and_misses_and_refreshes_fail_in
     assert events.count("unavailable") == 0
 
 
+@pytest.mark.failure("R1")
 @EACH_BROKER
 @pytest.mark.parametrize("fault", ["hung", "refused"])
 def test_a_stale_value_is_served_at_once_and_fresh_again_when_the_broker_is_back(
@@ -160,6 +164,7 @@ def test_a_stale_value_is_served_at_once_and_fresh_again_when_the_broker_is_back
     eventually(lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH, "it is refreshed")
 
 
+@pytest.mark.failure("R2")
 @EACH_BROKER
 @patient
 def test_a_slow_broker_delays_a_miss_and_no_hit(
@@ -181,6 +186,7 @@ def test_a_slow_broker_delays_a_miss_and_no_hit(
     assert events.count("failed") == events.count("dropped: breaker") == 0
 
 
+@pytest.mark.failure("R3")
 @patient
 def test_a_full_broker_rejects_publications_while_hits_are_served(
     world_on_redis: World, make_reader: MakeReader, events: EventRecorder
@@ -204,6 +210,7 @@ def test_a_full_broker_rejects_publications_while_hits_are_served(
     )
 
 
+@pytest.mark.failure("R4")
 @patient
 def test_reader_and_worker_recover_after_the_broker_was_killed_and_restarted(
     make_own_world: Callable[[], World], make_reader: MakeReader

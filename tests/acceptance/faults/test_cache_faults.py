@@ -61,6 +61,8 @@ def unavailable_in_time(answer: Answer) -> None:
     answer.took.at_most(REDIS_TIMEOUT_SECONDS)
 
 
+@pytest.mark.promise("Reading", "Redis down: each call ends within its timeout")
+@pytest.mark.failure("R8", "R9")
 @each_with_each("connected", (True, False), "make_reader", ("async", "sync"), ["make_reader"])
 @pytest.mark.parametrize("fault", sorted(FAULTS))
 def test_each_call_ends_within_the_timeout_and_at_once_when_the_breaker_is_open(
@@ -92,6 +94,7 @@ def test_each_call_ends_within_the_timeout_and_at_once_when_the_breaker_is_open(
     assert events.count("miss") == 0
 
 
+@pytest.mark.failure("R8", "R9")
 @pytest.mark.parametrize("fault", sorted(FAULTS))
 def test_reads_return_the_default_while_redis_fails_and_the_refreshed_value_afterwards(
     world_on_redis: World, make_reader: MakeReader, proxies: Proxies, events: EventRecorder, fault: str
@@ -111,6 +114,7 @@ def test_reads_return_the_default_while_redis_fails_and_the_refreshed_value_afte
     eventually(lambda: answer_of(reader.refresh, QUERY, stale).value is RefreshState.TRIGGERED, "and on request, too")
 
 
+@pytest.mark.failure("R7")
 @pytest.mark.alone
 def test_a_slow_redis_within_the_timeout_costs_one_round_trip_per_hit(
     world_on_redis: World, make_reader: MakeReader, proxies: Proxies
@@ -129,6 +133,7 @@ def test_a_slow_redis_within_the_timeout_costs_one_round_trip_per_hit(
     eventually(lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH, "it is refreshed all the same")
 
 
+@pytest.mark.failure("R12")
 @pytest.mark.parametrize("orderly", [False, True], ids=["rst", "fin"])
 def test_a_connection_cut_between_two_reads_fails_no_read(
     world_on_redis: World, make_reader: MakeReader, proxies: Proxies, events: EventRecorder, orderly: bool
@@ -142,6 +147,7 @@ def test_a_connection_cut_between_two_reads_fails_no_read(
     assert events.count("unavailable") == 0
 
 
+@pytest.mark.failure("R12")
 def test_a_command_whose_reply_is_cut_off_is_retried(
     world_on_redis: World, make_reader: MakeReader, proxies: Proxies, events: EventRecorder
 ) -> None:
@@ -159,6 +165,7 @@ def test_a_command_whose_reply_is_cut_off_is_retried(
     assert events.count("unavailable") == 0
 
 
+@pytest.mark.failure("R8")
 def test_an_invalidation_whose_reply_was_lost_has_taken_effect(
     world_on_redis: World, make_reader: MakeReader, proxies: Proxies
 ) -> None:

@@ -34,6 +34,7 @@ pytestmark = pytest.mark.usefixtures("published_once")
 BREAKER_PAUSE_SECONDS = 1.0  # of the breaker before Redis, after a few failed probes
 
 
+@pytest.mark.failure("R13", "R14")
 @each_with_each("keep_data", (True, False), "make_reader", ("sync", "async"), ["make_reader"])
 def test_after_a_redis_restart_a_read_is_a_hit_or_one_load(
     make_own_world: Callable[[], World], make_reader: MakeReader, events: EventRecorder, keep_data: bool
@@ -55,6 +56,7 @@ def test_after_a_redis_restart_a_read_is_a_hit_or_one_load(
     assert events.count("miss") == (0 if keep_data else 2)
 
 
+@pytest.mark.failure("R16")
 def test_a_full_redis_serves_its_entries_and_rejects_claims(
     world_on_redis: World, make_reader: MakeReader, events: EventRecorder
 ) -> None:
@@ -129,6 +131,7 @@ def pair(
     return Pair(world, old, new, worker_proxy)
 
 
+@pytest.mark.failure("R15")
 def test_after_a_failover_hits_go_on_and_the_next_refresh_is_claimed_at_the_new_master(
     pair: Pair, make_reader: MakeReader, proxies: Proxies, events: EventRecorder
 ) -> None:
@@ -142,6 +145,7 @@ def test_after_a_failover_hits_go_on_and_the_next_refresh_is_claimed_at_the_new_
     assert events.count("unavailable") == events.count("miss") == 0
 
 
+@pytest.mark.failure("R15")
 def test_after_a_failover_a_rejected_call_raises_and_the_next_one_reaches_the_new_master(
     pair: Pair, make_reader: MakeReader, proxies: Proxies
 ) -> None:
@@ -157,6 +161,7 @@ def test_after_a_failover_a_rejected_call_raises_and_the_next_one_reaches_the_ne
     assert reader.get(QUERY, world.unknown())["load"] == 1
 
 
+@pytest.mark.failure("R15")
 def test_after_a_failover_a_worker_whose_connections_stay_open_reaches_the_new_master(
     pair: Pair, make_reader: MakeReader, proxies: Proxies
 ) -> None:

@@ -47,6 +47,7 @@ def test_a_load_whose_process_is_killed_once_is_retried_and_commits(watched: Wat
     assert watched.count_of("failed: worker_lost") == 0
 
 
+@pytest.mark.promise("Refreshing", "A load that hangs is ended and counted")
 @pytest.mark.parametrize(("pool", "kind"), [("prefork", "timeout"), ("threads", "hard_timeout")])
 def test_a_hanging_load_is_ended_at_its_time_limit_and_retried(watched: Watched, pool: str, kind: str) -> None:
     worker = watched.start(*POOLS[pool], "-c", "2", **SHORT_BUDGET)

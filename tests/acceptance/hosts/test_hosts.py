@@ -52,6 +52,7 @@ def as_case(host: Host) -> ParameterSet:
     return pytest.param(host, id=re.sub("[ ,]+", "-", f"{host.name}, {host.broker}"), marks=marks)
 
 
+@pytest.mark.promise("Reading", "An application's process keeps nothing that its page does not list")
 @pytest.mark.parametrize("host", [as_case(host) for host in HOSTS])
 def test_a_host_uses_and_closes_the_cache_and_nothing_undocumented_remains(
     host: Host, systems: HostSystems, tmp_path: Path

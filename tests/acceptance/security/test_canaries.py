@@ -94,6 +94,7 @@ def watched(
         yield made
 
 
+@pytest.mark.promise("Contract and operation", "No log, page or command shows a secret")
 def test_no_log_of_worker_or_flower_shows_a_secret_at_any_level(watched: Watched) -> None:
     said = watched.worker.log_file.read_text()
     assert "DEBUG" in said

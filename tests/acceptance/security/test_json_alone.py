@@ -63,6 +63,7 @@ def running(
         yield system, system.start_worker("-c", "1", app="tests.support.event_counting_app")
 
 
+@pytest.mark.promise("Refreshing", "Nothing in a message or an entry is executed")
 @pytest.mark.parametrize("kind", CODE)
 def test_a_message_that_would_run_code_is_rejected_and_counted_and_never_loaded(
     running: tuple[System, GuardedProcess], tmp_path: Path, kind: str

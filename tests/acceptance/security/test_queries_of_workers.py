@@ -89,6 +89,7 @@ def test_a_reply_that_comes_while_the_connection_is_closed_is_not_put_back(
     assert [request["method"] for request in late] == ["active_queues"]
 
 
+@pytest.mark.promise("Contract and operation", "A worker's reply that comes late does not end the next request")
 def test_a_late_reply_to_one_request_does_not_end_the_next(
     admin: redis.Redis, worker: LateWorker, settings: ReaderSettings
 ) -> None:
@@ -103,6 +104,7 @@ def test_a_late_reply_to_one_request_does_not_end_the_next(
     assert (seen.name, seen.uptime) == (NAME, 7)
 
 
+@pytest.mark.promise("Contract and operation", "Requests to workers leave the messages of killed ones on the broker")
 def test_messages_that_a_killed_worker_left_are_left_to_workers(users: Users, admin: redis.Redis) -> None:
     message = json.dumps([{"headers": {}, "properties": {}}, QUEUE, QUEUE])
     admin.hset("unacked", "tag", message)

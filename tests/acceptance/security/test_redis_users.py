@@ -106,6 +106,9 @@ def entry(users: Users) -> Iterator[bytes]:
         admin.delete(KEY.entry, KEY.record)
 
 
+@pytest.mark.promise(
+    "Contract and operation", "Each user of `deploy/redis` may do what its component does, and nothing more"
+)
 @pytest.mark.parametrize(
     ("server", "user", "command"),
     [(*who, command) for who, commands in DENIED.items() for command in commands],

@@ -94,6 +94,7 @@ def test_readers_their_local_cache_and_the_worker_work_over_tls(running: System,
     assert reader.get("long_lived", params, fresh=True)["load"] == 2
 
 
+@pytest.mark.promise("Contract and operation", "A certificate is verified")
 @pytest.mark.parametrize("wrong", WRONG)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_reader_does_not_talk_to_a_server_with_a_wrong_certificate(

@@ -37,6 +37,7 @@ def settings() -> dict[str, str]:
     return SETTINGS | STEADY_CACHE
 
 
+@pytest.mark.failure("W20")
 @pytest.mark.parametrize(
     "outage", [pytest.param(name, marks=pytest.mark.long if name == "loses_replies" else ()) for name in OUTAGES]
 )
@@ -51,6 +52,7 @@ def test_keys_are_fresh_again_after_a_broker_outage_under_load(world: World, out
     world.verify(within_seconds=WITHIN_BROKER_OUTAGE_SECONDS)
 
 
+@pytest.mark.failure("W21")
 @pytest.mark.parametrize("fault", ["cuts", "goes_half_open"])
 def test_keys_are_fresh_again_after_broker_connections_were_lost_under_load(world: World, fault: str) -> None:
     with Traffic(world) as traffic:
@@ -61,6 +63,7 @@ def test_keys_are_fresh_again_after_broker_connections_were_lost_under_load(worl
     world.verify(within_seconds=WITHIN_BROKER_OUTAGE_SECONDS)
 
 
+@pytest.mark.failure("W24")
 def test_keys_are_fresh_again_after_the_broker_restarted_empty_under_load(world: World) -> None:
     with Traffic(world) as traffic:
         traffic.goes_on_for(5)
@@ -72,6 +75,7 @@ def test_keys_are_fresh_again_after_the_broker_restarted_empty_under_load(world:
     world.verify(within_seconds=WITHIN_BROKER_OUTAGE_SECONDS)
 
 
+@pytest.mark.failure("W26")
 def test_keys_are_fresh_again_after_the_broker_was_full_under_load(world: World) -> None:
     with Traffic(world) as traffic:
         traffic.goes_on_for(5)

@@ -33,6 +33,7 @@ def world(stack: ExitStack, redis_server: RedisServer, arcadedb: ArcadeDbServer,
     return world
 
 
+@pytest.mark.failure("W37")
 @pytest.mark.parametrize("fault", ["fail_over", "kill_master", "cut_off_master"])
 def test_keys_are_fresh_again_after_the_broker_failed_over_under_load(
     world: World, stack: ExitStack, fault: str
@@ -48,6 +49,7 @@ def test_keys_are_fresh_again_after_the_broker_failed_over_under_load(
     world.verify(within_seconds=WITHIN_BROKER_OUTAGE_SECONDS)
 
 
+@pytest.mark.failure("W37")
 def test_keys_are_fresh_again_after_a_demotion_of_the_broker_behind_one_address_under_load(
     world: World, stack: ExitStack
 ) -> None:

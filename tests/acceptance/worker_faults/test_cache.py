@@ -23,6 +23,7 @@ BREAKER_SECONDS = 5.0  # the longest pause of the breaker before Redis
 WORKER_PAUSE_SECONDS = 5.0  # after it, a worker that can't reach Redis gets its re-sent message
 
 
+@pytest.mark.failure("W27", "W28")
 @pytest.mark.parametrize("keep_data", [True, False], ids=["with_data", "empty"])
 def test_keys_are_fresh_again_after_a_redis_restart_under_load(world: World, keep_data: bool) -> None:
     with Traffic(world) as traffic:
@@ -36,6 +37,7 @@ def test_keys_are_fresh_again_after_a_redis_restart_under_load(world: World, kee
     world.verify(within_seconds=BREAKER_SECONDS + WITHIN_QUEUE_TTL_SECONDS)
 
 
+@pytest.mark.failure("W28")
 def test_a_commit_is_rejected_when_redis_has_restarted_empty_during_the_load(world: World) -> None:
     key = world.stale_key()
     world.start_held_load(key)
@@ -47,6 +49,7 @@ def test_a_commit_is_rejected_when_redis_has_restarted_empty_during_the_load(wor
     assert REJECTED.intersection(world.runs(key))
 
 
+@pytest.mark.failure("W29")
 def test_flushing_the_scripts_of_redis_under_load_causes_no_error(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -59,6 +62,7 @@ def test_flushing_the_scripts_of_redis_under_load_causes_no_error(
     world.verify(within_seconds=WITHIN_LEASE_SECONDS)
 
 
+@pytest.mark.failure("W30")
 def test_keys_are_fresh_again_after_redis_was_full_without_eviction(world: World) -> None:
     with Traffic(world) as traffic:
         traffic.goes_on_for(5)
@@ -69,6 +73,7 @@ def test_keys_are_fresh_again_after_redis_was_full_without_eviction(world: World
     world.verify(within_seconds=WORKER_PAUSE_SECONDS + WITHIN_QUEUE_TTL_SECONDS)
 
 
+@pytest.mark.failure("W31")
 def test_keys_are_fresh_again_after_redis_evicted_records_and_entries(world: World) -> None:
     with Traffic(world) as traffic:
         traffic.goes_on_for(5)
@@ -84,6 +89,7 @@ def test_keys_are_fresh_again_after_redis_evicted_records_and_entries(world: Wor
     world.verify(within_seconds=WITHIN_QUEUE_TTL_SECONDS)
 
 
+@pytest.mark.failure("W31")
 def test_a_commit_is_rejected_when_the_record_was_evicted_during_the_load(world: World) -> None:
     key = world.stale_key()
     world.start_held_load(key)
@@ -95,6 +101,7 @@ def test_a_commit_is_rejected_when_the_record_was_evicted_during_the_load(world:
     assert REJECTED.intersection(world.runs(key))
 
 
+@pytest.mark.failure("W32")
 @pytest.mark.parametrize("fault", ["cuts", "goes_half_open"])
 def test_keys_are_fresh_again_after_redis_connections_were_lost_under_load(world: World, fault: str) -> None:
     with Traffic(world) as traffic:
@@ -104,6 +111,7 @@ def test_keys_are_fresh_again_after_redis_connections_were_lost_under_load(world
     world.verify(within_seconds=BREAKER_SECONDS + WORKER_PAUSE_SECONDS + WITHIN_QUEUE_TTL_SECONDS)
 
 
+@pytest.mark.failure("W33")
 @pytest.mark.parametrize("fault", ["hangs", pytest.param("drops_replies", marks=pytest.mark.long)])
 def test_keys_are_fresh_again_after_redis_was_silent_for_a_while(world: World, fault: str) -> None:
     with Traffic(world) as traffic:

@@ -48,6 +48,7 @@ def clock(redis_clock: MovableClock, world: World) -> Iterator[MovableClock]:
     redis_clock.goes_off_by(0)
 
 
+@pytest.mark.failure("W35")
 @pytest.mark.parametrize("shift_seconds", [-HOUR_SECONDS, HOUR_SECONDS], ids=["back", "forward"])
 def test_keys_are_fresh_again_after_the_redis_clock_is_set_under_load(
     world: World, clock: MovableClock, shift_seconds: int
@@ -63,6 +64,7 @@ def test_keys_are_fresh_again_after_the_redis_clock_is_set_under_load(
     world.verify(within_seconds=WITHIN_LEASE_SECONDS)
 
 
+@pytest.mark.failure("W35")
 def test_backoff_lease_and_claim_end_in_time_when_the_redis_clock_is_set_back(
     world: World, clock: MovableClock
 ) -> None:
@@ -87,6 +89,7 @@ def test_backoff_lease_and_claim_end_in_time_when_the_redis_clock_is_set_back(
     assert world.claims(dead)[:3] == world.claims(lost)[:3] == ["committed", "expired", "committed"]
 
 
+@pytest.mark.failure("W36")
 @pytest.mark.parametrize("shift_seconds", [-HOUR_SECONDS, HOUR_SECONDS], ids=["behind", "ahead"])
 def test_a_worker_and_a_reader_with_a_wrong_clock_cause_no_stampede(
     world: World, tmp_path: Path, stack: ExitStack, shift_seconds: int

@@ -82,6 +82,8 @@ def runs_of(moment: str, end: str) -> list[str]:
     return ["committed", end, "committed"] if moment in INTERRUPTING else ["committed", "committed"]
 
 
+@pytest.mark.promise("Protocol", "I4: a key whose worker was killed is refreshed by another")
+@pytest.mark.failure("W1", "W3", "W4")
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_worker_killed_at_any_moment_leaves_the_key_to_the_next_one(world: World, moment: str) -> None:
     key = world.stale_key()
@@ -97,6 +99,7 @@ def test_a_worker_killed_at_any_moment_leaves_the_key_to_the_next_one(world: Wor
     assert world.runs(key) == runs_of(moment, "expired")
 
 
+@pytest.mark.failure("W2", "W3", "W4")
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_child_killed_at_any_moment_leaves_the_key_to_the_next_one(world: World, moment: str) -> None:
     key = world.stale_key()
@@ -109,6 +112,8 @@ def test_a_child_killed_at_any_moment_leaves_the_key_to_the_next_one(world: Worl
     assert worker.poll() is None
 
 
+@pytest.mark.promise("Protocol", "I1: an overtaken worker process stores nothing")
+@pytest.mark.failure("W5")
 def test_a_worker_stopped_past_its_lease_writes_nothing_over_the_newer_value(world: World) -> None:
     key = world.stale_key()
     with while_loading(world, key), stopped(world.worker()):
@@ -123,6 +128,7 @@ def test_a_worker_stopped_past_its_lease_writes_nothing_over_the_newer_value(wor
     assert world.runs(key)[1] in REJECTED
 
 
+@pytest.mark.failure("W5")
 def test_a_child_stopped_past_its_lease_writes_nothing_over_the_newer_value(world: World) -> None:
     key = world.stale_key()
     with while_loading(world, key) as pid:
@@ -136,6 +142,7 @@ def test_a_child_stopped_past_its_lease_writes_nothing_over_the_newer_value(worl
     assert world.runs(key)[1] in REJECTED
 
 
+@pytest.mark.failure("W4")
 def test_a_commit_that_arrives_after_its_worker_died_is_accepted_unless_reacquired(world: World) -> None:
     key = world.stale_key()
     with world.cache_proxy.stopping("commit", StopPoint.REQUEST, key=world.tag(key)) as stop:
@@ -147,6 +154,7 @@ def test_a_commit_that_arrives_after_its_worker_died_is_accepted_unless_reacquir
     assert world.runs(key) == ["committed", "committed"]
 
 
+@pytest.mark.failure("W6")
 def test_a_reader_killed_between_claim_and_publish_delays_others_until_a_republication(
     world: World, stack: ExitStack
 ) -> None:

@@ -29,6 +29,7 @@ def settings() -> dict[str, str]:
     return PATIENT_SETTINGS
 
 
+@pytest.mark.failure("W15")
 @pytest.mark.parametrize("moment", StopPoint)
 @pytest.mark.parametrize("step", ["claim", "acquire", "commit"])
 def test_a_lease_step_whose_request_or_reply_is_lost_is_retried_and_applied_once(
@@ -42,6 +43,7 @@ def test_a_lease_step_whose_request_or_reply_is_lost_is_retried_and_applied_once
     assert world.runs(key) == world.claims(key) == ["committed", "committed"]
 
 
+@pytest.mark.failure("W15")
 def test_a_lease_is_renewed_for_as_long_as_its_load_takes_though_a_reply_is_lost(world: World) -> None:
     world.ends_workers()
     world.worker(STAMPEDE_LOCK_TIMEOUT_MS=f"{RENEWED_LEASE_SECONDS * 1000:.0f}")
@@ -64,6 +66,7 @@ def test_a_lease_is_renewed_for_as_long_as_its_load_takes_though_a_reply_is_lost
     assert world.runs(key) == ["committed", "committed"]
 
 
+@pytest.mark.failure("W16")
 def test_a_load_is_stored_as_stale_after_an_invalidation_whose_reply_was_lost(world: World) -> None:
     key = world.stale_key()
     world.start_held_load(key)
@@ -75,6 +78,7 @@ def test_a_load_is_stored_as_stale_after_an_invalidation_whose_reply_was_lost(wo
     assert world.runs(key) == ["committed", "committed (as stale)", "committed"]
 
 
+@pytest.mark.failure("W15")
 def test_a_failure_whose_reply_is_lost_is_recorded_once(world: World) -> None:
     key = world.stale_key()
     world.control.set("failing", 100)
@@ -86,6 +90,7 @@ def test_a_failure_whose_reply_is_lost_is_recorded_once(world: World) -> None:
     assert world.claims(key) == ["committed", "failed (transient)", "committed"]
 
 
+@pytest.mark.failure("W17")
 def test_a_message_lost_on_its_way_to_the_worker_is_published_again(world: World) -> None:
     key = world.stale_key()
     lost = world.broker_proxy.loses("BRPOP", StopPoint.REPLY)
@@ -95,6 +100,7 @@ def test_a_message_lost_on_its_way_to_the_worker_is_published_again(world: World
     assert world.claims(key) == ["committed", "committed"]
 
 
+@pytest.mark.failure("W17")
 def test_readers_republish_messages_that_a_flushed_broker_has_lost(world: World) -> None:
     keys = [world.stale_key() for _ in range(4)]
     with world.broker_proxy.stopping("BRPOP", StopPoint.REPLY):  # so that the worker takes no more
@@ -109,6 +115,7 @@ def test_readers_republish_messages_that_a_flushed_broker_has_lost(world: World)
         assert world.claims(key) == ["committed", "committed"]
 
 
+@pytest.mark.failure("W18")
 def test_without_a_republication_the_claim_expires_and_the_next_reader_claims(world: World) -> None:
     key = world.stale_key()
     lost = world.broker_proxy.loses("BRPOP", StopPoint.REPLY)
@@ -119,6 +126,7 @@ def test_without_a_republication_the_claim_expires_and_the_next_reader_claims(wo
     assert world.claims(key) == ["committed", "expired", "committed"]
 
 
+@pytest.mark.failure("W19")
 def test_a_message_delivered_twice_or_after_its_refresh_is_skipped(world: World) -> None:
     key = world.stale_key()
     before = len(published(world))
@@ -143,6 +151,7 @@ def published(world: World) -> list[bytes]:
     return [command[2] for command in sent if command[1] == b"cache.refresh"]
 
 
+@pytest.mark.failure("W19")
 def test_a_message_taken_by_a_killed_worker_is_redelivered_and_skipped(world: World) -> None:
     key = world.stale_key()
     world.start_held_load(key)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from api_client import CacheClient
 from tests.acceptance.conftest import System
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
@@ -40,6 +42,7 @@ def check_loads_beside_hanging_ones(system: System, client: CacheClient) -> None
     )
 
 
+@pytest.mark.failure("W10")
 def test_healthy_keys_are_loaded_while_all_slots_but_one_hang(system_without_graph: System) -> None:
     system = system_without_graph
     system.env["REFRESHER_QUERIES"] = "tests.support.hanging_queries"

@@ -116,6 +116,7 @@ def test_a_default_is_returned_on_a_failure_a_timeout_and_an_unreachable_cache(
     assert cut_off.get("q", {}, default=default) is default
 
 
+@pytest.mark.promise("Reading", "`default=` replaces a failed refresh, a timeout and a missing cache, nothing else")
 def test_a_default_replaces_neither_decode_errors_nor_invalid_calls(reader: AnyReader, new_key: NewKey) -> None:
     new_key().store_value("no number")
     with pytest.raises(DecodeError):
@@ -196,6 +197,7 @@ BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
 """One of each kind; all of them: tests/unit/api_client/read/test_evaluate_and_requirements.py."""
 
 
+@pytest.mark.promise("Reading", "A wrong name or wrong params are found before anything is sent")
 @pytest.mark.parametrize(("query", "params", "options", "why"), BAD_CALLS, ids=lambda value: repr(value)[:20])
 def test_a_call_with_an_invalid_query_params_or_version_is_refused_before_anything_is_sent(
     cut_off: AnyReader, query: str, params: Any, options: dict[str, Any], why: str

@@ -69,6 +69,7 @@ def test_fresh_does_not_accept_an_existing_entry(reader: AnyReader, new_key: New
         reader.get("q", {}, fresh=True, timeout=0)
 
 
+@pytest.mark.promise("Reading", "`fresh`: a load that began before the call does not count")
 def test_fresh_does_not_accept_a_load_that_began_before_the_call(new_key: NewKey, waits_for: Any) -> None:
     key = new_key()
     key.claim("of an earlier reader")
@@ -94,6 +95,7 @@ def test_two_callers_of_a_fresh_value_may_share_the_load_that_began_after_both(
     assert {first.result(MAX_WAIT_SECONDS).token, second.result(MAX_WAIT_SECONDS).token} == {token}
 
 
+@pytest.mark.promise("Reading", "`min_generation`: the value was read after that invalidation")
 def test_min_generation_accepts_only_values_loaded_after_that_invalidation(
     reader: AnyReader, new_key: NewKey, waits_for: Any
 ) -> None:

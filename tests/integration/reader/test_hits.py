@@ -47,6 +47,7 @@ def gets_of_two_reads(place: str) -> int:
     return 1 if place == "tier" else 2
 
 
+@pytest.mark.promise("Reading", "A hit is one round trip")
 def test_a_fresh_value_is_served_and_triggers_nothing(
     reader: AnyReader,
     new_key: NewKey,
@@ -79,6 +80,7 @@ def test_get_entry_returns_all_metadata(reader: AnyReader, new_key: NewKey) -> N
         assert (entry.token, entry.generation, entry.bookmarks) == (token, 3, ("b",))
 
 
+@pytest.mark.promise("Protocol", "I5: a stale value is returned at once")
 def test_a_stale_value_is_served_at_once_and_triggers_one_refresh(
     reader: AnyReader,
     new_key: NewKey,
@@ -135,6 +137,7 @@ def test_an_early_refresh_is_triggered_while_the_value_is_fresh(
     assert events["triggered"] == [["early"]]
 
 
+@pytest.mark.promise("Reading", "None and empty values are values")
 @pytest.mark.parametrize("value", [None, "", 0, False, [], {}, b""], ids=repr)
 def test_none_and_empty_values_are_values(reader: AnyReader, new_key: NewKey, value: Any) -> None:
     new_key().store_value(value)

@@ -61,6 +61,7 @@ def test_a_waiter_polls_without_notifications(reader: AnyReader, new_key: NewKey
     assert read.result(MAX_WAIT_SECONDS) == "v"
 
 
+@pytest.mark.promise("Reading", "Callers of one missing key share one wait and one load")
 def test_callers_of_one_key_share_one_wait(
     reader: AnyReader, new_key: NewKey, events: EventRecorder, pool: ThreadPoolExecutor
 ) -> None:
@@ -153,6 +154,7 @@ def test_a_leader_whose_time_runs_out_leaves_the_others_waiting(
     assert events["triggered"] == [["miss"]]
 
 
+@pytest.mark.promise("Protocol", "I4: a lost message is published again")
 def test_a_lost_message_is_published_again_while_a_caller_waits(
     reader: AnyReader, new_key: NewKey, events: EventRecorder, pool: ThreadPoolExecutor
 ) -> None:

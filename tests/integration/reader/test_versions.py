@@ -36,6 +36,7 @@ def stale_by_number(control: redis.Redis, new_key: NewKey, *versions: int) -> li
     return [header is not None and header.generation > header.token for header in headers]
 
 
+@pytest.mark.promise("Reading", "An invalidation reaches all live versions of a key")
 def test_an_invalidation_without_a_version_reaches_all_registered_versions(
     reader: AnyReader, live: Any, new_key: NewKey, control: redis.Redis
 ) -> None:

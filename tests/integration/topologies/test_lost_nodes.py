@@ -148,6 +148,7 @@ def test_without_the_node_of_the_tag_clock_no_entry_is_deleted_for_an_invalidati
     assert worker.pauses == []
 
 
+@pytest.mark.promise("Protocol", "On a cluster, keys of other nodes are refreshed while a node is lost")
 def test_in_a_batch_the_keys_of_other_nodes_are_refreshed_at_once(worker: ClusterWorker) -> None:
     lost = first(worker.items("batched"), bool, 2)
     others = first(worker.items("batched"), lambda is_lost: not is_lost, 2)

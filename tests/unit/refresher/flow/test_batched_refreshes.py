@@ -88,6 +88,7 @@ def kinds(ended: dict[int, Ended]) -> dict[int, OutcomeKind | type]:
     return {n: one.kind if isinstance(one, Outcome) else type(one) for n, one in ended.items()}
 
 
+@pytest.mark.promise("Refreshing", "A batch is one message, one load, and one round trip for each step")
 def test_a_batch_takes_one_load_and_one_round_trip_per_step(worker: BatchWorker) -> None:
     ended = worker.refresh(1, 2, 3)
     assert kinds(ended) == dict.fromkeys((1, 2, 3), COMMITTED)
@@ -129,6 +130,7 @@ def test_a_commit_without_redis_affects_only_its_own_key(worker: BatchWorker) ->
     assert kinds(worker.refresh(1, 2, 3)) == {1: COMMITTED, 2: CacheUnavailable, 3: COMMITTED}
 
 
+@pytest.mark.promise("Refreshing", "A key at fault fails alone, whatever it was loaded with")
 @pytest.mark.parametrize("is_transient", [False, True])
 def test_a_failed_batch_is_halved_until_the_faulty_key_is_alone(worker: BatchWorker, is_transient: bool) -> None:
     worker.at_fault[6] = failing("loader_error", transient=is_transient, most=1)

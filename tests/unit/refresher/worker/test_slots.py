@@ -63,6 +63,7 @@ def registered(**options: Any) -> Registry:
     return queries
 
 
+@pytest.mark.promise("Refreshing", "A query that hangs leaves a slot of the worker to others")
 @pytest.mark.parametrize(
     ("count", "slots", "bound"),
     [(4, None, 3), (2, None, 1), (1, None, None), (4, 1, 1), (4, 3, 3), (4, 4, None), (4, 10_000, None), (1, 1, None)],
