@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
+from urllib.parse import quote, urlsplit
 
 import redis
 
@@ -19,7 +20,6 @@ from api_client.config.environment import without_password
 from api_client.config.redis_url import Topology, read_url
 from api_client.transport.redis_py import connect, nodes_of, translated
 from benchmarks.errors import BenchError
-from refresher.demo.environment import with_password
 from refresher.embedded import RedisServer
 from refresher.ops.doctor.deployment import server_title
 
@@ -112,6 +112,16 @@ def running_servers(redis_url: str | None) -> Iterator[Servers]:
         finally:
             with translated():
                 remove_keys(client, namespace)
+
+
+def with_password(url: str, environ: Mapping[str, str]) -> str:
+    """Return a Redis URL with REDIS_PASSWORD as its password; unchanged without that variable."""
+    password = environ.get("REDIS_PASSWORD", "")
+    if not password:
+        return url
+    parts = urlsplit(url)
+    user, host = quote(parts.username or "", safe=""), parts.netloc.rpartition("@")[2]
+    return parts._replace(netloc=f"{user}:{quote(password, safe='')}@{host}").geturl()
 
 
 def remove_keys(client: redis.Redis, namespace: str) -> None:

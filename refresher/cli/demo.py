@@ -26,15 +26,6 @@ _Neo4jUri: TypeAlias = Annotated[
         "environment. What was loaded is removed at the end.",
     ),
 ]
-_RedisUrl: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL",
-        callback=without_password,
-        help="Your own Redis, cache and broker both; behind Sentinels or a cluster it is the cache alone. "
-        "REDIS_PASSWORD is read from the environment. The demo's keys are removed at the end.",
-    ),
-]
 
 
 def demo(
@@ -53,7 +44,6 @@ def demo(
         ),
     ] = None,
     neo4j_uri: _Neo4jUri = None,
-    redis_url: _RedisUrl = None,
     readers: Annotated[int, typer.Option(min=1, max=MAX_READERS, help="Reader processes.")] = DEFAULT_READERS,
     seed: Annotated[int, typer.Option(min=0, help="Of the graph and of the traffic.")] = 1,
 ) -> None:
@@ -71,7 +61,7 @@ def demo(
 
         raise DemoError(f"{error.name} is not installed: pip install 'refresher[demo]'") from None
     options = DemoOptions(
-        seconds=seconds, keep=keep, chaos=not no_chaos, graph_file=graph, neo4j_uri=neo4j_uri, redis_url=redis_url,
+        seconds=seconds, keep=keep, chaos=not no_chaos, graph_file=graph, neo4j_uri=neo4j_uri,
         readers=readers, seed=seed,
     )  # fmt: skip
     raise typer.Exit(run_demo(options, Console(highlight=False)))

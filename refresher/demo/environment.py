@@ -1,24 +1,20 @@
-"""Environment of a run: Redis and graph, embedded or the user's, their variables, and the cleanup of the user's."""
+"""Environment of a run: an embedded Redis, a graph, embedded or the user's, and their variables."""
 
 from __future__ import annotations
 
 import logging
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, cast
-from urllib.parse import quote, urlsplit
+from typing import TYPE_CHECKING, Final
 
 import neo4j
 from neo4j.exceptions import DriverError, Neo4jError
 
-from api_client.config.broker import miss_queue, refresh_queue
 from api_client.config.environment import without_password
-from api_client.config.redis_url import Topology, read_url
-from api_client.transport.redis_py import connect, nodes_of, translated
+from api_client.transport.redis_py import connect, nodes_of
 from refresher.demo.errors import DemoError
 from refresher.embedded import ArcadeDbServer, RedisServer
 from refresher.graph.driver import open_driver
@@ -27,7 +23,6 @@ from refresher.settings import WorkerSettings
 
 if TYPE_CHECKING:
     import neo4j
-    import redis
 
     from refresher.demo.graph.social_graph import SocialGraph
     from refresher.demo.options import DemoOptions
@@ -73,19 +68,19 @@ class Environment:
 
 @contextmanager
 def started_environment(options: DemoOptions) -> Iterator[Environment]:
-    """Start the embedded servers; at the end remove everything of the demo from the user's.
+    """Start the embedded servers; at the end remove everything of the demo from the user's graph.
 
     Raises:
         EmbeddedServerError: a server did not start.
         ConfigurationError: an address, or a setting in the environment, is wrong.
-        CacheUnavailable, DemoError: the user's server can't be used.
+        DemoError: the user's graph can't be used.
     """
     environ = _environment(options)
     WorkerSettings.from_env(environ)  # a wrong setting is reported before anything starts
-    with (
-        _redis(environ, options) as redis_title,
-        graph_server(environ, options.neo4j_uri) as (driver, graph_title),
-    ):
+    with RedisServer.start() as server, graph_server(environ, options.neo4j_uri) as (driver, graph_title):
+        environ["CACHE_REDIS_URL"], environ["CACHE_BROKER_URL"] = server.url(0), server.url(1)
+        with connect(server.url(0), timeout_seconds=_CONNECTION_SECONDS) as client:
+            redis_title = f"embedded {server_title(nodes_of(client)[0].info('server'))}"
         settings = WorkerSettings.from_env(environ)
         found = Environment(environ, settings, driver, graph_title, redis_title)
         try:
@@ -100,49 +95,9 @@ def _environment(options: DemoOptions) -> dict[str, str]:
     environ.setdefault("CACHE_XFETCH_WORKERS", str(min(_MAX_WORKERS, (os.cpu_count() or 1) + 1)))
     # Never the namespace of an application: the queues are named after it too.
     environ["CACHE_NAMESPACE"] = f"demo-{secrets.token_hex(4)}"
-    if options.redis_url:
-        environ["CACHE_REDIS_URL"] = with_password(options.redis_url, environ)
-        if _can_be_broker(options.redis_url):
-            environ["CACHE_BROKER_URL"] = environ["CACHE_REDIS_URL"]
     if options.neo4j_uri:
         environ["NEO4J_URI"] = options.neo4j_uri
     return environ
-
-
-def with_password(url: str, environ: Mapping[str, str]) -> str:
-    """Return a Redis URL with REDIS_PASSWORD as its password; unchanged without that variable."""
-    password = environ.get("REDIS_PASSWORD", "")
-    if not password:
-        return url
-    parts = urlsplit(url)
-    user, host = quote(parts.username or "", safe=""), parts.netloc.rpartition("@")[2]
-    return parts._replace(netloc=f"{user}:{quote(password, safe='')}@{host}").geturl()
-
-
-@contextmanager
-def _redis(environ: dict[str, str], options: DemoOptions) -> Iterator[str]:
-    if not options.redis_url:
-        with RedisServer.start() as server:
-            environ["CACHE_REDIS_URL"], environ["CACHE_BROKER_URL"] = server.url(0), server.url(1)
-            with connect(server.url(0), timeout_seconds=_CONNECTION_SECONDS) as client:
-                title = server_title(nodes_of(client)[0].info("server"))
-            yield f"embedded {title}"
-        return
-    with ExitStack() as stack:
-        if not _can_be_broker(options.redis_url):
-            environ["CACHE_BROKER_URL"] = stack.enter_context(RedisServer.start()).url(1)
-        client = stack.enter_context(connect(environ["CACHE_REDIS_URL"], timeout_seconds=_CONNECTION_SECONDS))
-        stack.enter_context(translated())
-        nodes_of(client)[0].ping()
-        try:
-            yield f"Redis {without_password(options.redis_url)}"
-        finally:
-            remove_keys(client, environ["CACHE_NAMESPACE"])
-
-
-def _can_be_broker(redis_url: str) -> bool:
-    """Return whether a cache can be the broker as well: a cluster can't, its queues would be on several nodes."""
-    return read_url(redis_url).topology is not Topology.CLUSTER
 
 
 @contextmanager
@@ -191,50 +146,6 @@ _REMOVE: Final = """
 MATCH (p:Person) WHERE p.id >= $first AND p.id < $next AND p.version IS NOT NULL
 DETACH DELETE p
 """
-
-
-def remove_keys(client: redis.Redis, namespace: str) -> None:
-    """Remove the keys of a namespace: entries, records, queues, and kombu's keys of its messages.
-
-    Args:
-        client: of the server that is cache and broker.
-        namespace: a prefix of at least eight characters that no other key has.
-    """
-    for node in nodes_of(client):
-        for batch in _in_batches(node.scan_iter(match=f"{namespace}*", count=_BATCH)):
-            with node.pipeline(transaction=False) as pipeline:
-                for key in batch:  # each may be of another slot
-                    pipeline.unlink(key)
-                pipeline.execute()
-    queues = (miss_queue(namespace), refresh_queue(namespace))
-    for queue in queues:
-        for kind in ("binding", "binding_permanent"):
-            client.unlink(f"_kombu.{kind}.{queue}")
-    # Messages that a killed worker held: kombu would restore them into a queue without consumers.
-    for tag, message in client.hscan_iter("unacked"):
-        if any(f'"{queue}"'.encode() in message for queue in queues):
-            client.hdel("unacked", tag)
-            client.zrem("unacked_index", tag)
-    _forget_listeners(client, namespace.encode())
-
-
-def _forget_listeners(client: redis.Redis, namespace: bytes) -> None:
-    """Remove the demo's listeners from sets that kombu shares with all others on this server.
-
-    Flower's has no name of ours; kombu removes it after its deadline.
-    """
-    for key in ("_kombu.binding.celeryev", "_kombu.binding.celery.pidbox"):
-        for bound in cast("set[bytes]", client.smembers(key)):
-            if namespace in bound:
-                client.srem(key, bound)
-    for bound, _ in client.zscan_iter("_kombu.binding_deadlines"):
-        if namespace in bound:
-            client.zrem("_kombu.binding_deadlines", bound)
-
-
-def _in_batches(keys: Iterator[Any]) -> Iterator[list[Any]]:
-    while batch := list(islice(keys, _BATCH)):
-        yield batch
 
 
 def remove_graph(driver: neo4j.Driver, database: str | None, persons: int) -> None:

@@ -26,7 +26,7 @@ class DemoOptions:
         keep: go on until Ctrl-C.
         chaos: kill the worker in the middle.
         graph_file: an edge list; None: a generated graph.
-        neo4j_uri, redis_url: the user's servers; None: embedded ones.
+        neo4j_uri: the user's graph; None: an embedded one.
         readers: reader processes.
         seed: of the graph, its popularity, and each reader's draws.
     """
@@ -36,6 +36,5 @@ class DemoOptions:
     chaos: bool = True
     graph_file: Path | None = None
     neo4j_uri: str | None = None
-    redis_url: str | None = None
     readers: int = DEFAULT_READERS
     seed: int = 1

@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 
 import psutil
 import pytest
-import redis
 from neo4j import GraphDatabase
 
 from tests.support.processes import addresses_beyond_loopback, shown_in_process_list
@@ -21,7 +20,7 @@ from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 from tests.support.watched_command import WatchedCommand
 
 if TYPE_CHECKING:
-    from refresher.embedded import ArcadeDbServer, RedisServer
+    from refresher.embedded import ArcadeDbServer
 
 ROOT = Path(__file__).parents[2]
 # A small graph is loaded in a blink.
@@ -178,28 +177,14 @@ def test_demo_with_keep_and_a_custom_graph_ends_with_a_summary_on_ctrl_c(tmp_pat
     assert "Traceback" not in demo.out + demo.err
 
 
-def test_demo_leaves_user_supplied_servers_as_they_were(
-    tmp_path: Path, small_graph: Path, clean_redis: RedisServer, arcadedb: ArcadeDbServer
-) -> None:
-    with redis.Redis.from_url(clean_redis.url(5)) as mine:
-        mine.set("demo", "mine")
-        mine.hset("unacked", "tag", '["message", "celery", "celery"]')
-        environ = {
-            "REDIS_PASSWORD": clean_redis.password,
-            "NEO4J_USER": arcadedb.user,
-            "NEO4J_PASSWORD": arcadedb.password,
-            "NEO4J_DATABASE": arcadedb.database,
-        }
-        own = ("--redis-url", f"redis://127.0.0.1:{clean_redis.port}/5", "--neo4j-uri", arcadedb.bolt_uri)
-        with Demo(tmp_path, "--seconds", "4", "--no-chaos", "--graph", str(small_graph), *own, **environ) as demo:
-            assert demo.ended() == 0, demo.out + demo.err
-        assert "Graph: ArcadeDB " in demo.out
-        assert mine.get("demo") == b"mine"
-        assert mine.hgetall("unacked") == {b"tag": b'["message", "celery", "celery"]'}
-        # Listeners that kombu forgets by itself, shared by all that use this broker.
-        rest = {key for key in mine.scan_iter() if not key.startswith(b"_kombu.binding")}
-        assert rest == {b"demo", b"unacked"}
-        assert not list(mine.scan_iter(match="*demo-*"))
+def test_demo_leaves_the_users_graph_as_it_was(tmp_path: Path, small_graph: Path, arcadedb: ArcadeDbServer) -> None:
+    environ = {
+        "NEO4J_USER": arcadedb.user, "NEO4J_PASSWORD": arcadedb.password, "NEO4J_DATABASE": arcadedb.database
+    }  # fmt: skip
+    own = ("--neo4j-uri", arcadedb.bolt_uri, "--graph", str(small_graph))
+    with Demo(tmp_path, "--seconds", "4", "--no-chaos", *own, **environ) as demo:
+        assert demo.ended() == 0, demo.out + demo.err
+    assert "Graph: ArcadeDB " in demo.out
     with (
         GraphDatabase.driver(arcadedb.bolt_uri, auth=(arcadedb.user, arcadedb.password)) as driver,
         driver.session(database=arcadedb.database) as session,
@@ -213,8 +198,6 @@ def test_demo_leaves_user_supplied_servers_as_they_were(
         (["--graph", sys.executable], "can't be read: "),
         (["--neo4j-uri", "http://x"], "NEO4J_URI='http://x' is not valid: allowed is bolt://"),
         (["--neo4j-uri", "bolt://127.0.0.1:1"], "the graph can't be used: "),
-        (["--redis-url", "redis://127.0.0.1:1/0"], "Connection refused"),
-        (["--redis-url", "nonsense"], "CACHE_REDIS_URL='nonsense' is not valid"),
     ],
 )
 def test_demo_reports_invalid_input_in_one_line(tmp_path: Path, args: list[str], words: str) -> None:

@@ -41,7 +41,7 @@ DEEP = "[" * 90_000
         (["demo", "--seconds", "0"], "", "'--seconds'"),
         (["demo", "--readers", "0"], "", "'--readers'"),
         (["demo", "--bogus"], "", "--bogus"),
-        (["demo", "--redis-url", "redis://:secret@127.0.0.1:1/0"], "", "no password on the command line"),
+        (["demo", "--neo4j-uri", "bolt://neo4j:secret@127.0.0.1:1"], "", "no password on the command line"),
     ],
 )
 def test_wrong_usage_names_what_is_wrong(arguments: list[str], stdin: str, named: str) -> None:
