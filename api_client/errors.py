@@ -69,7 +69,7 @@ class InvalidQuery(CacheError, ValueError):
 class RefreshFailed(CacheError):
     """The refresh failed, and there is no value within its grace to serve.
 
-    ``kind`` classifies the failure (see `docs/development/architecture.md`), ``attempts`` is how many loads were tried,
+    ``kind`` classifies the failure (see `docs/reference/errors.md`), ``attempts`` is how many loads were tried,
     ``retry_after_seconds`` how long the key cools before readers may trigger again. ``hint`` ends the message.
     """
 

@@ -15,7 +15,7 @@ import refresher
 from api_client.protocol import keys
 from api_client.protocol.entry import FIXED_HEADER_BYTES, TOKEN_OFFSET
 from api_client.protocol.lease import RecordState
-from api_client.transport.scripts import SCRIPTS
+from api_client.transport.scripts import STEPS
 from tests.support.requirements import skip_or_fail
 from tests.support.settings_page import PAGE, from_code, names_on_page, settings_in_code
 
@@ -142,7 +142,7 @@ def test_the_header_table_and_the_steps_are_those_of_the_code() -> None:
     record = text.split("\n## The lease record\n", 1)[1].split("\n## ", 1)[0]
     named = [line.split("|")[1].strip().strip("`") for line in record.splitlines() if line.startswith("|")]
     assert {state.value for state in RecordState if state is not RecordState.IDLE} <= set(named)
-    assert set(SCRIPTS) <= set(named)
+    assert set(STEPS) <= set(named)
 
 
 def test_the_version_stands_in_one_place() -> None:
