@@ -145,6 +145,11 @@ def test_the_header_table_and_the_steps_are_those_of_the_code() -> None:
     assert set(STEPS) <= set(named)
 
 
+def test_hosted_checks_and_commit_hooks_run_the_project_s_own_commands() -> None:
+    assert "\n      - run: .ci/run\n" in committed()[".github/workflows/ci.yml"]
+    assert "\n        entry: make lint\n" in committed()[".pre-commit-config.yaml"]
+
+
 def test_the_version_stands_in_one_place() -> None:
     version = api_client.__version__
     assert refresher.__version__ == version
