@@ -25,7 +25,6 @@ ABOUT: Final = (
 )
 _CELL: Final = re.compile(r"<td>.*?</td>", re.DOTALL)
 _LINK: Final = re.compile(r"(\]\()([^)\s#:]+)(#[^)\s]*)?\)")
-_SOURCE: Final = re.compile(r'(<(?:source|img) [^>]*src(?:set)?=")([^":]+)"')
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -53,12 +52,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         uri = posixpath.relpath(_on_site(path), posixpath.dirname(page.file.src_uri) or ".")
         return f"{link[1]}{uri}{link[3] or ''})"
 
-    return _LINK.sub(rewritten, _SOURCE.sub(_as_seen_from_folder, markdown))
-
-
-def _as_seen_from_folder(source: re.Match[str]) -> str:
-    """Return a picture's address in HTML from a page's folder, as mkdocs does for those in Markdown."""
-    return f'{source[1]}../{source[2]}"'
+    return _LINK.sub(rewritten, markdown)
 
 
 def on_page_content(html: str, **_: Any) -> str:
