@@ -13,6 +13,7 @@ def friends_of(tx, person_id: int) -> list[dict]:
 
 from __future__ import annotations
 
+import sys
 from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ except ImportError as _error:
         "rename that one, or start from another directory"
     ) from _error
 from refresher.errors import RefresherError, TransientFailure
+from refresher.first_process import end_on_sigterm
 from refresher.flow.ports import WorkerEvents
 from refresher.queries import query
 from refresher.results import UNCHANGED, Previous, Result
@@ -101,6 +103,8 @@ def _worker_part() -> ModuleType:
 def __getattr__(name: str) -> Any:
     # `celery -A refresher` looks for `app`. Made at the first look, so that importing the package reads no environment.
     if name == "app":
+        if "celery.bin.celery" in sys.modules:  # a command of Celery's that starts, no application's own process
+            end_on_sigterm()
         globals()["app"] = app = _worker_part().app_of_command_line()
         return app
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import sys
 
+from refresher.first_process import end_on_sigterm
+
 
 def main() -> None:
     """Run the command line; exit codes: 0 done, 1 something is wrong (one line says what), 2 wrong usage.
 
     An expected error ends here as one line, never as a traceback; Ctrl-C as 130.
     """
+    end_on_sigterm()
     try:
         _run()
     except KeyboardInterrupt:  # while modules are imported; a command's own is Typer's
