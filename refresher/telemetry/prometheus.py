@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger(__name__)
 FOLDER: Final = "PROMETHEUS_MULTIPROC_DIR"
+PREFIX: Final = "refresher-metrics-"
+OWNER: Final = "owner"
+"""The file of a folder that its worker keeps locked."""
 ADDED_UP: Final = ("counter", "histogram", "summary")
 TIDY_SECONDS: Final = 60.0
 DEAD: Final = "dead"
@@ -118,7 +121,7 @@ class MetricsServer:
         self._settings, self._gauges = settings, gauges
         self.events: PrometheusWorkerEvents | None = None
         self._server: WSGIServer | None = None
-        self._own_folder: str | None = None
+        self._own_folder: OwnFolder | None = None
         self._over = threading.Event()
         self._pid = os.getpid()
 
@@ -153,7 +156,7 @@ class MetricsServer:
             self._server.server_close()
             self._server = None
         if self._own_folder is not None:
-            shutil.rmtree(self._own_folder, ignore_errors=True)
+            self._own_folder.remove()
             self._own_folder = None
 
     def _tidy(self, processes: ProcessesCollector) -> None:
@@ -247,14 +250,46 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
-def _use_folder() -> str | None:
+class OwnFolder:
+    """A folder for the files of one worker. The next worker removes it, if this one is killed before `remove`.
+
+    It is locked as long as a process of its worker lives: those of the pool inherit the lock.
+    """
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
+        unlocked = self.path / "unlocked"
+        self._lock = unlocked.open("w")
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        unlocked.rename(self.path / OWNER)  # from now on `remove_abandoned` looks at it
+
+    def remove(self) -> None:
+        """Remove it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        self._lock.close()
+
+    @staticmethod
+    def remove_abandoned() -> None:
+        """Remove those of this user's workers that were killed."""
+        for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+            with suppress(OSError):  # its worker lives, or another one removes it
+                if folder.lstat().st_uid == os.geteuid():
+                    with (folder / OWNER).open() as lock:
+                        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        shutil.rmtree(folder)
+
+
+def _use_folder() -> OwnFolder | None:
     """Have prometheus_client write into a folder from now on; return it where it was made here."""
-    given = os.environ.get(FOLDER)
-    folder = given or os.environ.setdefault(FOLDER, tempfile.mkdtemp(prefix="refresher-metrics-"))
+    own = None
+    if not os.environ.get(FOLDER):
+        OwnFolder.remove_abandoned()
+        own = OwnFolder()
+        os.environ[FOLDER] = str(own.path)
     from prometheus_client import values
 
     if not values.ValueClass._multiprocess:  # noqa: SLF001 - it has no public name
         # It was imported without the variable: by Flower, whose command Celery loads with all others, or by a query's
         # module. Metrics that are made from now on are in files.
         values.ValueClass = values.MultiProcessValue()  # type: ignore[no-untyped-call]
-    return None if given else folder
+    return own
