@@ -50,6 +50,30 @@ class Backend(Protocol):
         """Return what records for one set of label values; where the back end can, it is exposed at 0 from now on."""
 
 
+MAX_UNPROVEN_QUERIES: Final = 200
+OTHER_QUERIES: Final = "(other)"
+"""The label of further names; no query can have it."""
+
+
+class QueryLabels:
+    """The values of the label ``query`` in one process, bounded: a name may come from whoever sends a request.
+
+    Names that are proven, by an entry or a registration, are as many as there are queries. Of the others the first
+    `MAX_UNPROVEN_QUERIES` have series of their own; the rest share those of `OTHER_QUERIES`, until they are proven.
+    """
+
+    def __init__(self) -> None:
+        self._own: set[str] = set()
+
+    def of(self, query: str, *, is_proven: bool = False) -> str:
+        """Return the value for a query's name."""
+        if query not in self._own:
+            if not is_proven and len(self._own) >= MAX_UNPROVEN_QUERIES:
+                return OTHER_QUERIES
+            self._own.add(query)
+        return query
+
+
 AGE_BUCKETS_SECONDS: Final = (0.1, 0.5, 1, 5, 15, 30, 60, 150, 300, 600, 1_800, 3_600, 14_400, 86_400)
 TAG_BUCKETS_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
@@ -121,11 +145,14 @@ class MeteredEvents(ReaderEvents):
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
+        self._labels = QueryLabels()
         self._hits: dict[str, tuple[Record, ...]] = {}
 
     def hit(self, query: str, *, age_seconds: float, ttl_remaining_seconds: float, triggered: bool) -> None:
         """Count a value served, with its age and what is left of it."""
-        hits, ages, ttls, expired, stale, triggers = self._hits.get(query) or self._expect(query)
+        hits, ages, ttls, expired, stale, triggers = self._hits.get(query) or self._expect(
+            self._labels.of(query, is_proven=True)
+        )
         hits(1)
         ages(age_seconds)
         if ttl_remaining_seconds > 0:
@@ -185,6 +212,7 @@ class MeteredEvents(ReaderEvents):
         self._backend.bind("cache_tag_invalidation_seconds", kind)(seconds)
 
     def _count(self, name: str, query: str, *labels: str) -> None:
+        query = self._labels.of(query)
         if query not in self._hits:
             self._expect(query)
         self._backend.bind(name, query, *labels)(1)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from api_client.observe.metrics import Backend, Kind, Metric, by_name
+from api_client.observe.metrics import Backend, Kind, Metric, QueryLabels, Record, by_name
 from refresher.flow.dead_letters import DeadLetter, letters_by_query
 from refresher.flow.ports import DropReason, WorkerEvents
 from refresher.queries import Registry
@@ -78,14 +78,17 @@ class MeteredWorkerEvents(WorkerEvents):
     """Records a worker's events in the metrics of a back end."""
 
     def __init__(self, backend: Backend) -> None:
-        self._bind = backend.bind
+        self._backend, self._labels = backend, QueryLabels()
+
+    def _bind(self, name: str, query: str, *labels: str) -> Record:
+        return self._backend.bind(name, self._labels.of(query), *labels)
 
     def expect(self, queries: Iterable[str]) -> None:
-        """Expose these at 0: the value that a counter has when it is first seen is no increase to Prometheus."""
+        """Expose registered queries at 0: a counter's value when it is first seen is no increase to Prometheus."""
         for query in queries:
-            self._bind(COMPLETED, query)
+            self._bind(COMPLETED, self._labels.of(query, is_proven=True))
         for reason in DropReason:
-            self._bind(DROPPED, reason)
+            self._backend.bind(DROPPED, reason)
 
     def acquired(self, query: str) -> None:
         """Count a run that begins."""
@@ -135,7 +138,7 @@ class MeteredWorkerEvents(WorkerEvents):
 
     def message_dropped(self, *, reason: str) -> None:
         """Count a message that was dropped unread."""
-        self._bind(DROPPED, reason)(1)
+        self._backend.bind(DROPPED, reason)(1)
 
 
 Values: TypeAlias = Mapping[Metric, Mapping[tuple[str, ...], float]]

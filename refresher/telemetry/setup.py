@@ -74,8 +74,9 @@ class Telemetry:
         except ModuleNotFoundError as error:
             log.error("CACHE_OTEL is on, but %s is missing: %s", error.name, INSTALL)
             return
-        self._events = events = OTelWorkerEvents()
-        observe_gauges(self._gauges(), events.meter)
+        self._events, gauges = OTelWorkerEvents(), self._gauges()
+        self._events.expect(query.name for query in gauges.queries)
+        observe_gauges(gauges, self._events.meter)
 
     @property
     def events(self) -> WorkerEvents | None:
