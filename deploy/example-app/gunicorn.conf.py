@@ -29,7 +29,11 @@ accesslog = "-"
 
 
 def child_exit(server: Any, worker: Any) -> None:
-    """Remove the gauges of an exited process; its counters and histograms remain in the sums."""
+    """Remove the gauges of an exited process; its counters and histograms remain in the sums.
+
+    Their files (two a process) are kept until the master ends, or its sums would fall, and Prometheus would take that
+    for a reset. That is few while a process ends only by a reload or a crash: so there is no max_requests here.
+    """
     from prometheus_client.multiprocess import mark_process_dead
 
     mark_process_dead(worker.pid)
