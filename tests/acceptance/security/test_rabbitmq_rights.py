@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
 import secrets
 import socket
 import subprocess
@@ -33,6 +32,7 @@ from tests.acceptance.conftest import ROOT, System, system_of_module
 from tests.servers.rabbitmq_server import RabbitMqServer
 from tests.support.authority import HOST, Authority
 from tests.support.doctor import wait_for_one_worker
+from tests.support.redis_users import make_users
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.rabbitmq
@@ -41,22 +41,8 @@ NAMESPACE = "cache"
 REFRESHES = queue_for(NAMESPACE, "amqps://", has_waiter=False).name
 UNUSED = "unused"  # a vhost that no worker knows
 OF_AN_APPLICATION = "application"
+HASHING = "rabbit_password_hashing_sha256"
 VHOSTS = ("/", UNUSED, OF_AN_APPLICATION)
-SET_PERMISSIONS = ROOT / "deploy/rabbitmq/set-permissions"
-
-
-def rights_given(folder: Path, *arguments: str) -> dict[str, tuple[str, str, str]]:
-    """Return what the script passes to rabbitmqctl: configure, write and read of each user."""
-    recorded, stand_in = folder / "recorded", folder / "rabbitmqctl"
-    stand_in.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >> "{recorded}"\n')
-    stand_in.chmod(0o700)
-    recorded.write_text("")
-    path = f"{folder}{os.pathsep}{os.environ['PATH']}"
-    subprocess.run([SET_PERMISSIONS, *arguments], env={**os.environ, "PATH": path}, check=True)
-    lines = recorded.read_text().splitlines()
-    calls = [lines[at : at + 7] for at in range(0, len(lines), 7)]
-    assert {tuple(call[:3]) for call in calls} == {("set_permissions", "-p", arguments[1] if arguments[1:] else "/")}
-    return {user: (configure, write, read) for _, _, _, user, configure, write, read in calls}
 
 
 class RabbitMqWithUsers(RabbitMqServer):
@@ -93,13 +79,18 @@ class RabbitMqWithUsers(RabbitMqServer):
         return prepared
 
     def _definitions(self) -> dict[str, Any]:
-        rights = rights_given(self.directory) | {self.user: (".*", ".*", ".*")}
-        self.passwords = {user: secrets.token_hex(16) for user in rights} | {self.user: self.password}
-        users = [{"name": user, "tags": "", "hashing_algorithm": "rabbit_password_hashing_sha256",
-                  "password_hash": hashed(self.passwords[user])} for user in rights]  # fmt: skip
-        permissions = [{"user": user, "vhost": vhost, "configure": configure, "write": write, "read": read}
-                       for user, (configure, write, read) in rights.items() for vhost in VHOSTS]  # fmt: skip
-        return {"vhosts": [{"name": vhost} for vhost in VHOSTS], "users": users, "permissions": permissions}
+        made = make_users(self.directory / "users", "--broker", "rabbitmq")
+        self.passwords = {user: password for (server, user), password in made.items() if server == "broker"}
+        definitions: dict[str, Any] = json.loads((self.directory / "users" / "broker.json").read_text())
+        everywhere = [{**one, "vhost": vhost} for one in definitions["permissions"] for vhost in VHOSTS]
+        own = {"user": self.user, "configure": ".*", "write": ".*", "read": ".*"}
+        everywhere += [{**own, "vhost": vhost} for vhost in VHOSTS]
+        self.passwords[self.user] = self.password
+        users = [
+            *definitions["users"],
+            {"name": self.user, "tags": "", "hashing_algorithm": HASHING, "password_hash": hashed(self.password)},
+        ]
+        return {"vhosts": [{"name": vhost} for vhost in VHOSTS], "users": users, "permissions": everywhere}
 
 
 def hashed(password: str) -> str:
@@ -148,9 +139,25 @@ def test_a_worker_in_an_applications_celery_app_trusts_the_same_certificate_auth
         worker.kill()
 
 
-def test_permissions_can_be_set_for_another_namespace_and_vhost(tmp_path: Path) -> None:
-    configure, write, read = rights_given(tmp_path, "tenant.a", "/caches")["publisher"]
-    assert (configure, write, read) == ("^$", r"^tenant\.a\.refresh(-miss)?\.quorum$", "^$")
+def test_one_command_writes_the_urls_and_the_rights_of_a_namespace_and_vhost(
+    server: RabbitMqWithUsers, tmp_path: Path
+) -> None:
+    (tmp_path / "passwords").write_text("".join(f"broker {user} {word}\n" for user, word in server.passwords.items()))
+    address = f"amqps://{HOST}:{server.tls_port}/{UNUSED}?ssl_ca_certs={server.authority.root}"
+    options = ("--broker", "rabbitmq", "--namespace", "tenant.a", "--addresses", "cache:6379", address)
+    passwords = make_users(tmp_path, *options)
+    definitions = json.loads((tmp_path / "broker.json").read_text())
+    assert definitions["vhosts"] == [{"name": UNUSED}]
+    [publisher] = [one for one in definitions["permissions"] if one["user"] == "publisher"]
+    rights = {"configure": "^$", "write": r"^tenant\.a\.refresh(-miss)?\.quorum$", "read": "^$"}
+    assert publisher == {"user": "publisher", "vhost": UNUSED, **rights}
+    assert not any(password in json.dumps(definitions) for password in passwords.values())
+    for component in ("reader", "invalidator", "worker", "operator", "flower", "probe"):
+        lines = (tmp_path / f"{component}.env").read_text().splitlines()
+        url = dict(line.split("=", 1) for line in lines)["CACHE_BROKER_URL"]
+        settings = connection_settings(url)
+        with kombu.Connection(settings["broker_url"], ssl=settings["broker_use_ssl"]) as connection:
+            connection.ensure_connection(max_retries=1)
 
 
 @pytest.mark.usefixtures("patient_commands")
@@ -171,13 +178,13 @@ def doctor_of(env: dict[str, str], *options: str) -> dict[str, str]:
     return {one["check"]: one["level"] for one in json.loads(output)["findings"] if one["check"] in checks}
 
 
-def test_the_probe_detects_a_consuming_worker_with_the_worker_users_permissions(
+def test_the_probe_detects_a_consuming_worker_with_its_users_permissions(
     running: System, server: RabbitMqWithUsers
 ) -> None:
-    env = {**running.env, "CACHE_BROKER_URL": server.url_of("worker")}
+    env = {**running.env, "CACHE_BROKER_URL": server.url_of("probe")}
     own = f"{NAMESPACE}.probe.{socket.gethostname()}"
     name = ("-n", "probed@%h", "-c", "1", "-Q", f"{own},{REFRESHES}")
-    worker = running.start_worker(*name, CACHE_BROKER_URL=env["CACHE_BROKER_URL"])
+    worker = running.start_worker(*name, CACHE_BROKER_URL=server.url_of("worker"))
     try:
         for option in ((), ("--own-queue",)):
             command = [sys.executable, ROOT / "deploy/probe.py", *option]
