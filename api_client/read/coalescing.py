@@ -8,6 +8,7 @@ from threading import get_ident
 from typing import Final, TypeAlias
 
 from api_client.errors import CacheError, WaitTimeout, twin
+from api_client.loops import PerLoop
 from api_client.threads import Waker
 
 ReadBegins: TypeAlias = Callable[[], None]
@@ -120,7 +121,6 @@ class SingleFlight:
 
 
 AsyncLead: TypeAlias = Callable[[float, ReadBegins], Awaitable[bytes]]
-Key: TypeAlias = tuple[int, str]
 
 
 class _AsyncFlight:
@@ -138,6 +138,9 @@ class _AsyncFlight:
         self.waiting: set[asyncio.Future[None]] = set()
 
 
+Flights: TypeAlias = dict[str, _AsyncFlight]
+
+
 class AsyncSingleFlight:
     """The waits under way, by event loop and entry key. Waiters share the bytes, never a decoded value.
 
@@ -147,7 +150,7 @@ class AsyncSingleFlight:
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        self._flights: dict[Key, _AsyncFlight] = {}
+        self._flights: PerLoop[Flights] = PerLoop()
 
     async def share(self, entry_key: str, timeout_seconds: float, lead: AsyncLead) -> tuple[bytes, bool]:
         """Return the entry's bytes, and whether another caller's wait brought them.
@@ -163,19 +166,21 @@ class AsyncSingleFlight:
         came_at = self._monotonic()
         deadline = came_at + timeout_seconds
         loop = asyncio.get_running_loop()
-        key = (id(loop), entry_key)
+        flights = self._flights.get(loop)
+        if flights is None:
+            flights = self._flights[loop] = {}
         while True:
             flight = own = _AsyncFlight(deadline)
             waiter: asyncio.Future[None] = loop.create_future()
             # Twice, for an exception from a signal handler may cut the first one short.
             try:
                 try:
-                    flight = self._join(key, own, lead, loop)
+                    flight = self._join(flights, entry_key, own, lead)
                     await self._wait(flight, waiter, deadline)
                 finally:
-                    self._leave(key, flight, waiter)
+                    _leave(flights, entry_key, flight, waiter)
             finally:
-                self._leave(key, flight, waiter)
+                _leave(flights, entry_key, flight, waiter)
             leads = flight is own
             if flight.raw is not None and (leads or flight.read_began_at >= came_at):
                 return flight.raw, not leads
@@ -185,18 +190,18 @@ class AsyncSingleFlight:
             if self._monotonic() >= deadline:
                 raise TimeoutError
 
-    def _join(self, key: Key, own: _AsyncFlight, lead: AsyncLead, loop: asyncio.AbstractEventLoop) -> _AsyncFlight:
+    def _join(self, flights: Flights, key: str, own: _AsyncFlight, lead: AsyncLead) -> _AsyncFlight:
         """Return the flight to follow; ``own``, begun and registered, where there is none."""
-        flight = self._flights.get(key)
+        flight = flights.get(key)
         if flight is not None and flight.task is not None and not flight.task.done():
             return flight
-        own.task = loop.create_task(self._run(key, own, lead))
+        own.task = asyncio.create_task(self._run(flights, key, own, lead))
         # Again, for an exception from a signal handler may end the task before its own landing.
-        own.task.add_done_callback(lambda _: self._land(key, own))
-        self._flights[key] = own
+        own.task.add_done_callback(lambda _: _land(flights, key, own))
+        flights[key] = own
         return own
 
-    async def _run(self, key: Key, flight: _AsyncFlight, lead: AsyncLead) -> None:
+    async def _run(self, flights: Flights, key: str, flight: _AsyncFlight, lead: AsyncLead) -> None:
         def read_begins() -> None:
             flight.read_began_at = self._monotonic()
 
@@ -205,7 +210,7 @@ class AsyncSingleFlight:
         except Exception as error:  # noqa: BLE001 - raised to the waiters
             flight.error = error
         finally:
-            self._land(key, flight)
+            _land(flights, key, flight)
 
     async def _wait(self, flight: _AsyncFlight, waiter: asyncio.Future[None], deadline: float) -> None:
         """Return when it is over.
@@ -228,24 +233,29 @@ class AsyncSingleFlight:
         if not flight.is_over:
             raise TimeoutError
 
-    def _leave(self, key: Key, flight: _AsyncFlight, waiter: asyncio.Future[None]) -> None:
-        flight.waiting.discard(waiter)
-        if not flight.waiting and not flight.is_over and flight.task is not None:
-            self._forget(key, flight)
+
+def _leave(flights: Flights, key: str, flight: _AsyncFlight, waiter: asyncio.Future[None]) -> None:
+    flight.waiting.discard(waiter)
+    if not flight.waiting and not flight.is_over and flight.task is not None:
+        _forget(flights, key, flight)
+        if not waiter.get_loop().is_closed():
             flight.task.cancel()
 
-    def _land(self, key: Key, flight: _AsyncFlight) -> None:
-        # Gone before it is over: a read that comes now looks at the entry for itself.
-        self._forget(key, flight)
-        flight.is_over = True
-        for waiter in flight.waiting:
-            _wake(waiter)
 
-    def _forget(self, key: Key, flight: _AsyncFlight) -> None:
-        if self._flights.get(key) is flight:
-            del self._flights[key]
+def _land(flights: Flights, key: str, flight: _AsyncFlight) -> None:
+    # Gone before it is over: a read that comes now looks at the entry for itself.
+    _forget(flights, key, flight)
+    flight.is_over = True
+    for waiter in flight.waiting:
+        _wake(waiter)
+
+
+def _forget(flights: Flights, key: str, flight: _AsyncFlight) -> None:
+    if flights.get(key) is flight:
+        del flights[key]
 
 
 def _wake(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
+    # A loop that was closed in the middle of the wait calls nothing back.
+    if not waiter.done() and not waiter.get_loop().is_closed():
         waiter.set_result(None)

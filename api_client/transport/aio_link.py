@@ -11,6 +11,7 @@ from redis.exceptions import ConnectionError, RedisError
 
 from api_client.config.redis_url import Address
 from api_client.errors import CacheUnavailable
+from api_client.loops import PerLoop
 from api_client.protocol.clock import monotonic_seconds
 from api_client.protocol.keys import CacheKey
 from api_client.protocol.lease import Call
@@ -136,7 +137,7 @@ class AsyncCacheLink:
 
     def __init__(self, routes: Routes, timeout_seconds: float, reply_seconds: float) -> None:
         self.routes: Routes = routes
-        self._searches: dict[asyncio.AbstractEventLoop, asyncio.Task[CacheUnavailable | None]] = {}
+        self._searches: PerLoop[asyncio.Task[CacheUnavailable | None]] = PerLoop()
         self._nodes = Nodes(
             lambda node: AsyncCacheNode(
                 routes.url_of(node), timeout_seconds, reply_seconds, routes.health_of(node), master=routes.master

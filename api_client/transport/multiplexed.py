@@ -17,6 +17,7 @@ from typing import Any, Final
 import hiredis
 from redis.exceptions import ConnectionError, RedisError, TimeoutError
 
+from api_client.loops import PerLoop
 from api_client.transport.connection_maker import name_reader
 from api_client.transport.pool import IDLE_SECONDS, SlowReply
 from api_client.transport.wire import NEEDS_MORE, pack_get, reply_reader
@@ -215,8 +216,8 @@ class AsyncConnections:
     def __init__(self, make: Callable[[], Any], *, timeout_seconds: float, reply_seconds: float) -> None:
         self._make, self._timeout_seconds = make, timeout_seconds
         self._reply_seconds = max(timeout_seconds, reply_seconds)
-        self._by_loop: dict[asyncio.AbstractEventLoop, Multiplexed] = {}
-        self._opening: dict[asyncio.AbstractEventLoop, asyncio.Task[Multiplexed]] = {}
+        self._by_loop: PerLoop[Multiplexed] = PerLoop()
+        self._opening: PerLoop[asyncio.Task[Multiplexed]] = PerLoop()
         self._epoch = object()  # connections of an earlier one lead to a node that was left
 
     def current(self) -> Multiplexed | None:
@@ -281,9 +282,6 @@ class AsyncConnections:
             if isinstance(error, builtins.TimeoutError):
                 raise TimeoutError("it did not answer in time") from error
             raise
-        for other in list(self._by_loop):  # a copy: the loops of other threads come and go meanwhile
-            if other.is_closed():
-                self._by_loop.pop(other, None)
         inherited = self._by_loop.get(loop)
         connection = self._by_loop[loop] = Multiplexed(made, loop, self._timeout_seconds, self._reply_seconds)
         if inherited is not None and inherited.pid != connection.pid:

@@ -90,6 +90,8 @@ def single_flight_of(client: Any) -> SingleFlight | AsyncSingleFlight:
 
 def flights_of(shared: SingleFlight | AsyncSingleFlight) -> list[Any]:
     """Return the waits in progress; ``waiting`` of each has its followers."""
+    if isinstance(shared, AsyncSingleFlight):
+        return [flight for flights in shared._flights.values() for flight in flights.values()]
     return list(shared._flights.values())
 
 

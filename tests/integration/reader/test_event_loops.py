@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -16,6 +17,7 @@ import uvloop
 from redis.client import PubSub
 
 from api_client import AsyncCacheClient, ReaderSettings
+from refresher.embedded import RedisServer
 from tests.integration.reader.conftest import NewKey, connections
 from tests.support.any_reader import callers_waiting
 from tests.support.event_recorder import EventRecorder
@@ -188,3 +190,25 @@ def test_an_event_loop_does_not_wait_for_the_subscription_of_a_task(
         await client.close()
 
     run(read())
+
+
+def test_loops_closed_in_the_middle_of_a_wait_are_left_behind(
+    client: AsyncCacheClient, new_key: NewKey, clean_redis: RedisServer
+) -> None:
+    def closed_while_waiting() -> weakref.ref[asyncio.AbstractEventLoop]:
+        loop = asyncio.new_event_loop()
+        loop.set_exception_handler(lambda *_: None)  # asyncio itself reports the tasks that are left
+        task = loop.create_task(client.get("q"))
+        loop.run_until_complete(waited_for(client, 1))
+        assert not task.done()
+        loop.close()
+        return weakref.ref(loop)
+
+    key = new_key()
+    closed = [closed_while_waiting() for _ in range(3)]
+    key.load("v")
+    assert asyncio.run(client.get("q")) == "v"
+    gc.collect()
+    assert [loop() for loop in closed] == [None] * 3
+    with redis.Redis.from_url(clean_redis.url()) as control:
+        eventually(lambda: not control.pubsub_channels(), "nothing is subscribed to for them")

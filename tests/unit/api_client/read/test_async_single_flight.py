@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias
 
@@ -238,3 +239,25 @@ def test_keys_and_event_loops_do_not_wait_for_each_other(run: Run, flights: Asyn
         assert await waiting == (b"raw", False)
 
     run(share())
+
+
+def test_a_loop_closed_in_the_middle_of_a_wait_leaves_nothing(flights: AsyncSingleFlight, lead: Lead) -> None:
+    async def begin() -> None:
+        follow(flights, lead, 3)
+        await rounds()
+
+    async def inner(_: float, read_begins: Callable[[], None]) -> bytes:
+        read_begins()
+        return b"inner"
+
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *_: None)  # asyncio itself reports the tasks that are left
+    loop.run_until_complete(begin())
+    loop.close()
+    gone = weakref.ref(loop)
+    del loop
+    lead.begins.clear()
+    lead.ends.clear()
+    assert asyncio.run(flights.share("key", 1.0, inner)) == (b"inner", False)
+    gc.collect()  # what its tasks then raise would be an error
+    assert (gone(), flights_of(flights)) == (None, [])
