@@ -12,6 +12,7 @@ from redis.exceptions import RedisError
 
 from api_client.config.durations import Duration
 from api_client.config.settings import ReaderSettings
+from api_client.config.spelling import names_keywords
 from api_client.errors import CacheError, InvalidQuery, twin
 from api_client.explain import Explanation, explanation
 from api_client.local.tracking import open_local_tier
@@ -59,6 +60,7 @@ class ClientBase:
         ConfigurationError: a setting is wrong.
     """
 
+    @names_keywords(ReaderSettings)
     def __init__(self, settings: ReaderSettings | None = None, *, events: ReaderEvents | None = None) -> None:
         self.settings: ReaderSettings = ReaderSettings.given_or_from_env(settings)
         self._events = build_events(events, self.settings)
@@ -68,6 +70,7 @@ class ClientBase:
         _clients.add(self)
 
     @classmethod
+    @names_keywords()
     def from_env(cls, *, events: ReaderEvents | None = None) -> Self:
         """Make a client from the environment.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 from api_client.aio import AsyncCacheClient
 from api_client.client import CacheClient
 from api_client.config.settings import ReaderSettings
+from api_client.config.spelling import names_keywords
 from api_client.errors import ConfigurationError
 from api_client.observe.events import ReaderEvents
 from api_client.protocol.model import TagInvalidation
@@ -31,6 +32,7 @@ _settings: ReaderSettings | None = None
 _events: ReaderEvents | None = None
 
 
+@names_keywords(ReaderSettings)
 def configure(settings: ReaderSettings | None = None, *, events: ReaderEvents | None = None) -> None:
     """Configure the process's default clients, sync and async, before the first read. The last call counts.
 

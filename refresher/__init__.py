@@ -29,6 +29,7 @@ except ImportError as _error:
         f"api_client is {_hiding.origin}, and not the package of that name which refresher was installed with: "
         "rename that one, or start from another directory"
     ) from _error
+from api_client.config.spelling import names_keywords
 from refresher.errors import RefresherError, TransientFailure
 from refresher.first_process import end_on_sigterm
 from refresher.flow.ports import WorkerEvents
@@ -55,11 +56,13 @@ __all__ = [
 ]
 
 
+@names_keywords(WorkerSettings)
 def make_app(settings: WorkerSettings | None = None, *, events: WorkerEvents | None = None) -> Celery:
     """Return a Celery app that refreshes; see `refresher.worker.app.make_app`."""
     return _worker_part().make_app(settings, events=events)
 
 
+@names_keywords(WorkerSettings)
 def install(app: Celery, settings: WorkerSettings | None = None, *, events: WorkerEvents | None = None) -> None:
     """Add the refresh task and its queues to an application's own Celery app, once that is configured.
 

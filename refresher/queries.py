@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
 from api_client.config.durations import Duration, seconds, share
+from api_client.config.spelling import names_keywords
 from api_client.errors import ConfigurationError, InvalidQuery
 from api_client.protocol.budget import MAX_CONCURRENCY, MAX_RATE, MIN_RATE, Budget
 from api_client.protocol.keys import MAX_VERSION, check_query_name
@@ -166,6 +167,7 @@ class Registry:
 registry: Final = Registry()
 
 
+@names_keywords()
 def query(
     name: str | None = None,
     *,

@@ -41,6 +41,7 @@ from api_client.aio import AsyncCacheClient
 from api_client.client import CacheClient
 from api_client.config.durations import Duration, seconds
 from api_client.config.settings import ReaderSettings
+from api_client.config.spelling import names_keywords
 from api_client.errors import CacheError, RefreshFailed, UnknownQuery
 from api_client.protocol import entry
 from api_client.protocol.clock import monotonic_seconds
@@ -101,6 +102,7 @@ class InlineCache:
         outcomes: of the refreshes, in order.
     """
 
+    @names_keywords(WorkerSettings)
     def __init__(self, *, redis_url: str | None = None, tx: Any = None, settings: WorkerSettings | None = None) -> None:
         url = redis_url or _embedded_redis_url()
         namespace = f"test-{uuid.uuid4().hex[:12]}"

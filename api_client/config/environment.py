@@ -15,6 +15,7 @@ import msgspec
 
 from api_client.config.durations import ALLOWED as DURATION_ALLOWED
 from api_client.config.durations import MAX_SECONDS, seconds, share
+from api_client.config.spelling import check_keywords
 from api_client.config.url_checks import split_url
 from api_client.errors import ConfigurationError
 
@@ -67,7 +68,15 @@ PositiveMilliseconds: TypeAlias = Annotated[
 Url: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, extra={"url": True}, description="a URL")]
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _Keywords(msgspec.StructMeta):
+    """Metaclass of settings: their keywords are checked before msgspec sees them."""
+
+    def __call__(self, *args: Any, **given: Any) -> Any:
+        check_keywords(self.__name__, given, self.__struct_fields__)
+        return super().__call__(*args, **given)
+
+
+class Settings(msgspec.Struct, metaclass=_Keywords, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of the settings of reader and worker. Each field's annotation names its variable."""
 
     def __post_init__(self) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Final, TypedDict, TypeGuard
 
 from api_client.config.durations import Duration, seconds
+from api_client.config.spelling import suggestion
 from api_client.errors import InvalidQuery
 from api_client.protocol.model import Invalidation, MinGeneration
 from api_client.protocol.params import plain
@@ -54,11 +55,12 @@ def parse_freshness(query: str, options: ReadOptions, *, of_batch: bool = False)
 
 
 def _unknown_option(query: str, name: str, *, of_batch: bool) -> InvalidQuery:
-    wrong, allowed = f"no option {name!r}; allowed are", ", ".join(ReadOptions.__annotations__)
     if of_batch:
-        return InvalidQuery(f"{query}(): {wrong} {allowed}. (A type is that of one item: see QueryCall)")
-    more = "type, and of `get` default. (Params are one mapping, the second argument)"
-    return InvalidQuery(f"{query!r}: {wrong} {allowed}, {more}", query=query)
+        meant = suggestion(name, ReadOptions.__annotations__)
+        return InvalidQuery(f"{query}(): no option {name!r}; {meant} (A type is that of one item: see QueryCall)")
+    meant = suggestion(name, (*ReadOptions.__annotations__, "type", "default"))
+    more = "(Only `get` takes a default. Params are one mapping, the second argument)"
+    return InvalidQuery(f"{query!r}: no option {name!r}; {meant} {more}", query=query)
 
 
 def _generation(query: str, given: MinGeneration, version: int) -> int:

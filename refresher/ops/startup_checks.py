@@ -5,7 +5,6 @@ A worker starts all the same: what is missing may be there in a moment.
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 import re
@@ -21,6 +20,7 @@ from api_client.config.broker_url import SENTINEL_TRANSPORT, is_rabbitmq
 from api_client.config.environment import without_password
 from api_client.config.redis_url import read_url
 from api_client.config.settings import ReaderSettings
+from api_client.config.spelling import nearest
 from api_client.errors import ConfigurationError
 from api_client.protocol.keys import make_key
 from api_client.transport.redis_py import connect, reason
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 TIMEOUT_SECONDS = 2.0
-_LIKE_A_SETTING: Final = 0.9  # the ratio of difflib: one letter in ten is wrong, or two are exchanged
+_LIKE_A_SETTING: Final = 0.9  # one letter in ten is wrong, or two are exchanged: most variables are not ours
 _NEXT_URL: Final = re.compile(r";(?=[a-z]+://)")  # kombu's alternates; a password may have a semicolon
 READY_KEY: Final = "refresher.ready"
 GREEN_POOLS: Final = ("gevent", "eventlet")
@@ -74,8 +74,8 @@ def misspelled_settings() -> Iterator[tuple[str, str]]:
     """Find the environment's variables that are nearly the name of a setting, each with that name."""
     known = ReaderSettings.variables() | WorkerSettings.variables()
     for name in sorted(os.environ.keys() - known):
-        if near := difflib.get_close_matches(name, known, n=1, cutoff=_LIKE_A_SETTING):
-            yield name, near[0]
+        if near := nearest(name, known, at_least=_LIKE_A_SETTING):
+            yield name, near
 
 
 def pool_problem(pool: type) -> str | None:

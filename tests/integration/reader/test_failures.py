@@ -192,7 +192,7 @@ BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"min_generation": True}, "min_generation"),
     ({"fresh": "no"}, "fresh='no' of .*: allowed are True and False"),
     ({"min_bookmarks": ["b"] * 17}, "bookmarks"),
-    ({"maxage": 1}, "no option 'maxage'; allowed are version, max_age"),
+    ({"maxage": 1}, "no option 'maxage'; did you mean max_age?"),
 ]
 """One of each kind; all of them: tests/unit/api_client/read/test_evaluate_and_requirements.py."""
 
