@@ -1,7 +1,7 @@
 """The command ``refresher``: arguments and output, no logic. `refresher.cli.commands` lists the commands.
 
-Each is a file, but for ``invalidate``, which is in `refresher.cli.refresh`, and the four of `refresher.cli.dead`. What
-they do is in `refresher.ops` and the clients.
+Those of one subject share a file: what reads a key `refresher.cli.read`, what loads or invalidates one
+`refresher.cli.refresh`, dead letters `refresher.cli.dead`. What they do is in `refresher.ops` and the clients.
 """
 
 from __future__ import annotations

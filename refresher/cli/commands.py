@@ -1,4 +1,4 @@
-"""The table of commands. A new command is a function in a file of its own, and here an import and a line."""
+"""The table of commands. A new command is a function beside those of its subject, and here an import and a line."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ from refresher.cli.dead import dead
 from refresher.cli.demo import demo
 from refresher.cli.dev import dev
 from refresher.cli.doctor import doctor
-from refresher.cli.explain import explain
 from refresher.cli.health import health
-from refresher.cli.inspect import inspect
 from refresher.cli.queries import queries
-from refresher.cli.refresh import invalidate, refresh
+from refresher.cli.read import explain, get, inspect
+from refresher.cli.refresh import invalidate, refresh, warm
 from refresher.cli.status import status
-from refresher.cli.warm import warm
 from refresher.errors import RefresherError
 
 # No rich markup and no pretty tracebacks: help and errors are plain lines, in a terminal as in a log.
@@ -36,6 +34,7 @@ app.command(short_help="Watch it work, with a worker that is killed.")(demo)
 app.command(short_help="Run a whole system for development.")(dev)
 app.command(short_help="List the queries that a worker here can load.")(queries)
 app.command(short_help="Show what is cached, queued, running and failing.")(status)
+app.command(short_help="Read a value as an application does.")(get)
 app.command(short_help="Show why a value is or isn't being refreshed.")(explain)
 app.command(short_help="Show a key's state in Redis, field by field.")(inspect)
 app.command(short_help="Load keys that are not cached yet.")(warm)

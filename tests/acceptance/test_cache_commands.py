@@ -1,9 +1,10 @@
-"""``refresher queries``, ``warm``, ``refresh`` and ``invalidate`` as a user runs them, with a worker that loads."""
+"""Commands on a query's values as a user runs them, with a worker that loads: ``get``, ``warm``, ``refresh`` …"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,10 +12,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import redis
 
 from api_client import EntryState
+from api_client.protocol import payload
+from api_client.protocol.entry import encode
+from api_client.protocol.keys import make_key
+from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer, free_port
 from tests.acceptance.conftest import NO_GRAPH, ROOT, System, system_of_module
+from tests.support.lease_world import World, a_header
 from tests.support.patience import patient_environment
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
@@ -99,6 +106,52 @@ def test_the_refresh_command_waits_for_the_value_and_reports_a_failure(commands:
     failed = commands.run("refresh", "long_lived", "key=refreshed")
     assert failed.returncode == 1
     assert failed.stderr.startswith("error: the refresh of 'long_lived' failed (transient)")
+
+
+def test_the_get_command_reads_as_an_application_does(commands: Commands) -> None:
+    client = commands.system.client()
+    missed = commands.run("get", "long_lived", "key=got")
+    assert (missed.returncode, "long_lived v1: loaded for this read, " in missed.stderr) == (0, True), missed.stderr
+    entry = client.get_entry("long_lived", {"key": "got"})
+    assert json.loads(missed.stdout) == entry.value
+    hit = commands.run("get", "long_lived", "key=got", "--timeout", "0", "--json")
+    assert (hit.returncode, hit.stderr) == (0, "")
+    said = json.loads(hit.stdout)
+    assert (said["value"], said["state"], said["token"]) == (entry.value, "fresh", entry.token)
+    assert entry.age < said["age"] < said["age"] + said["ttl_remaining"]
+    fresh = commands.run("get", "long_lived", "key=got", "--fresh", "--json")
+    assert json.loads(fresh.stdout)["token"] > entry.token
+    old = commands.run("get", "long_lived", "key=got", "--max-age", "1h")
+    assert re.fullmatch(r"long_lived v1: \S+ m?s old, fresh for another \S+ (s|min|h)\n", old.stderr), old.stderr
+    failed = commands.run("get", "unencodable")
+    assert (failed.returncode, failed.stdout) == (1, "")
+    assert failed.stderr.startswith("error: the refresh of 'unencodable' failed (not_encodable)")
+
+
+def test_the_get_command_of_a_query_that_nobody_loads(idle: Commands) -> None:
+    late = idle.run("get", "long_live", "key=a", "--timeout", "100ms")
+    assert (late.returncode, late.stdout) == (1, "")
+    assert late.stderr.startswith("error: timed out after 0.1")
+    assert late.stderr.endswith("no worker has registered it: is its name right, and does a worker run?\n")
+
+
+def test_the_get_command_prints_large_values_whole_and_none_that_json_has_not(idle: Commands) -> None:
+    key = make_key("cache", "long_lived", {"key": "planted"}, 1)
+    with redis.Redis.from_url(idle.env["CACHE_REDIS_URL"]) as client:
+        now_us = World(client, LeaseStore(client), key).now_us()
+
+        def plant(value: object) -> None:
+            header = a_header(now_us, soft_expiry_us=now_us + 10**9, read_started_us=now_us)
+            client.set(key.entry, encode(header, key.digest, payload.encode(value)))
+
+        large = ["é" * 1_000] * 2_000
+        plant(large)
+        whole = idle.run("get", "long_lived", "key=planted")
+        assert (whole.returncode, json.loads(whole.stdout) == large) == (0, True), whole.stderr
+        plant({None: b"x"})
+        unprinted = idle.run("get", "long_lived", "key=planted")
+        assert (unprinted.returncode, unprinted.stdout) == (1, "")
+        assert "error: the value can't be printed as JSON: " in unprinted.stderr
 
 
 def test_the_refresh_command_without_wait_triggers_once(idle: Commands) -> None:
