@@ -37,6 +37,27 @@ DEFAULTS: Final[Mapping[str, object]] = {
     "max_workers": 1_000,
     "purge_offline_workers": 3_600,
 }
+# Flower's list of tasks is as wide as its longest texts, and what does not fit into its card is out of sight. Here they
+# are folded; in a narrow window a task is a block of lines.
+STYLE: Final = """
+.tasks-table td, .dataTables_scrollHead .tasks-table th { padding: 0.5rem 0.6rem !important; }
+.tasks-table td { font-size: 0.875rem; white-space: normal !important; }
+.tasks-table td.overflow-auto { min-width: 7rem; max-width: none; }
+.tasks-table td.overflow-auto, .tasks-table td a, .tasks-table td a * { white-space: normal; overflow-wrap: anywhere; }
+.tasks-table td a[href*="?name="], .tasks-table td .worker-name-link { display: inline-block; min-width: 7rem; }
+@media (max-width: 1700px) {
+  .task-uuid-full { display: none; }
+  .tasks-table .task-uuid-short { display: inline; white-space: nowrap !important; }
+}
+@media (max-width: 991.98px) {
+  .tasks-page .dataTables_scrollHead { display: none; }
+  #tasks-table, #tasks-table tbody, #tasks-table tr, #tasks-table td { display: block; width: auto !important; }
+  #tasks-table thead { display: none; }
+  #tasks-table tr { padding: 0.5rem 0; border-bottom: 1px solid var(--bs-border-color); }
+  #tasks-table td { padding: 0.1rem 0.75rem !important; border: 0; text-align: left !important; }
+  #tasks-table td:not(.dataTables_empty)::before { margin-right: 0.5rem; color: var(--flower-text-muted); }
+}
+"""
 _NO: Final = frozenset({"", "0", "f", "false", "n", "no", "off"})
 # Outcomes that the task reports by an error; releases before 0.2 have GivenUp.
 _OUTCOME_ERROR: Final = re.compile(r"(?:RetryLater|RefreshAbandoned|GivenUp)\((['\"])(.*)\1\)", re.DOTALL)
@@ -54,7 +75,7 @@ def set_up_flower(broker_url: str) -> None:
 def set_up_once(broker_url: str) -> None:
     """Set Flower's defaults and fixes, and the checks of its configuration."""
     import flower.options  # noqa: F401 - it defines what is set here
-    from flower import command
+    from flower import command, urls
     from flower.app import Flower
     from tornado.options import options
 
@@ -62,6 +83,7 @@ def set_up_once(broker_url: str) -> None:
     if broker_url.startswith("unix:") or "+" in broker_url.partition("://")[0]:
         _count_queues_at(broker_url)
     command.sigterm_handler = _end_by_loop
+    urls.settings["ui_modules"] = {"Template": _styled_template()}
 
     for name, value in DEFAULTS.items():
         setattr(options, name, value)
@@ -87,6 +109,24 @@ def _count_queues_at(broker_url: str) -> None:
             self.redis = redis.asyncio.Redis(connection_pool=maker.pool)
 
     views.Broker = Broker
+
+
+def _styled_template() -> type:
+    """Return the module by which each of Flower's pages has its navigation; here it brings `STYLE`, too."""
+    from tornado.web import TemplateModule
+
+    class Template(TemplateModule):  # type: ignore[misc, unused-ignore]
+        def embedded_css(self) -> str:
+            application: Any = self.handler.application
+            columns = application.options.tasks_columns.split(",")
+            labels = (
+                f'  #tasks-table td:not(.dataTables_empty):nth-child({number})::before {{ content: "{name.strip()}"; }}'
+                for number, name in enumerate(columns, 1)
+                if name.strip().isidentifier()
+            )
+            return "\n".join((STYLE, "@media (max-width: 991.98px) {", *labels, "}"))
+
+    return Template
 
 
 def _end_by_loop(_signal: int, _frame: object) -> None:

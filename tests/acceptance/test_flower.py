@@ -8,13 +8,16 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 import pytest
 
 from refresher.embedded import ArcadeDbServer, RedisServer
+from refresher.flower import DEFAULTS
 from tests.acceptance.conftest import System, system_of_module
 from tests.support.flower import PASSWORD, USER, Flower
 from tests.support.flower_scene import WORKER, Scene, scene_of
+from tests.support.pictures import photograph
 from tests.support.processes import addresses_beyond_loopback
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
@@ -32,6 +35,15 @@ WRITES = (
     "task/apply/refresher.refresh", "task/async-apply/refresher.refresh", "task/send-task/refresher.refresh",
     "task/abort/x", "task/timeout/refresher.refresh", "task/rate-limit/refresher.refresh", "task/revoke/x",
 )  # fmt: skip
+WIDTHS = (1720, 1300, 1100, 780, 390)
+LONGEST = ("q" * 100, "×64: v1 3f2a9c0d1e2f early, v12 3f2a9c0d1e2f invalidated", "a.very.long_name-" * 5)
+# Cells that are out of sight in their card, or that another one covers.
+CUT_OFF = """() => {
+  const card = document.querySelector(".tasks-table-card").getBoundingClientRect();
+  const cells = [...document.querySelectorAll("#tasks-table tbody td")];
+  const isCut = (one) => one.getBoundingClientRect().right > card.right || one.scrollWidth > one.clientWidth;
+  return cells.filter(isCut).map((one) => one.textContent);
+}"""
 
 
 @dataclass(frozen=True)
@@ -180,6 +192,31 @@ def test_flower_shows_every_reason_and_outcome_retries_and_queue_lengths(
     assert "File " not in text
     rows_of(page, flower)
     assert "File " not in open_task(page, digests["dead"])  # no traceback: the worker's log has it
+
+
+def test_the_list_of_refreshes_fits_into_its_card(flower_system: FlowerSystem, page: Page) -> None:
+    query, args, worker = LONGEST
+    task = {"received": 1_790_000_000.1, "started": 1_790_000_000.2, "runtime": 0.123, "retries": 3}
+    ends = {
+        "SUCCESS": "committed (early) δ=0.131s run=0.115s token=1790000000000007",
+        "FAILURE": "dead: failed (syntax)",
+    }
+    tasks = [
+        task | {"uuid": str(UUID(int=number)), "name": f"refresh {query}", "args": args, "worker": worker,
+                "state": state, "result": result}
+        for number, (state, result) in enumerate(ends.items())
+    ]  # fmt: skip
+    answer = {"draw": 1, "data": tasks, "recordsTotal": len(tasks), "recordsFiltered": len(tasks)}
+    page.route("**/tasks/datatable", lambda route: route.fulfill(json=answer))
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 900})
+        page.goto(f"{flower_system.flower.url}/tasks", wait_until="networkidle")
+        photograph(page, f"flower-long-{width}", full_page=True)
+        assert page.locator("#tasks-table tbody td").count() == len(tasks) * len(
+            str(DEFAULTS["tasks_columns"]).split(",")
+        )
+        assert page.evaluate(CUT_OFF) == [], f"at {width} px"
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_flower_without_options_listens_on_loopback_only_with_its_api_closed(
