@@ -22,9 +22,10 @@ from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 pytestmark = pytest.mark.timeout(4 * MAX_WAIT_SECONDS)
 
-# Where messages have another version, new readers wait for new workers, which are rolled first therefore.
-ROLLS = [("minor", ("reader", "worker")), ("major", ("worker", "reader"))]
-ROLLS += [(tag, ("worker", "reader")) for tag in [last_tag()] if tag]
+# Workers first: where messages have another version, new readers wait for new workers. Within one, any order will do.
+WORKERS_FIRST, READERS_FIRST = ("worker", "reader"), ("reader", "worker")
+ROLLS = [("minor", WORKERS_FIRST), ("minor", READERS_FIRST), ("major", WORKERS_FIRST)]
+ROLLS += [(tag, WORKERS_FIRST) for tag in [last_tag()] if tag]
 PASSES = 20
 QUEUES = [f"cache{version}.refresh{kind}" for version in ("", ".2") for kind in ("", "-miss")]
 
