@@ -79,18 +79,25 @@ def get(
                 query, key.params, version=version, fresh=fresh, max_age=max_age_seconds, timeout=timeout_seconds
             )
         except WaitTimeout as error:
-            with suppress(CacheUnavailable), opened_cache(settings.redis_url) as cache:
-                if version not in registered_versions(cache, settings.namespace, query):
-                    raise WaitTimeout(query, error.waited_seconds, error.state, UNREGISTERED) from error
-            raise
-    if not as_json_:
-        typer.echo(f"{query} v{version}: {_facts(entry)}", err=True)
+            if _is_registered(settings, key):
+                raise
+            raise WaitTimeout(query, error.waited_seconds, error.state, UNREGISTERED) from error
     shown = {"query": query, "version": version, **msgspec.structs.asdict(entry)} if as_json_ else entry.value
     try:
-        typer.echo(msgspec.json.format(msgspec.json.encode(shown), indent=2))
+        printed = msgspec.json.format(msgspec.json.encode(shown), indent=2)
     except TypeError as error:
         typer.echo(f"error: the value can't be printed as JSON: {error}", err=True)
         raise typer.Exit(1) from None
+    if not as_json_:
+        typer.echo(f"{query} v{version}: {_facts(entry)}", err=True)
+    typer.echo(printed)
+
+
+def _is_registered(settings: ReaderSettings, key: CacheKey) -> bool:
+    """Return whether a worker has registered the key's query and version; true where that can't be queried."""
+    with suppress(CacheUnavailable), opened_cache(settings.redis_url) as client:
+        return key.version in registered_versions(client, settings.namespace, key.query)
+    return True
 
 
 def _facts(entry: Entry[Any]) -> str:
