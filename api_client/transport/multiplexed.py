@@ -278,7 +278,8 @@ class AsyncConnections:
                     await made.connect()
                     await name_reader(made)
         except BaseException as error:
-            made._close()  # noqa: SLF001 - its public way waits
+            if not loop.is_closed():  # else this is the end of a task that was left behind
+                made._close()  # noqa: SLF001 - its public way waits
             if isinstance(error, builtins.TimeoutError):
                 raise TimeoutError("it did not answer in time") from error
             raise
