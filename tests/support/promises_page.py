@@ -56,16 +56,12 @@ def from_marks() -> str:
         part, promise = test.arguments
         if part not in parts:
             raise ValueError(f"{test.file}::{test.name} is marked for no part of the page: {part}")
-        parts[part].append(f"| {promise} | `{test.file}::{test.name}` |\n")
-    tables = (
-        f"\n## {part}\n\n| promise | test |\n| --- | --- |\n{''.join(sorted(rows, key=_invariant))}"
-        for part, rows in parts.items()
-    )
-    return _HEAD + "".join(tables)
+        parts[part].append(f"- {promise}<br>`{test.file}::{test.name}`\n")
+    return _HEAD + "".join(f"\n## {part}\n\n{''.join(sorted(rows, key=_invariant))}" for part, rows in parts.items())
 
 
 def _invariant(row: str) -> str:
-    start = row.removeprefix("| ")[:2]
+    start = row.removeprefix("- ")[:2]
     return start if start[0] == "I" and start[1].isdigit() else "J"
 
 
