@@ -28,10 +28,9 @@ from api_client.protocol.clock import monotonic_seconds
 from api_client.protocol.keys import entry_prefix, tier_channel
 from api_client.threads import OwnThread, Waker
 from api_client.transport.connection_maker import connection_maker
-from api_client.transport.redis_py import reason
 from api_client.transport.sentinel import MasterAddress
 from api_client.transport.sockets import set_io_timeout
-from api_client.transport.wire import CHUNK_BYTES, NEEDS_MORE, error_reply, is_transient, pack, pack_all
+from api_client.transport.wire import CHUNK_BYTES, NEEDS_MORE, error_reply, is_transient, pack, pack_all, reason
 
 log: Final = logging.getLogger(__name__)
 

@@ -11,8 +11,7 @@ from api_client.errors import CacheUnavailable
 from api_client.protocol.clock import RedisClock
 from api_client.transport.breaker import Breaker
 from api_client.transport.pool import AllInUse, SlowReply
-from api_client.transport.redis_py import reason
-from api_client.transport.wire import is_wrong_node, is_wrong_type, pack
+from api_client.transport.wire import is_wrong_node, is_wrong_type, pack, reason
 
 TIME_REQUEST = pack("TIME")
 

@@ -1,9 +1,7 @@
-"""Clients of redis-py, and their errors as ours; those on a link become ours in `health`."""
+"""Clients of redis-py, for tools and tests, and their errors as ours; those on a link become ours in `health`."""
 
 from __future__ import annotations
 
-import builtins
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
@@ -11,27 +9,20 @@ from typing import Any, Final, TypeVar
 import redis
 from redis import BlockingConnectionPool
 from redis.backoff import NoBackoff
-from redis.exceptions import (
-    AuthenticationError,
-    ConnectionError,
-    RedisError,
-    ResponseError,
-    TimeoutError,
-)
+from redis.exceptions import ConnectionError, RedisError
 from redis.retry import Retry
 from redis.sentinel import SentinelManagedConnection, SentinelManagedSSLConnection
 
 from api_client.config.redis_url import Topology, read_url
 from api_client.errors import CacheUnavailable
 from api_client.transport.connection_maker import lead_to_master, readable, resolve_by, socket_options
+from api_client.transport.link import CacheLink
 from api_client.transport.sentinel import MasterAddress, RoundRobin, SentinelResolver
-from api_client.transport.wire import pack_bytes_only
+from api_client.transport.wire import pack_bytes_only, reason
 
 T = TypeVar("T")
 
 HEALTH_CHECK_SECONDS: Final = 15
-_SILENCE: Final = (TimeoutError, builtins.TimeoutError)
-_CLOSED: Final = re.compile(r"(?i)reset by peer|broken pipe|closed")
 MAX_CONNECTIONS: Final = 64
 
 
@@ -86,8 +77,6 @@ class ClusterClient(redis.Redis):
     """
 
     def __init__(self, url: str, timeout_seconds: float, retry: Retry) -> None:
-        from api_client.transport.link import CacheLink  # which describes errors by this module
-
         # It only says how replies are read: by RESP2, which links speak.
         super().__init__(connection_pool=redis.ConnectionPool.from_url(read_url(url).node_url, protocol=2))
         self._link = CacheLink(url, timeout_seconds, timeout_seconds, patience=lambda exchange, _: exchange())
@@ -223,36 +212,3 @@ def translated(query: str | None = None) -> Iterator[None]:
         raise CacheUnavailable(
             f"the cache's Redis (CACHE_REDIS_URL) can't be used: {reason(error)}", query=query
         ) from error
-
-
-def reason(error: Exception, url: str = "") -> str:
-    """Describe an error of redis-py, without secrets.
-
-    Args:
-        url: where it was met, for a hint at TLS; "": no hint, as where connections are known to work.
-    """
-    hint = _tls_hint(error, url.partition(":")[0])
-    return f"{_plain_reason(error)}; {hint}" if hint else _plain_reason(error)
-
-
-def _tls_hint(error: Exception, scheme: str) -> str:
-    """Return what to try where TLS meets a server without it, or the other way round, as far as the error tells.
-
-    A Redis without TLS waits for the rest of the handshake, as if it were a command; one with TLS closes.
-    """
-    base, plus, topology = scheme.partition("+")
-    if base in {"rediss", "amqps"} and (isinstance(error, _SILENCE) or "WRONG_VERSION_NUMBER" in str(error)):
-        return f"if the server has no TLS, the URL begins with {base[:-1]}{plus}{topology}://"
-    if base in {"redis", "amqp"} and _CLOSED.search(str(error)):
-        return f"if the server has TLS, the URL begins with {base}s{plus}{topology}://"
-    return ""
-
-
-def _plain_reason(error: Exception) -> str:
-    if isinstance(error, AuthenticationError):
-        return "it refuses this user or password"
-    if isinstance(error, TimeoutError):
-        return "it did not answer in time"
-    if isinstance(error, ResponseError):
-        return f"it answered {str(error)[:200]!r}"
-    return f"{type(error).__name__}: {str(error)[:200]}"

@@ -1,4 +1,4 @@
-"""Requests and replies as bytes, and error replies as exceptions of redis-py. No I/O.
+"""Requests and replies as bytes; error replies as exceptions of redis-py, and those in words. No I/O.
 
 redis-py makes the connections (TLS, authentication, URL options). What a hit costs is its pool and its command layer,
 so requests and replies bypass those: hiredis packs and parses.
@@ -6,6 +6,7 @@ so requests and replies bypass those: hiredis packs and parses.
 
 from __future__ import annotations
 
+import builtins
 import re
 from collections.abc import Iterable
 from typing import Any, Final, TypeAlias, cast
@@ -25,6 +26,7 @@ from redis.exceptions import (
     ReadOnlyError,
     RedisError,
     ResponseError,
+    TimeoutError,
     TryAgainError,
 )
 
@@ -157,3 +159,40 @@ def is_transient(reply: object) -> bool:
     return isinstance(reply, MasterDownError | BusyLoadingError | TryAgainError) or (
         isinstance(reply, ResponseError) and str(reply).startswith("BUSY ")
     )
+
+
+_SILENCE: Final = (TimeoutError, builtins.TimeoutError)
+_CLOSED: Final = re.compile(r"(?i)reset by peer|broken pipe|closed")
+
+
+def reason(error: Exception, url: str = "") -> str:
+    """Describe an error of redis-py, without secrets.
+
+    Args:
+        url: where it was met, for a hint at TLS; "": no hint, as where connections are known to work.
+    """
+    hint = _tls_hint(error, url.partition(":")[0])
+    return f"{_plain_reason(error)}; {hint}" if hint else _plain_reason(error)
+
+
+def _tls_hint(error: Exception, scheme: str) -> str:
+    """Return what to try where TLS meets a server without it, or the other way round, as far as the error tells.
+
+    A Redis without TLS waits for the rest of the handshake, as if it were a command; one with TLS closes.
+    """
+    base, plus, topology = scheme.partition("+")
+    if base in {"rediss", "amqps"} and (isinstance(error, _SILENCE) or "WRONG_VERSION_NUMBER" in str(error)):
+        return f"if the server has no TLS, the URL begins with {base[:-1]}{plus}{topology}://"
+    if base in {"redis", "amqp"} and _CLOSED.search(str(error)):
+        return f"if the server has TLS, the URL begins with {base}s{plus}{topology}://"
+    return ""
+
+
+def _plain_reason(error: Exception) -> str:
+    if isinstance(error, AuthenticationError):
+        return "it refuses this user or password"
+    if isinstance(error, TimeoutError):
+        return "it did not answer in time"
+    if isinstance(error, ResponseError):
+        return f"it answered {str(error)[:200]!r}"
+    return f"{type(error).__name__}: {str(error)[:200]}"

@@ -20,7 +20,7 @@ from api_client.config.settings import SharedSettings
 from api_client.errors import CacheUnavailable
 from api_client.protocol import messages
 from api_client.protocol.messages import RefreshItem
-from api_client.transport.redis_py import reason
+from api_client.transport.wire import reason
 from api_client.trigger.backlog import TriggerDropped
 
 if TYPE_CHECKING:

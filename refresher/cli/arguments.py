@@ -17,7 +17,8 @@ from api_client.config.environment import without_password as shown_url
 from api_client.config.settings import SharedSettings
 from api_client.errors import CacheUnavailable, InvalidQuery
 from api_client.protocol.keys import CacheKey, make_key
-from api_client.transport.redis_py import connect, reason
+from api_client.transport.redis_py import connect
+from api_client.transport.wire import reason
 
 TIMEOUT_SECONDS: Final = 2.0
 

@@ -28,7 +28,8 @@ from api_client.protocol.keys import (
     tag_index_key,
 )
 from api_client.protocol.lease import RecordState
-from api_client.transport.redis_py import node_of, nodes_of, reason
+from api_client.transport.redis_py import node_of, nodes_of
+from api_client.transport.wire import reason
 from refresher.ops.budgets import budgeted_query, loads_in_progress
 
 _ANY: Final = key_of_digest("n", "q", 1, bytes(DIGEST_BYTES))

@@ -23,7 +23,8 @@ from api_client.config.settings import ReaderSettings
 from api_client.config.spelling import nearest
 from api_client.errors import ConfigurationError
 from api_client.protocol.keys import make_key
-from api_client.transport.redis_py import connect, reason
+from api_client.transport.redis_py import connect
+from api_client.transport.wire import reason
 from refresher.errors import LoadFailed
 from refresher.graph.loader import Graph
 from refresher.ops.broker import broker_place

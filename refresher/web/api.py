@@ -12,7 +12,8 @@ from redis.exceptions import RedisError
 from api_client.client import CacheClient
 from api_client.config.settings import ReaderSettings
 from api_client.errors import CacheError
-from api_client.transport.redis_py import connect, reason
+from api_client.transport.redis_py import connect
+from api_client.transport.wire import reason
 from refresher.ops.dead_keys import DeadKey, DeadKeys
 from refresher.ops.probe import CachedProbe, ProbeTimeout
 from refresher.web.history import History

@@ -8,7 +8,7 @@ from contextlib import closing
 from redis.exceptions import NoPermissionError, RedisError
 
 from api_client.config.broker import miss_queue, queues, refresh_queue
-from api_client.transport.redis_py import reason
+from api_client.transport.wire import reason
 from api_client.trigger.broker import fault_text
 from refresher.ops.broker import consumed_queues, queue_lengths
 from refresher.ops.broker_keys import replaced_keys as find_replaced_keys

@@ -11,8 +11,9 @@ from redis.exceptions import RedisError
 from api_client.explain import duration
 from api_client.protocol import lease
 from api_client.protocol.lease import ClaimStatus
-from api_client.transport.redis_py import open_pubsub, reason
+from api_client.transport.redis_py import open_pubsub
 from api_client.transport.scripts import LeaseStore
+from api_client.transport.wire import reason
 from refresher.ops.doctor.deployment import FULL_SHARE, Deployment, server_title, used_share
 from refresher.ops.doctor.findings import AS_OPERATOR, Finding, ok, problem, warning
 from refresher.ops.permissions import Permissions, user_of

@@ -10,7 +10,8 @@ from redis.exceptions import NoPermissionError, ResponseError
 
 from api_client.explain import duration
 from api_client.transport.connection_maker import READER, read_name
-from api_client.transport.redis_py import nodes_of, reason
+from api_client.transport.redis_py import nodes_of
+from api_client.transport.wire import reason
 from api_client.trigger.claim_and_publish import REPUBLISH_SECONDS
 from refresher.ops.dead_keys import DeadKeys, KeyStatus
 from refresher.ops.doctor.deployment import Deployment

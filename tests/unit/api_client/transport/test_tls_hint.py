@@ -7,7 +7,7 @@ import ssl
 import pytest
 import redis
 
-from api_client.transport.redis_py import reason
+from api_client.transport.wire import reason
 
 CLOSED = redis.ConnectionError("Error while reading from h:6379 : (104, 'Connection reset by peer')")
 REFUSED = redis.ConnectionError("Error 111 connecting to h:6379. Connection refused.")
