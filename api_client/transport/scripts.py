@@ -22,41 +22,13 @@ S = TypeVar("S")
 R = TypeVar("R")
 T = TypeVar("T")
 
-STEPS: Final = (
-    "acquire",
-    "claim",
-    "commit",
-    "fail",
-    "hand_back",
-    "invalidate",
-    "renew",
-    "republish",
-    "retry",
-    "unclaim",
-)
-"""The steps of the lease record."""
-
-TAG_STEPS: Final = (
-    "tag_clock",
-    "tag_finish",
-    "tag_keep",
-    "tag_mark",
-    "tag_page",
-    "tag_register",
-    "tag_sweep",
-    "tag_take",
-    "tag_tick",
-)
-"""The steps of tags (`protocol.tags`)."""
-
-SCRIPTS: Final = tuple(
-    sorted((*STEPS, *TAG_STEPS, "read_payload", "register", "release_share", "renew_share", "take_share", "versions"))
-)
-"""All of them, with what keeps the live versions of a query (`live_versions`) and the budgets of loads (`budget`)."""
+_FOLDER: Final = files("api_client.protocol") / "lua"
+SCRIPTS: Final = tuple(sorted({file.name.removesuffix(".lua") for file in _FOLDER.iterdir()} - {"prelude"}))
+"""The names of all of them."""
 
 
 def drive(plan: Generator[S, R, T], do: Callable[[S], R]) -> T:
-    """Carry out a plan: ``do`` does each of its steps."""
+    """Carry out a plan: ``do`` does each of its steps. What that raises ends the plan at once."""
     try:
         step = next(plan)
         while True:
@@ -64,6 +36,8 @@ def drive(plan: Generator[S, R, T], do: Callable[[S], R]) -> T:
     except StopIteration as done:
         result: T = done.value
         return result
+    finally:
+        plan.close()
 
 
 async def adrive(plan: Generator[S, R, T], do: Callable[[S], Awaitable[R]]) -> T:
@@ -75,6 +49,8 @@ async def adrive(plan: Generator[S, R, T], do: Callable[[S], Awaitable[R]]) -> T
     except StopIteration as done:
         result: T = done.value
         return result
+    finally:
+        plan.close()
 
 
 ScriptPlan: TypeAlias = Generator[Sequence[Command], Sequence[Any], list[Any]]
@@ -130,8 +106,7 @@ def sha_of(name: str) -> str:
 @cache
 def source(name: str) -> str:
     """Return a script's whole text: the prelude, then its own file."""
-    folder = files("api_client.protocol") / "lua"
-    return "\n".join((folder / f"{part}.lua").read_text(encoding="utf-8") for part in ("prelude", name))
+    return "\n".join((_FOLDER / f"{part}.lua").read_text(encoding="utf-8") for part in ("prelude", name))
 
 
 def none_failed(results: Sequence[T | CacheError]) -> list[T]:

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from api_client.transport.scripts import STEPS, TAG_STEPS
 from tests.model import page
-from tests.model.cases import BROKEN, INVARIANTS, ROWS, TAGS_BROKEN, TAGS_UPHELD, UPHELD, Case
+from tests.model.cases import BROKEN, INVARIANTS, ROWS, STEPS, TAG_STEPS, TAGS_BROKEN, TAGS_UPHELD, UPHELD, Case
 from tests.model.checker import MODEL, Result, check, missing_tools, shortest_way, spin_version
 from tests.model.timelines import STORIES, Story, story_text
 from tests.support.requirements import skip_or_fail
