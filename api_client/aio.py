@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Collection, Coroutine, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
-from api_client.client_base import ClientBase
+from api_client.client_base import ClientBase, InvalidationOptions
 from api_client.config.durations import Duration, seconds
 from api_client.errors import CacheError, CacheUnavailable, RefreshFailed, WaitTimeout
 from api_client.explain import Explanation, explain_reads
 from api_client.local.entry import NOT_KEPT
 from api_client.protocol.keys import CacheKey, make_key
-from api_client.protocol.lease import Call
 from api_client.protocol.model import (
     NO_DEFAULT,
     Entry,
@@ -26,11 +25,10 @@ from api_client.protocol.model import (
 from api_client.protocol.params import Params
 from api_client.read.aio import AsyncReadPath, AsyncWaitRunner
 from api_client.read.batch import AnyCall
-from api_client.read.evaluate import Freshness
-from api_client.read.requirements import ReadOptions, parse_flag
+from api_client.read.requirements import ReadOptions
 from api_client.transport.aio_link import AsyncCacheLink
-from api_client.transport.scripts import adrive, none_failed
-from api_client.trigger.manual import PUBLISH_BOUND_SECONDS, ManualRefresh
+from api_client.transport.scripts import adrive, drive
+from api_client.trigger.manual import PUBLISH_BOUND_SECONDS
 from api_client.writes import AsyncSession, AsyncTx, begin_transaction
 
 if TYPE_CHECKING:
@@ -137,24 +135,11 @@ class AsyncCacheClient(ClientBase):
             key, all_versions=version is None, hard=hard, bookmarks=bookmarks, replicas=replicas
         )
 
-    async def _invalidate(
-        self, key: CacheKey, *, all_versions: bool, hard: bool, bookmarks: Collection[str], replicas: int
-    ) -> Invalidation:
-        """Invalidate ``key``, and with ``all_versions`` the same of every live version."""
-        with self._invalidation(
-            key, all_versions=all_versions, hard=hard, bookmarks=bookmarks, replicas=replicas
-        ) as invalidation:
-            if replicas:
-                # WAIT would block all that shares the connection: it has one of its own, on a thread.
-                return await asyncio.to_thread(
-                    self._invalidate_on_replicas, key, invalidation, replicas, all_versions=all_versions
-                )
-
-            async def run(calls: Sequence[Call[Any]]) -> Sequence[Any]:
-                return none_failed(await self._aio.run_each(calls, key.query))
-
-            generations = await adrive(invalidation.rounds(), run)
-            return Invalidation(generations[key.version], None, generations)
+    async def _invalidate(self, key: CacheKey, **options: Unpack[InvalidationOptions]) -> Invalidation:
+        rounds = self._invalidation(key, **options)
+        if options["replicas"]:  # WAIT would block all that shares the connection: it has one of its own, on a thread
+            return await asyncio.to_thread(drive, rounds, self._link.run_each)
+        return await adrive(rounds, lambda calls: self._aio.run_each(calls, key.query))
 
     async def invalidate_many(
         self, calls: Iterable[AnyCall], *, hard: bool = False, bookmarks: Collection[str] = ()
@@ -221,13 +206,8 @@ class AsyncCacheClient(ClientBase):
         timeout: Duration | None = None,
     ) -> RefreshState:
         """Claim and publish a refresh now; as `CacheClient.refresh`."""
-        key = self.key(query, params, version=version)
-        timeout_seconds = self._timeout_seconds(key.query, timeout)
-        waits = parse_flag(key.query, "wait", wait)
-        if refusal := self._publisher.refusal(key.query):
-            raise refusal
-        manual = ManualRefresh(key, self.settings, has_waiter=waits)
-        reply = await self._aio.run(manual.claim, key.query)
+        manual = self._begin_refresh(query, params, version, wait, timeout)
+        reply = await self._aio.run(manual.claim, manual.key.query)
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[Exception | None] = loop.create_future()
 
@@ -244,10 +224,9 @@ class AsyncCacheClient(ClientBase):
                 error = late
             if error is not None:
                 raise manual.failed(error) from error
-        if waits:
-            for_value = self._core.begin_wait(key, Freshness(fresh=True), 0, timeout_seconds, claimed=reply)
-            await self._waits.run(for_value)
-            self._core.forget(key)
+        if manual.has_waiter:
+            await self._waits.run(self._wait_after(manual, reply))
+            self._core.forget(manual.key)
         return manual.state
 
     async def explain(self, query: str, params: Params | None = None, *, version: int = 1) -> Explanation:

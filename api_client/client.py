@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
-from api_client.client_base import ClientBase
+from api_client.client_base import ClientBase, InvalidationOptions
 from api_client.config.durations import Duration, seconds
 from api_client.errors import CacheError, CacheUnavailable, RefreshFailed, WaitTimeout
 from api_client.explain import Explanation, explain_reads
@@ -23,12 +23,11 @@ from api_client.protocol.model import (
 )
 from api_client.protocol.params import Params
 from api_client.read.batch import AnyCall
-from api_client.read.evaluate import Freshness
-from api_client.read.requirements import ReadOptions, parse_flag
+from api_client.read.requirements import ReadOptions
 from api_client.read.sync import ReadPath, SyncWaitRunner
 from api_client.threads import Waker
-from api_client.transport.scripts import drive, none_failed
-from api_client.trigger.manual import PUBLISH_BOUND_SECONDS, ManualRefresh
+from api_client.transport.scripts import drive
+from api_client.trigger.manual import PUBLISH_BOUND_SECONDS
 from api_client.writes import Session, Tx, begin_transaction
 
 if TYPE_CHECKING:
@@ -171,17 +170,8 @@ class CacheClient(ClientBase):
         key = self.key(query, params, version=1 if version is None else version)
         return self._invalidate(key, all_versions=version is None, hard=hard, bookmarks=bookmarks, replicas=replicas)
 
-    def _invalidate(
-        self, key: CacheKey, *, all_versions: bool, hard: bool, bookmarks: Collection[str], replicas: int
-    ) -> Invalidation:
-        """Invalidate ``key``, and with ``all_versions`` the same of every live version."""
-        with self._invalidation(
-            key, all_versions=all_versions, hard=hard, bookmarks=bookmarks, replicas=replicas
-        ) as invalidation:
-            if replicas:
-                return self._invalidate_on_replicas(key, invalidation, replicas, all_versions=all_versions)
-            generations = drive(invalidation.rounds(), lambda calls: none_failed(self._link.run_each(calls, key.query)))
-            return Invalidation(generations[key.version], None, generations)
+    def _invalidate(self, key: CacheKey, **options: Unpack[InvalidationOptions]) -> Invalidation:
+        return drive(self._invalidation(key, **options), lambda calls: self._link.run_each(calls, key.query))
 
     def invalidate_many(
         self, calls: Iterable[AnyCall], *, hard: bool = False, bookmarks: Collection[str] = ()
@@ -285,13 +275,8 @@ class CacheClient(ClientBase):
             TriggerFailed: it could not be published within 3 s; a claim that is not published is taken back.
             RefreshFailed, WaitTimeout: with ``wait``, as for `get`.
         """
-        key = self.key(query, params, version=version)
-        timeout_seconds = self._timeout_seconds(key.query, timeout)
-        waits = parse_flag(key.query, "wait", wait)
-        if refusal := self._publisher.refusal(key.query):
-            raise refusal
-        manual = ManualRefresh(key, self.settings, has_waiter=waits)
-        reply = self._link.run(manual.claim, key.query)
+        manual = self._begin_refresh(query, params, version, wait, timeout)
+        reply = self._link.run(manual.claim, manual.key.query)
         waker, outcome = Waker(), list[Exception | None]()
 
         def done(error: Exception | None) -> None:
@@ -303,10 +288,9 @@ class CacheClient(ClientBase):
             waker.wait(PUBLISH_BOUND_SECONDS)
             if (error := outcome[0] if outcome else TimeoutError()) is not None:
                 raise manual.failed(error) from error
-        if waits:
-            for_value = self._core.begin_wait(key, Freshness(fresh=True), 0, timeout_seconds, claimed=reply)
-            self._waits.run(for_value)
-            self._core.forget(key)
+        if manual.has_waiter:
+            self._waits.run(self._wait_after(manual, reply))
+            self._core.forget(manual.key)
         return manual.state
 
     def explain(self, query: str, params: Params | None = None, *, version: int = 1) -> Explanation:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any, Self
+from typing import Any, Self, TypeAlias, TypedDict, TypeVar
 
 from redis.exceptions import RedisError
 
@@ -20,11 +20,10 @@ from api_client.observe.events import ReaderEvents
 from api_client.observe.setup import build_events
 from api_client.protocol.clock import monotonic_seconds
 from api_client.protocol.keys import CacheKey, make_key
-from api_client.protocol.lease import Call
+from api_client.protocol.lease import Call, ClaimReply
 from api_client.protocol.live_versions import KnownVersions, VersionedInvalidation, invalidate_together, read_versions
 from api_client.protocol.model import Invalidation, TagInvalidation
 from api_client.protocol.params import Params
-from api_client.protocol.tags import Rounds as TagRounds
 from api_client.protocol.tags import TagWalk, check_tags
 from api_client.read.batch import MAX_BATCH, AnyCall, Batch, numbered, parse_call
 from api_client.read.core import ReadCore
@@ -37,6 +36,7 @@ from api_client.read.requirements import (
     parse_flag,
     parse_freshness,
 )
+from api_client.read.wait import Wait
 from api_client.transport.link import CacheLink
 from api_client.transport.pubsub import CONFIRM_SECONDS, Notifications
 from api_client.transport.redis_py import connect_to_any
@@ -45,8 +45,22 @@ from api_client.transport.wire import is_wrong_type
 from api_client.trigger.broker import Broker, CeleryBroker
 from api_client.trigger.claim_and_publish import BatchPublisher
 from api_client.trigger.history import DecisionLog
+from api_client.trigger.manual import ManualRefresh
 from api_client.trigger.publisher import Publisher
 from api_client.trigger.suppression import TriggerSuppressor
+
+T = TypeVar("T")
+Rounds: TypeAlias = Generator[Sequence[Call[Any]], Sequence[Any], T]
+"""Yields the calls of one round trip each, is sent their replies, and returns what came of all."""
+
+
+class InvalidationOptions(TypedDict):
+    """The options of an invalidation, and whether it is of all versions."""
+
+    all_versions: bool
+    hard: bool
+    bookmarks: Collection[str]
+    replicas: int
 
 
 class ClientBase:
@@ -128,24 +142,40 @@ class ClientBase:
     def _timeout_seconds(self, query: str, timeout: Duration | None) -> float:
         return self._default_timeout_seconds if timeout is None else parse_duration(query, "timeout", timeout)
 
-    @contextmanager
     def _invalidation(
         self, key: CacheKey, *, all_versions: bool, hard: bool, bookmarks: Collection[str], replicas: int
-    ) -> Iterator[VersionedInvalidation]:
-        """Check the arguments of an invalidation; at its end this process drops its own entries of the keys."""
-        invalidation = VersionedInvalidation(
+    ) -> Rounds[Invalidation]:
+        """Check the arguments of an invalidation, and return its rounds; with ``replicas`` it has none and blocks.
+
+        At its end this process drops its own entries of the keys: also when the reply was lost, it may have been done.
+        """
+        invalidation = self._versioned(
             key,
             self._known_versions if all_versions else None,
             hard=parse_flag(key.query, "hard", hard),
             bookmarks=parse_bookmarks(key.query, bookmarks),
-            retention_seconds=self.settings.record_retention_seconds,
         )
         check_replicas(key.query, replicas)
+        with self._forgetting(invalidation):
+            if replicas:
+                return self._invalidate_on_replicas(key, invalidation, replicas, all_versions=all_versions)
+            generations = yield from all_answered(invalidation.rounds())
+            return Invalidation(generations[key.version], None, generations)
+
+    def _versioned(
+        self, key: CacheKey, known: KnownVersions | None, *, hard: bool, bookmarks: Sequence[str]
+    ) -> VersionedInvalidation:
+        retention_seconds = self.settings.record_retention_seconds
+        return VersionedInvalidation(key, known, hard=hard, bookmarks=bookmarks, retention_seconds=retention_seconds)
+
+    @contextmanager
+    def _forgetting(self, *invalidations: VersionedInvalidation) -> Iterator[None]:
         try:
-            yield invalidation
+            yield
         finally:
-            for one in invalidation.keys:
-                self._core.forget(one)  # also when the reply was lost: it may have been done
+            for invalidation in invalidations:
+                for key in invalidation.keys:
+                    self._core.forget(key)
 
     def _invalidate_on_replicas(
         self, key: CacheKey, invalidation: VersionedInvalidation, replicas: int, *, all_versions: bool
@@ -163,7 +193,7 @@ class ClientBase:
 
     def _many_invalidations(
         self, calls: Iterable[AnyCall], *, hard: bool, bookmarks: Collection[str]
-    ) -> Generator[Sequence[Call[Any]], Sequence[Any], list[Invalidation | CacheError]]:
+    ) -> Rounds[list[Invalidation | CacheError]]:
         """Check the arguments of invalidations, and return their rounds; at their end this process drops its entries.
 
         A bad item does not affect the others.
@@ -179,32 +209,13 @@ class ClientBase:
                 key = self.key(query, params, version=version)
             except InvalidQuery as error:
                 results[place] = error
-                continue
-            retention_seconds = self.settings.record_retention_seconds
-            begun[place] = (
-                key,
-                VersionedInvalidation(
-                    key, self._known_versions, hard=is_hard, bookmarks=marks, retention_seconds=retention_seconds
-                ),
-            )
-        return self._invalidated(results, begun)
-
-    def _invalidated(
-        self,
-        results: list[Invalidation | CacheError | None],
-        begun: Mapping[int, tuple[CacheKey, VersionedInvalidation]],
-    ) -> Generator[Sequence[Call[Any]], Sequence[Any], list[Invalidation | CacheError]]:
-        try:
-            found = yield from invalidate_together([invalidation.rounds() for _, invalidation in begun.values()])
-        finally:
-            for _, invalidation in begun.values():
-                for one in invalidation.keys:
-                    self._core.forget(one)
-        for (place, (key, _)), generations in zip(begun.items(), found, strict=True):
-            if isinstance(generations, CacheError):
-                results[place] = twin(generations)
             else:
-                results[place] = Invalidation(generations[key.version], None, generations)
+                begun[place] = key, self._versioned(key, self._known_versions, hard=is_hard, bookmarks=marks)
+        with self._forgetting(*(invalidation for _, invalidation in begun.values())):
+            found = yield from invalidate_together([invalidation.rounds() for _, invalidation in begun.values()])
+        for (place, (key, _)), generations in zip(begun.items(), found, strict=True):
+            failed = isinstance(generations, CacheError)
+            results[place] = twin(generations) if failed else Invalidation(generations[key.version], None, generations)
         return [result for result in results if result is not None]
 
     def _checked_write(
@@ -225,7 +236,7 @@ class ClientBase:
 
     def _write_rounds(
         self, tags: Collection[str], keys: Iterable[AnyCall], *, hard: bool, bookmarks: Collection[str]
-    ) -> Generator[Sequence[Call[Any]], Sequence[Any], None]:
+    ) -> Rounds[None]:
         """Return the rounds of the invalidations that follow a write; the first failure of any is raised at the end.
 
         So are bookmarks that can't be kept: the write is done, and what it has changed is invalidated without them.
@@ -242,25 +253,36 @@ class ClientBase:
 
     def _tag_walk(
         self, tags: Collection[str], *, hard: bool, bookmarks: Collection[str], wait: bool
-    ) -> Generator[Sequence[Call[Any]], Sequence[Any], TagInvalidation]:
+    ) -> Rounds[TagInvalidation]:
         """Check the arguments of an invalidation of tags, and return its rounds."""
         about = "invalidate_tags"
         names = _checked_tags(tags)
         is_hard, waits = parse_flag(about, "hard", hard), parse_flag(about, "wait", wait)
-        walk = TagWalk(
-            self._namespace, retention_seconds=self.settings.record_retention_seconds, touched=self._core.forget
-        )
-        rounds = walk.invalidate(names, hard=is_hard, bookmarks=parse_bookmarks(about, bookmarks), wait=waits)
-        return self._tag_rounds(rounds, hard=is_hard, waits=waits)
-
-    def _tag_rounds(
-        self, rounds: TagRounds, *, hard: bool, waits: bool
-    ) -> Generator[Sequence[Call[Any]], Sequence[Any], TagInvalidation]:
+        marks, retention_seconds = parse_bookmarks(about, bookmarks), self.settings.record_retention_seconds
+        walk = TagWalk(self._namespace, retention_seconds=retention_seconds, touched=self._core.forget)
         began = monotonic_seconds()
-        entries = yield from all_answered(rounds)
+        entries = yield from all_answered(walk.invalidate(names, hard=is_hard, bookmarks=marks, wait=waits))
         if waits:
-            self._events.tags_invalidated(hard=hard, entries=entries, seconds=monotonic_seconds() - began)
+            self._events.tags_invalidated(hard=is_hard, entries=entries, seconds=monotonic_seconds() - began)
         return TagInvalidation(entries, waits)
+
+    def _begin_refresh(
+        self, query: str, params: Params | None, version: int, wait: object, timeout: Duration | None
+    ) -> ManualRefresh:
+        """Check the arguments of a refresh, and return it.
+
+        Raises:
+            InvalidQuery, CacheUnavailable: an argument is wrong; the client is closed.
+        """
+        key = self.key(query, params, version=version)
+        timeout_seconds, waits = self._timeout_seconds(key.query, timeout), parse_flag(key.query, "wait", wait)
+        if refusal := self._publisher.refusal(key.query):
+            raise refusal
+        return ManualRefresh(key, self.settings, has_waiter=waits, timeout_seconds=timeout_seconds)
+
+    def _wait_after(self, manual: ManualRefresh, claimed: ClaimReply) -> Wait:
+        """Return the wait for the value of a refresh that has been claimed."""
+        return self._core.begin_wait(manual.key, Freshness(fresh=True), 0, manual.timeout_seconds, claimed)
 
     def _batch(self, calls: Iterable[AnyCall], options: ReadOptions) -> Batch:
         freshness, timeout_seconds = self._read_requirements("get_many", options, of_batch=True)

@@ -22,14 +22,22 @@ PUBLISH_BOUND_SECONDS: Final = 3.0
 class ManualRefresh:
     """One refresh that a caller requests, whatever state its key is in. No I/O.
 
+    Args:
+        key, settings: what to refresh.
+        has_waiter: the caller waits for the value, for ``timeout_seconds``.
+
     Attributes:
         claim: the forced claim, to be run first.
         state: what became of it: TRIGGERED, or SUPPRESSED where a refresh was under way. Set by `on_reply`.
     """
 
-    def __init__(self, key: CacheKey, settings: ReaderSettings, *, has_waiter: bool) -> None:
-        self._key, self._settings = key, settings
-        self._claim_id, self._has_waiter = uuid.uuid4().hex, has_waiter
+    def __init__(
+        self, key: CacheKey, settings: ReaderSettings, *, has_waiter: bool, timeout_seconds: float = 0.0
+    ) -> None:
+        self.key: CacheKey = key
+        self.has_waiter: bool = has_waiter
+        self.timeout_seconds: float = timeout_seconds
+        self._settings, self._claim_id = settings, uuid.uuid4().hex
         self.state: RefreshState = RefreshState.NONE
         self.claim: Call[ClaimReply] = lease.claim(
             key,
@@ -47,17 +55,17 @@ class ManualRefresh:
             return None
         self.state = RefreshState.TRIGGERED
         return Trigger(
-            self._key,
+            self.key,
             RefreshReason.MANUAL,
             claim_number=reply.number,
             claim_id=self._claim_id,
-            has_waiter=self._has_waiter,
+            has_waiter=self.has_waiter,
             done=done,
         )
 
     def failed(self, error: Exception) -> TriggerFailed:
         """Return the error for a refresh that could not be published."""
-        query = self._key.query
+        query = self.key.query
         # The TimeoutError of its own wait has no text.
         why = (
             publication_fault(error, self._settings) if str(error) else f"no outcome within {PUBLISH_BOUND_SECONDS:g} s"
