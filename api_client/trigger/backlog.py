@@ -18,13 +18,14 @@ class Trigger(msgspec.Struct, frozen=True):
     Attributes:
         key: what to refresh, and ``reason``, why.
         seen_token: claim for the entry with this token; None: for whatever is there.
-        claim_number, claim_id: of a claim that the caller has made itself, since it needed the stamp for its wait.
+        claim_number, claim_id: of its claim, where it has one: made by a caller that needed the stamp for its wait, or
+            by the publisher. The id is empty for a claim that is not to be taken back.
         has_waiter: a reader waits for the value.
         done: called with the outcome (None: published, or need not be), on the publisher's thread or at once; it must
             neither block nor raise.
         run_seconds: what a load of it has taken on average; 0: not known.
         mark: as the `TriggerSuppressor` knows it.
-        is_republish: the claim is another reader's, whose message may be lost.
+        is_republish: the claim is another's, whose message may be lost.
         trace: its way to the workers.
     """
 

@@ -12,15 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, Generic, TypeVar
+from typing import Final
 
 from api_client.errors import CacheUnavailable
 from api_client.protocol.keys import CacheKey, versions_key
 from api_client.protocol.live_versions import MAX_QUERIES_REMEMBERED, batched_versions
 from api_client.protocol.messages import MAX_BATCH
 from api_client.transport.link import CacheLink
-
-T = TypeVar("T")
+from api_client.trigger.backlog import Trigger
 
 HOLD_SECONDS: Final = 0.002
 # Of all params. In a message each may take six bytes, and workers read no message beyond a megabyte.
@@ -54,18 +53,18 @@ class BatchedVersions:
 
 
 @dataclass(slots=True)
-class HeldBatch(Generic[T]):
+class HeldBatch:
     """Refreshes of one query, held since a time by the monotonic clock until they are sent as one message."""
 
     since: float
-    held: list[T] = field(default_factory=list)
+    held: list[Trigger] = field(default_factory=list)
     params_units: int = 0
     """Of UTF-16, as JSON escapes them."""
 
-    def add(self, one: T, key: CacheKey) -> None:
-        """Hold one more, which refreshes ``key``."""
-        self.held.append(one)
-        self.params_units += len(key.canonical_params.encode("utf-16-le")) // 2
+    def add(self, trigger: Trigger) -> None:
+        """Hold one more."""
+        self.held.append(trigger)
+        self.params_units += len(trigger.key.canonical_params.encode("utf-16-le")) // 2
 
     def is_due(self, now: float) -> bool:
         """Return whether it is to be sent although more is on its way."""

@@ -15,10 +15,10 @@ import logging
 import random
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from time import time_ns
 from typing import Final, TypeVar
 
+from msgspec.structs import replace
 from redis.exceptions import RedisError
 
 from api_client.config.broker import queue_name
@@ -27,7 +27,6 @@ from api_client.config.settings import ReaderSettings
 from api_client.errors import CacheUnavailable, twin
 from api_client.observe.events import ReaderEvents
 from api_client.protocol import lease, messages
-from api_client.protocol.keys import CacheKey
 from api_client.protocol.lease import Call, ClaimReply, ClaimStatus, RecordState
 from api_client.protocol.messages import RefreshReason
 from api_client.transport.breaker import Breaker
@@ -42,19 +41,10 @@ from api_client.trigger.suppression import MAX_SUPPRESSION_SECONDS, TriggerSuppr
 log: Final = logging.getLogger(__name__)
 
 T = TypeVar("T")
+N = TypeVar("N", int, float)
 
 REPUBLISH_SECONDS: Final = 5.0  # then 10, 20 …: while the workers are down, doubles must not fill the queue
 SLOW_SECONDS: Final = 1.0  # a refresh that has been queued for longer hints at a long queue
-
-
-@dataclass(frozen=True, slots=True)
-class _Ready:
-    """A trigger that is to be published. ``claim_id`` is of the claim to take back when it can't be; '' for none."""
-
-    trigger: Trigger
-    number: int
-    claim_id: str
-    is_republish: bool = False
 
 
 def broker_breaker(monotonic: Callable[[], float]) -> Breaker:
@@ -81,7 +71,7 @@ class BatchPublisher:
         self._breaker = broker_breaker(monotonic)
         self._pressure = Backpressure(settings, broker, self._breaker, monotonic=monotonic)
         self._versions = BatchedVersions(link, settings.namespace, monotonic=monotonic)
-        self._held: dict[tuple[str, int, bool], HeldBatch[_Ready]] = {}
+        self._held: dict[tuple[str, int, bool], HeldBatch] = {}
 
     @property
     def known_queue_length(self) -> int | None:
@@ -97,19 +87,17 @@ class BatchPublisher:
             trigger.trace.begin()
         if self._breaker.is_waiting():
             # Their claims will not be published: the next reader may claim at once.
-            self._unclaim((trigger.key, trigger.claim_id) for trigger in batch)
+            self._unclaim(batch)
             for trigger in batch:
                 self._dropped(trigger, TriggerDropped("breaker", self._breaker.reason))
             return
-        claimed = [trigger for trigger in batch if trigger.claim_number and not trigger.is_republish]
-        claimed += self._limit_republish(
-            [trigger for trigger in batch if trigger.claim_number and trigger.is_republish]
-        )
-        ready = [_Ready(each, each.claim_number, each.claim_id, is_republish=each.is_republish) for each in claimed]
+        own = [trigger for trigger in batch if trigger.claim_number]
+        ready = [trigger for trigger in own if not trigger.is_republish]
+        ready += self._limit_republish([trigger for trigger in own if trigger.is_republish])
         ready += self._claim(self._apply_backpressure([trigger for trigger in batch if not trigger.claim_number]))
         if len(ready) > 1 or more_follow:
-            ready = [one for one in ready if not self._hold(one)]
-        self._publish([[one] for one in ready])
+            ready = [trigger for trigger in ready if not self._hold(trigger)]
+        self._publish([[trigger] for trigger in ready])
         self.publish_held(due_only=more_follow)
 
     def publish_held(self, *, due_only: bool = False) -> None:
@@ -127,26 +115,26 @@ class BatchPublisher:
     def give_back_held(self) -> None:
         """End what is held, which will not be published, and take its claims back."""
         while self._held:
-            for one in self._held.popitem()[1].held:
-                self.give_back(one.trigger, "closed", one.claim_id)
+            for trigger in self._held.popitem()[1].held:
+                self.give_back(trigger, "closed")
 
-    def _hold(self, one: _Ready) -> bool:
+    def _hold(self, trigger: Trigger) -> bool:
         """Return whether it is held, to be sent together with others: where its query is loaded in batches."""
-        key, has_waiter = one.trigger.key, one.trigger.has_waiter
+        key = trigger.key
         if not self._versions.are_batched(key):
             return False
-        now, place = self._monotonic(), (key.query, key.version, has_waiter)
+        now, place = self._monotonic(), (key.query, key.version, trigger.has_waiter)
         batch = self._held.setdefault(place, HeldBatch(now))
-        batch.add(one, key)
+        batch.add(trigger)
         if batch.is_due(now):
             del self._held[place]
             self._publish([batch.held])
         return True
 
-    def give_back(self, trigger: Trigger, why: str, claim_id: str = "") -> None:
-        """End a trigger that will not be tried, and take its claim back: its own, or that of ``claim_id``."""
+    def give_back(self, trigger: Trigger, why: str) -> None:
+        """End a trigger that will not be tried, and take its claim back."""
         self._dropped(trigger, TriggerDropped(why))
-        self._unclaim([(trigger.key, claim_id or trigger.claim_id)])
+        self._unclaim([trigger])
 
     def close(self) -> None:
         """Close the broker's connections; it may be used again."""
@@ -172,13 +160,9 @@ class BatchPublisher:
 
     def _within(self, triggers: list[Trigger], room_for_them: Callable[[], float]) -> list[Trigger]:
         """Return those for which there is room; the others end."""
-        try:
-            room = room_for_them()
-        except Exception as error:  # noqa: BLE001 - recorded for each of the triggers
-            for trigger in triggers:
-                self._failed(trigger, error)
-            return []
         allowed: list[Trigger] = []
+        if (room := self._room(triggers, room_for_them)) is None:
+            return allowed
         for trigger in triggers:
             if len(allowed) + 1 <= room and self._has_precedence(trigger):
                 allowed.append(trigger)
@@ -188,6 +172,15 @@ class BatchPublisher:
             self._dropped(trigger, TriggerDropped("backpressure"))
         return allowed
 
+    def _room(self, triggers: list[Trigger], room_for_them: Callable[[], N]) -> N | None:
+        """Return the room for triggers; None where it can't be had, and all of them have failed by that."""
+        try:
+            return room_for_them()
+        except Exception as error:  # noqa: BLE001 - recorded for each of the triggers
+            for trigger in triggers:
+                self._failed(trigger, error)
+            return None
+
     def _has_precedence(self, trigger: Trigger) -> bool:
         if trigger.reason is not RefreshReason.STALE or not self._pressure.is_overloaded:
             return True
@@ -195,7 +188,7 @@ class BatchPublisher:
             return True  # what its load takes is a batch's, of which it is a part
         return self._pressure.has_precedence(trigger.run_seconds, random.random())  # noqa: S311 - no secret
 
-    def _claim(self, triggers: Sequence[Trigger]) -> list[_Ready]:
+    def _claim(self, triggers: Sequence[Trigger]) -> list[Trigger]:
         """Claim; return what was granted, and what has been queued so long that it is due to be published again."""
         claim_ids, began_ns = [uuid.uuid4().hex for _ in triggers], time_ns()
         replies = self._run_each([self._claim_call(*each) for each in zip(triggers, claim_ids, strict=True)])
@@ -207,7 +200,7 @@ class BatchPublisher:
                 continue
             self._update_suppression(trigger, reply)
             if reply.status is ClaimStatus.CLAIMED:
-                granted.append(_Ready(trigger, reply.number, claim_id))
+                granted.append(replace(trigger, claim_number=reply.number, claim_id=claim_id))
                 continue
             why = "already_refreshed" if reply.status is ClaimStatus.ALREADY_REFRESHED else reply.state.value
             self._events.refresh_deduplicated(trigger.key.query, state=why)
@@ -256,18 +249,16 @@ class BatchPublisher:
         """
         if not repeats:
             return []
-        try:
-            room = self._pressure.room_for_repeats(has_waiter=repeats[0].has_waiter)
-        except Exception as error:  # noqa: BLE001 - recorded for each of the triggers
-            for trigger in repeats:
-                self._failed(trigger, error)
+        has_waiter = repeats[0].has_waiter
+        room = self._room(repeats, lambda: self._pressure.room_for_repeats(has_waiter=has_waiter))
+        if room is None:
             return []
         for trigger in repeats[room:]:
             self._events.refresh_dropped(trigger.key.query, why="repeat")
             self._deduplicated(trigger, RecordState.QUEUED.value)
         return repeats[:room]
 
-    def _claim_republish(self, queued: Sequence[Trigger]) -> list[_Ready]:
+    def _claim_republish(self, queued: Sequence[Trigger]) -> list[Trigger]:
         """Return what is due to be published again: its message may be lost with a worker, or was never sent."""
         calls = [lease.republish(each.key, interval_seconds=REPUBLISH_SECONDS) for each in queued]
         replies = self._run_each(calls)
@@ -276,34 +267,33 @@ class BatchPublisher:
             if isinstance(number, Exception):
                 self._failed(trigger, number)
             elif number:
-                due.append(_Ready(trigger, number, "", is_republish=True))
+                due.append(replace(trigger, claim_number=number, is_republish=True))
             else:
                 self._deduplicated(trigger, RecordState.QUEUED.value)
         return due
 
-    def _publish(self, batches: Sequence[Sequence[_Ready]]) -> None:
+    def _publish(self, batches: Sequence[Sequence[Trigger]]) -> None:
         """Publish a message for each of ``batches``, all of one queue."""
         if not batches:
             return
         if self._breaker.allows():
-            has_waiter = batches[0][0].trigger.has_waiter
-            contents = [[self._item(one, has_waiter) for one in batch] for batch in batches]
-            errors = self._publish_each(contents, has_waiter=has_waiter)
+            contents = [[self._item(trigger) for trigger in batch] for batch in batches]
+            errors = self._publish_each(contents, has_waiter=batches[0][0].has_waiter)
         else:
             errors = [TriggerDropped("breaker", self._breaker.reason)] * len(batches)
-        outcomes = [(one, error) for batch, error in zip(batches, errors, strict=True) for one in batch]
-        self._unclaim((one.trigger.key, one.claim_id) for one, error in outcomes if error is not None)
-        for one, error in outcomes:
+        outcomes = [(trigger, error) for batch, error in zip(batches, errors, strict=True) for trigger in batch]
+        self._unclaim(trigger for trigger, error in outcomes if error is not None)
+        for trigger, error in outcomes:
             if error is None:
-                self._triggered(one)
+                self._triggered(trigger)
             else:
-                self._failed(one.trigger, error)
+                self._failed(trigger, error)
 
-    def _item(self, one: _Ready, has_waiter: bool) -> messages.RefreshItem:  # noqa: FBT001
-        trigger, broker_url = one.trigger, self._settings.broker_url
-        queue = queue_name(self._settings.namespace, broker_url, has_waiter=has_waiter)
+    def _item(self, trigger: Trigger) -> messages.RefreshItem:
+        broker_url = self._settings.broker_url
+        queue = queue_name(self._settings.namespace, broker_url, has_waiter=trigger.has_waiter)
         trace = trigger.trace.sending(system_of(broker_url), queue)
-        return messages.item_for(trigger.key, one.number, trigger.reason, trace)
+        return messages.item_for(trigger.key, trigger.claim_number, trigger.reason, trace)
 
     def _publish_each(
         self, contents: Sequence[Sequence[messages.RefreshItem]], *, has_waiter: bool
@@ -322,30 +312,27 @@ class BatchPublisher:
         self._pressure.published(sum(sent), len(sent), has_waiter=has_waiter)
         return errors
 
-    def _unclaim(self, claims: Iterable[tuple[CacheKey, str]]) -> None:
-        """Take back claims by their ids; '' is none."""
+    def _unclaim(self, triggers: Iterable[Trigger]) -> None:
+        """Take back the claims of triggers that have one of their own."""
         retention_seconds = self._settings.record_retention_seconds
-        calls = [lease.unclaim(key, claim_id=id_, retention_seconds=retention_seconds) for key, id_ in claims if id_]
+        own = [each for each in triggers if each.claim_id]
+        calls = [lease.unclaim(each.key, claim_id=each.claim_id, retention_seconds=retention_seconds) for each in own]
         self._run_each(calls)  # where Redis is unavailable the claims run out
 
-    def _triggered(self, one: _Ready) -> None:
-        key = one.trigger.key
-        if one.is_republish:
-            self._events.refresh_republished(key.query)
+    def _triggered(self, trigger: Trigger) -> None:
+        if trigger.is_republish:
+            self._events.refresh_republished(trigger.key.query)
+            self._end(trigger, TriggerOutcome.REPUBLISHED)
         else:
-            self._events.refresh_triggered(key.query, reason=one.trigger.reason)
-        what = TriggerOutcome.REPUBLISHED if one.is_republish else TriggerOutcome.PUBLISHED
-        self._record_outcome(one.trigger, what)
-        _resolve_future(one.trigger, None)
+            self._events.refresh_triggered(trigger.key.query, reason=trigger.reason)
+            self._end(trigger, TriggerOutcome.PUBLISHED)
 
     def _deduplicated(self, trigger: Trigger, why: str) -> None:
-        self._record_outcome(trigger, TriggerOutcome.DEDUPLICATED, why)
-        _resolve_future(trigger, None)
+        self._end(trigger, TriggerOutcome.DEDUPLICATED, why)
 
     def _dropped(self, trigger: Trigger, dropped: TriggerDropped) -> None:
         self._events.refresh_dropped(trigger.key.query, why=dropped.why)
-        self._record_outcome(trigger, TriggerOutcome.DROPPED, dropped.why)
-        _resolve_future(trigger, dropped)
+        self._end(trigger, TriggerOutcome.DROPPED, dropped.why, dropped)
 
     def _failed(self, trigger: Trigger, error: Exception) -> None:
         if isinstance(error, TriggerDropped):
@@ -353,20 +340,16 @@ class BatchPublisher:
             return
         why = type(error.__cause__ if isinstance(error, CacheUnavailable) and error.__cause__ else error).__name__
         self._events.trigger_failed(trigger.key.query, why=why)
-        self._record_outcome(trigger, TriggerOutcome.FAILED, why)
         if trigger.done is None and not isinstance(error, (RedisError, OSError, *_broker_errors())):
             log.error("unexpected error in the refresh publisher", exc_info=error)
-        _resolve_future(trigger, error)
+        self._end(trigger, TriggerOutcome.FAILED, why, error)
 
-    def _record_outcome(self, trigger: Trigger, outcome: TriggerOutcome, why: str = "") -> None:
+    def _end(self, trigger: Trigger, outcome: TriggerOutcome, why: str = "", error: Exception | None = None) -> None:
+        """Record an outcome, and report it to whoever waits for it; those of one batch get an error each."""
         self._decisions.record_outcome(trigger.key.entry, outcome, why)
         trigger.trace.end(outcome.value, why)
-
-
-def _resolve_future(trigger: Trigger, error: Exception | None) -> None:
-    """Call the trigger's ``done``; those of one batch get an error each."""
-    if trigger.done is not None:
-        trigger.done(None if error is None else twin(error))
+        if trigger.done is not None:
+            trigger.done(None if error is None else twin(error))
 
 
 def _broker_errors() -> tuple[type[Exception], ...]:
