@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from typing import Any, Final
@@ -27,47 +28,33 @@ MAX_COPIED_BYTES: Final = 65_536
 """Of a payload; a larger one would take the tier's room for many others, decoded."""
 
 
+@dataclass(slots=True, eq=False)
 class LocalEntry:
     """One decoded entry.
 
-    Args:
+    Attributes:
         content: the payload, not compressed.
         header: of the entry.
         earliest_at: monotonic seconds; before then no draw can trigger a refresh.
         value: the decoded value where callers may have it, or copies of it; else NOT_KEPT.
         type_: what it was decoded as; where it is not kept, a type that no caller names.
         copy: makes the copy for each caller; None: they may have the value itself.
-
-    Attributes:
         expires_at: monotonic seconds; from then on it may not be served. Set by `LocalTier.fill`.
         quiet_until: monotonic seconds, the earlier of the two: until then a hit has nothing to decide. Set with it.
-        used: set by a read; such an entry is evicted later than others.
         held_bytes: approximate memory. Set by `LocalTier.fill`.
+        used: set by a read; such an entry is evicted later than others.
     """
 
-    __slots__ = (
-        "content", "copy", "earliest_at", "expires_at", "header", "held_bytes", "quiet_until", "type_", "used", "value",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        content: bytes,
-        header: Header,
-        earliest_at: float,
-        value: Any = NOT_KEPT,
-        type_: Any = NOT_KEPT,
-        copy: Callable[[Any], Any] | None = None,
-    ) -> None:
-        self.content: bytes = content
-        self.header: Header = header
-        self.earliest_at: float = earliest_at
-        self.value: Any = value
-        self.type_: Any = type_
-        self.copy: Callable[[Any], Any] | None = copy
-        self.expires_at: float = 0.0
-        self.quiet_until: float = 0.0
-        self.held_bytes: int = 0
-        self.used: bool = False
+    content: bytes
+    header: Header
+    earliest_at: float
+    value: Any = NOT_KEPT
+    type_: Any = NOT_KEPT
+    copy: Callable[[Any], Any] | None = None
+    expires_at: float = 0.0
+    quiet_until: float = 0.0
+    held_bytes: int = 0
+    used: bool = False
 
     def size_bytes(self) -> int:
         """Estimate the memory that it takes."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from api_client.local.entry import LocalEntry
@@ -26,14 +27,12 @@ MAX_SECOND_CHANCES: Final = 32
 KEYS_AT_ONCE: Final = 1_024
 
 
+@dataclass(slots=True, eq=False)
 class Fill:
     """A read of one key that is under way; made by `LocalTier.begin`."""
 
-    __slots__ = ("begun_at", "entry_key")
-
-    def __init__(self, entry_key: str, begun_at: float) -> None:
-        self.entry_key: str = entry_key
-        self.begun_at: float = begun_at
+    entry_key: str
+    begun_at: float
 
 
 class LocalTier:
