@@ -5,13 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from api_client.transport.scripts import SCRIPTS
-
-TAG_STEPS: Final = tuple(name for name in SCRIPTS if name.startswith("tag_"))
-_NO_MODEL: Final = frozenset({"read_payload", "register", "release_share", "renew_share", "take_share", "versions"})
-STEPS: Final = tuple(name for name in SCRIPTS if name not in {*TAG_STEPS, *_NO_MODEL})
-"""The steps of the lease record."""
-
 INVARIANTS: Final = {
     1: "I1 one winner",
     2: "I2 monotonic",

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.model import page
-from tests.model.cases import BROKEN, INVARIANTS, ROWS, STEPS, TAG_STEPS, TAGS_BROKEN, TAGS_UPHELD, UPHELD, Case
+from tests.model.cases import BROKEN, INVARIANTS, ROWS, TAGS_BROKEN, TAGS_UPHELD, UPHELD, Case
 from tests.model.checker import MODEL, Result, check, missing_tools, shortest_way, spin_version
 from tests.model.timelines import STORIES, Story, story_text
 from tests.support.requirements import skip_or_fail
+from tests.support.steps import STEPS, TAG_STEPS
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 # Each takes some seconds of a core, the largest 20; a busy machine gives much less than a core.

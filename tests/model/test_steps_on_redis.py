@@ -18,10 +18,11 @@ import redis
 from api_client.protocol import lease
 from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
-from tests.model.cases import ALL_LOSSES, STEPS, Case, bounded
+from tests.model.cases import ALL_LOSSES, Case, bounded
 from tests.model.checker import missing_tools, simulate
 from tests.support.lease_world import World
 from tests.support.requirements import skip_or_fail
+from tests.support.steps import STEPS
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 pytestmark = pytest.mark.timeout(8 * MAX_WAIT_SECONDS)

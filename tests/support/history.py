@@ -15,7 +15,8 @@ from typing import Any, Final
 import hiredis
 
 from api_client.protocol.lease import Call
-from api_client.transport.scripts import SCRIPTS, STEPS, by_hash, by_text
+from api_client.transport.scripts import SCRIPTS, by_hash, by_text
+from tests.support.steps import STEPS
 
 PENDING: Final = object()
 """The reply of an exchange without one, so far or forever: whether Redis ran it is not known."""

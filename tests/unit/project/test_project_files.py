@@ -15,9 +15,9 @@ import refresher
 from api_client.protocol import keys
 from api_client.protocol.entry import FIXED_HEADER_BYTES, TOKEN_OFFSET
 from api_client.protocol.lease import RecordState
-from api_client.transport.scripts import STEPS
 from tests.support.requirements import skip_or_fail
 from tests.support.settings_page import PAGE, from_code, names_on_page, settings_in_code
+from tests.support.steps import STEPS
 
 ROOT = Path(__file__).parents[3]
 # Written so that this file does not contain what it searches for.
