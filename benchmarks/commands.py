@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import MISSING, fields
 from importlib import import_module
-from importlib.util import find_spec
 from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Annotated, Any, Final, get_type_hints
@@ -15,9 +14,11 @@ import typer
 from rich.console import Console
 
 from api_client import CacheError
+from benchmarks.apparatus.packages import not_installed
 from benchmarks.errors import BenchError
 from benchmarks.hits.options import HitsOptions
 from benchmarks.options import Options
+from benchmarks.reports.provenance import make_folder
 from benchmarks.simulate.options import SimulateOptions
 from benchmarks.stampede.options import StampedeOptions
 from benchmarks.topology.options import TopologyOptions
@@ -31,9 +32,8 @@ _WIDTH_IN_A_FILE: Final = 240
 
 def _check_packages() -> None:
     """Report what is not installed at once, and not when minutes have been measured."""
-    for module in _NEEDED:
-        if find_spec(module) is None:
-            raise BenchError(f"{module} is not installed: `make bench` installs it")
+    if missing := not_installed(_NEEDED):
+        raise BenchError(f"{missing}; `make bench` installs it")
 
 
 def page(
@@ -70,6 +70,7 @@ def _command(name: str, options: type[Options]) -> Callable[..., None]:
         console = Console(highlight=False)
         if not console.is_terminal:
             console = Console(highlight=False, width=_WIDTH_IN_A_FILE)
+        make_folder(given["out"])
         import_module(f"benchmarks.{name}.run").run(options(**given), console)
 
     hints = get_type_hints(options, include_extras=True)

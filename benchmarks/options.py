@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
 
 import typer
 
+from benchmarks.errors import BenchError
 from refresher.cli.arguments import without_password
 
 DEFAULT_ROUNDS: Final = 7
@@ -24,6 +26,15 @@ RedisUrl: TypeAlias = Annotated[
         callback=without_password,
         help="Your own Redis as the cache; REDIS_PASSWORD is read from the environment. The benchmark's keys are "
         "removed in the end.",
+    ),
+]
+Neo4jUri: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URI",
+        callback=without_password,
+        help="Your own Neo4j, without Person and BenchPerson nodes; NEO4J_USER, NEO4J_PASSWORD and NEO4J_DATABASE are "
+        "read from the environment. What was loaded is removed in the end.",
     ),
 ]
 _UNRECORDED: Final = ("redis_url", "neo4j_uri", "seed", "rounds", "out")
@@ -50,3 +61,14 @@ class Options:
             name: (", ".join(map(str, value)) or "all") if isinstance(value, list) else value
             for name, value in given.items()
         }
+
+
+def check_names(what: str, given: Iterable[str], known: Collection[str]) -> None:
+    """Check names that an option was given.
+
+    Raises:
+        BenchError: there is none of a name.
+    """
+    for name in given:
+        if name not in known:
+            raise BenchError(f"no {what} {name!r}; there are {', '.join(known)}")

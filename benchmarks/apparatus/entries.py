@@ -72,15 +72,7 @@ def payload_of(value: Value) -> bytes:
 
 
 class Seeder:
-    """Writes entries of the query `QUERY` by number.
-
-    Args:
-        client: of the cache.
-        namespace: of the keys.
-        value_of: the value of a number.
-        query: its name.
-        params: of a number.
-    """
+    """Writes entries of a query by number, each with the value and the params of its number."""
 
     def __init__(
         self,
@@ -97,44 +89,31 @@ class Seeder:
         return make_key(self._namespace, self._query, self._params(number), 1)
 
     def put(self, numbers: Iterable[int], *, soft_in_seconds: float = TTL_SECONDS) -> None:
-        """Write the entries of these numbers, as if loaded one TTL before their soft expiry.
-
-        Args:
-            numbers: which.
-            soft_in_seconds: their soft expiry, from now; negative: they are stale.
-        """
-        now_us = self.now_us()
-        remaining = iter(numbers)
+        """Write the entries of these numbers, as if loaded one TTL before their soft expiry; negative: stale."""
+        soft_expiry_us, remaining = self.now_us() + int(soft_in_seconds * 1e6), iter(numbers)
         while batch := list(islice(remaining, _BATCH)):
             pipeline = self._client.pipeline(transaction=False)
             for number in batch:
                 key = self.key(number)
-                raw = self._entry(key, number, now_us, soft_in_seconds)
+                header = header_of(soft_expiry_us, TTL_SECONDS, DELTA_SECONDS, number=number)
+                raw = entry.encode(header, key.digest, payload_of(self._value_of(number)))
                 pipeline.set(key.entry, raw, px=int((max(soft_in_seconds, 0.0) + GRACE_SECONDS) * 1000))
             pipeline.execute()
 
     def raw(self, number: int) -> bytes:
-        """Return the entry as it is in Redis."""
         return cast("bytes", self._client.get(self.key(number).entry))
 
     def now_us(self) -> int:
-        """Return Redis' time, in microseconds."""
         seconds, microseconds = self._client.time()
         return seconds * 1_000_000 + microseconds
 
-    def _entry(self, key: CacheKey, number: int, now_us: int, soft_in_seconds: float) -> bytes:
-        soft_expiry_us = now_us + int(soft_in_seconds * 1e6)
-        early_us = max(0, soft_expiry_us - int(TTL_SECONDS * 1e6) - now_us)
-        header = header_of(soft_expiry_us, TTL_SECONDS, DELTA_SECONDS, number=number, fetched_earlier_us=early_us)
-        return entry.encode(header, key.digest, payload_of(self._value_of(number)))
-
 
 def header_of(
-    soft_expiry_us: int, ttl_seconds: float, delta_seconds: float, *, number: int = 0, fetched_earlier_us: int = 0,
-    beta: float = 1.0, degree: int = 0,
+    soft_expiry_us: int, ttl_seconds: float, delta_seconds: float, *, number: int = 0, beta: float = 1.0,
+    degree: int = 0,
 ) -> Header:  # fmt: skip
-    """Return the header that a commit would have left one TTL before this soft expiry, or so much earlier."""
-    fetched_at_us = soft_expiry_us - int(ttl_seconds * 1e6) - fetched_earlier_us
+    """Return the header that a commit would have left one TTL before this soft expiry."""
+    fetched_at_us = soft_expiry_us - int(ttl_seconds * 1e6)
     took = Smoothed(delta_seconds, delta_seconds / 4)
     return Header(
         token=fetched_at_us, generation=0, soft_expiry_us=soft_expiry_us, nonce=number.to_bytes(8, "big"),

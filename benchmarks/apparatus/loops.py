@@ -1,4 +1,4 @@
-"""Event loops: uvloop, Ctrl-C that a library keeps to itself, and coroutines for threads and event loops alike."""
+"""Event loops: Ctrl-C that a library keeps to itself, and coroutines for threads and event loops alike."""
 
 from __future__ import annotations
 
@@ -9,16 +9,6 @@ from inspect import isawaitable
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-
-
-def run_on_loop(coroutine: Any, *, uvloop: bool) -> Any:
-    """Run a coroutine on an event loop of its own, and return what it does."""
-    if not uvloop:
-        return asyncio.run(coroutine)
-    from uvloop import new_event_loop
-
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(coroutine)
 
 
 def raise_if_cancelled() -> None:

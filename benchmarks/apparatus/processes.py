@@ -1,26 +1,20 @@
-"""Child processes: readers, which ignore SIGINT (the parent handles it), and Celery workers."""
+"""Child processes of readers. They ignore SIGINT: the parent handles it."""
 
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
-import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
 from multiprocessing.forkserver import ensure_running
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from benchmarks.apparatus.servers import Servers
 from benchmarks.errors import BenchError
-from refresher.embedded import GuardedProcess
 
 END_SECONDS: Final = 5.0
 # What is not installed is passed over.
@@ -62,11 +56,7 @@ def start_child(target: Callable[..., None], *args: Any) -> Child:
 
 
 def replies(children: Sequence[Child], within_seconds: float) -> list[Any]:
-    """Return what each child sends next.
-
-    Raises:
-        BenchError: one ended, or sent nothing in that time.
-    """
+    """Return what each child sends next."""
     received = []
     for process, pipe in children:
         if not pipe.poll(within_seconds):
@@ -106,81 +96,3 @@ def _interrupts_held() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-_START_SECONDS: Final = 60.0
-_STOP_SECONDS: Final = 2.0
-_POLL_SECONDS: Final = 0.05
-
-
-@contextmanager
-def refresh_worker(servers: Servers, graph: Mapping[str, str], module: str, more: Mapping[str, str]) -> Iterator[None]:
-    """Run a worker of this project.
-
-    Args:
-        servers: of the run.
-        graph: where it opens its transactions, as environment variables.
-        module: registers the queries.
-        more: of its environment: settings that are not the default, and what the queries need.
-
-    Raises:
-        BenchError: it did not start.
-    """
-    environ = {**graph, **servers.environ, "REFRESHER_QUERIES": module, **more}
-    with running_worker(servers, ["-A", "refresher"], environ):
-        yield
-
-
-@contextmanager
-def running_worker(servers: Servers, app: Sequence[str], environ: Mapping[str, str]) -> Iterator[None]:
-    """Run a Celery worker: ``app`` is what comes before the command, ``environ`` is added to this process's.
-
-    Raises:
-        BenchError: it did not start.
-    """
-    with celery_process(app, f"{app[-1]}@{servers.namespace}", "INFO", environ) as worker:
-        wait_until_ready(worker)
-        yield
-
-
-@contextmanager
-def celery_process(
-    app: Sequence[str], name: str, log_level: str, environ: Mapping[str, str], *, options: Sequence[str] = ()
-) -> Iterator[GuardedProcess]:
-    """Start a Celery worker, which may not be ready yet; in the end it is stopped.
-
-    Args:
-        app: what comes before the command.
-        name: of the worker, with what stands for its host.
-        log_level: as Celery names it.
-        environ: is added to this process's.
-        options: of the command, besides.
-    """
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        argv = [
-            sys.executable, "-m", "celery", *app, "worker", "--without-gossip", "--without-mingle",
-            "-n", name, "-l", log_level, *options,
-        ]  # fmt: skip
-        process = GuardedProcess.start(
-            argv,
-            log_file=Path(folder) / "worker.log",
-            env={**os.environ, "TMPDIR": folder, **environ},
-            remove_when_orphaned=Path(folder),
-        )
-        try:
-            yield process
-        finally:
-            process.terminate(_STOP_SECONDS)
-
-
-def wait_until_ready(worker: GuardedProcess) -> None:
-    """Wait until a worker takes messages.
-
-    Raises:
-        BenchError: it did not start.
-    """
-    deadline = time.monotonic() + _START_SECONDS
-    while "ready." not in worker.tail_of_log(1_000):
-        if worker.poll() is not None or time.monotonic() >= deadline:
-            raise BenchError(f"the worker did not start; the end of its log:\n{worker.tail_of_log()}")
-        time.sleep(_POLL_SECONDS)

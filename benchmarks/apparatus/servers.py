@@ -8,7 +8,6 @@ import socket
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import quote, urlsplit
 
@@ -24,6 +23,7 @@ from refresher.embedded import RedisServer
 from refresher.ops.doctor.deployment import server_title
 
 _PATIENCE_SECONDS: Final = 30.0
+_BACKLOG: Final = 128
 _BATCH: Final = 1_000
 
 
@@ -55,6 +55,11 @@ class Servers:
             "CACHE_NAMESPACE": self.namespace,
         }
 
+    @property
+    def versions(self) -> dict[str, str]:
+        """The cache's server in the provenance of a run."""
+        return {"server": f"{self.version}, {self.title}"}
+
     def settings(self, **changes: Any) -> ReaderSettings:
         """Return the settings of a reader here: the defaults, but for ``changes``."""
         here = {"redis_url": self.cache_url, "broker_url": self.broker_url, "namespace": self.namespace}
@@ -83,16 +88,7 @@ class Servers:
 
 @contextmanager
 def running_servers(redis_url: str | None) -> Iterator[Servers]:
-    """Start the servers; in the end none of the benchmark's keys is left in one's own.
-
-    Args:
-        redis_url: one's own cache, REDIS_PASSWORD in the environment; None: an embedded one.
-
-    Raises:
-        EmbeddedServerError: a server did not start.
-        ConfigurationError, CacheUnavailable: one's own can't be used.
-        BenchError: it is one behind Sentinels, or a cluster.
-    """
+    """Start the servers; of a cache of one's own, in the end none of the benchmark's keys is left there."""
     if redis_url is not None and read_url(redis_url).topology is not Topology.SINGLE:
         shown = without_password(redis_url)
         raise BenchError(f"{shown}: a benchmark needs one Redis alone, since what it compares with does")
@@ -101,7 +97,7 @@ def running_servers(redis_url: str | None) -> Iterator[Servers]:
         if redis_url is None:
             url, title = stack.enter_context(RedisServer.start()).url(0), "embedded"
         else:
-            url, title = with_password(redis_url, os.environ), without_password(redis_url)
+            url, title = _with_password(redis_url, os.environ), without_password(redis_url)
         client = stack.enter_context(connect(url, timeout_seconds=_PATIENCE_SECONDS))
         with translated():
             version = server_title(nodes_of(client)[0].info("server"))
@@ -110,11 +106,12 @@ def running_servers(redis_url: str | None) -> Iterator[Servers]:
         try:
             yield here
         finally:
-            with translated():
-                remove_keys(client, namespace)
+            if redis_url is not None:
+                for key in client.scan_iter(match=f"{namespace}*", count=_BATCH):
+                    client.unlink(key)
 
 
-def with_password(url: str, environ: Mapping[str, str]) -> str:
+def _with_password(url: str, environ: Mapping[str, str]) -> str:
     """Return a Redis URL with REDIS_PASSWORD as its password; unchanged without that variable."""
     password = environ.get("REDIS_PASSWORD", "")
     if not password:
@@ -122,20 +119,6 @@ def with_password(url: str, environ: Mapping[str, str]) -> str:
     parts = urlsplit(url)
     user, host = quote(parts.username or "", safe=""), parts.netloc.rpartition("@")[2]
     return parts._replace(netloc=f"{user}:{quote(password, safe='')}@{host}").geturl()
-
-
-def remove_keys(client: redis.Redis, namespace: str) -> None:
-    """Remove every key that begins with the namespace."""
-    for node in nodes_of(client):
-        with node.pipeline(transaction=False) as pipeline:
-            for key in node.scan_iter(match=f"{namespace}*", count=_BATCH):
-                pipeline.unlink(key)
-                if len(pipeline) >= _BATCH:
-                    pipeline.execute()
-            pipeline.execute()
-
-
-_BACKLOG: Final = 128
 
 
 class SilentServer:
@@ -151,7 +134,5 @@ class SilentServer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._listener.close()

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import Any, ClassVar, Final
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
 
 from api_client import AsyncCacheClient, CacheClient
-from benchmarks.apparatus.entries import FROZEN, QUERY, Seeder, Value
-from benchmarks.competitors.competitor import Competitor, Dataset
+from benchmarks.apparatus.entries import FROZEN, QUERY, Seeder, Value, rows_of
+from benchmarks.competitors.competitor import Competitor, Dataset, Opened
 
-LOCAL: Final[Mapping[str, Any]] = MappingProxyType({"local_max_entries": 10_000})
+_LOCAL_ENTRIES: Final = 10_000
 
 
 def seed(dataset: Dataset) -> None:
@@ -22,86 +22,52 @@ def seed(dataset: Dataset) -> None:
         Seeder(client, dataset.servers.namespace).put(dataset.numbers)
 
 
-class OurSync(Competitor):
-    """`CacheClient.get`, one client for all threads."""
-
-    title = "CacheClient"
-    client: ClassVar[type[CacheClient | AsyncCacheClient]] = CacheClient
-    changes: ClassVar[Mapping[str, Any]] = MappingProxyType({})
-
-    def set_up(self) -> None:
-        seed(self.dataset)
-        self._client = self.client(self.dataset.servers.lenient_settings(**self.changes))
-
-    def reader(self) -> Callable[[int], Any]:
-        get = self._client.get
-        return lambda number: get(QUERY, {"person_id": number})
-
-    def close(self) -> Any:
-        return self._client.close()
+def _client(dataset: Dataset, stack: AsyncExitStack, *, is_async: bool, local: int = 0) -> Any:
+    settings = dataset.servers.lenient_settings(local_max_entries=local)
+    if is_async:
+        client = AsyncCacheClient(settings)
+        stack.push_async_callback(client.close)
+        return client
+    return stack.enter_context(CacheClient(settings))
 
 
-class OurAsync(OurSync):
-    """`AsyncCacheClient.get`."""
-
-    title = "AsyncCacheClient"
-    client = AsyncCacheClient
-    is_async = True
+def _by_number(dataset: Dataset, stack: AsyncExitStack, *, is_async: bool, local: int = 0) -> Opened:
+    seed(dataset)
+    get = _client(dataset, stack, is_async=is_async, local=local).get
+    return Opened(lambda number: get(QUERY, {"person_id": number}))
 
 
-class OurAsyncByUuid(OurAsync):
-    """The same, of keys whose param is a UUID."""
-
-    title = "AsyncCacheClient, by UUID"
-
-    def set_up(self) -> None:
-        self._ids = {number: UUID(int=number) for number in self.dataset.numbers}
-        with self.dataset.servers.plain() as client:
-            Seeder(client, self.dataset.servers.namespace, params=self._params).put(self.dataset.numbers)
-        self._client = self.client(self.dataset.servers.lenient_settings(**self.changes))
-
-    def reader(self) -> Callable[[int], Any]:
-        get = self._client.get
-        return lambda number: get(QUERY, self._params(number))
-
-    def _params(self, number: int) -> dict[str, Any]:
-        return {"id": self._ids[number]}
+def _frozen(dataset: Dataset, stack: AsyncExitStack, *, is_async: bool) -> Opened:
+    seed(dataset)
+    get = _client(dataset, stack, is_async=is_async, local=_LOCAL_ENTRIES).get
+    return Opened(lambda number: get(QUERY, {"person_id": number}, type=FROZEN), _frozen_rows_of)
 
 
-class OurLocalSync(OurSync):
-    """The same with its in-process tier."""
-
-    title = "CacheClient, in-process tier"
-    is_local = True
-    changes = LOCAL
+def _frozen_rows_of(number: int) -> Value:
+    return msgspec.convert(rows_of(number), FROZEN)
 
 
-class OurLocalAsync(OurAsync):
-    """The same with its in-process tier."""
-
-    title = "AsyncCacheClient, in-process tier"
-    is_local = True
-    changes = LOCAL
-
-
-class _Frozen(OurSync):
-    """Read as what nobody can change, so that all callers may have the same value."""
-
-    def expected(self, number: int) -> Value:
-        return msgspec.convert(super().expected(number), FROZEN)
-
-    def reader(self) -> Callable[[int], Any]:
-        get = self._client.get
-        return lambda number: get(QUERY, {"person_id": number}, type=FROZEN)
+def _by_uuid(dataset: Dataset, stack: AsyncExitStack) -> Opened:
+    params = {number: {"id": UUID(int=number)} for number in dataset.numbers}
+    with dataset.servers.plain() as client:
+        Seeder(client, dataset.servers.namespace, params=params.__getitem__).put(dataset.numbers)
+    get = _client(dataset, stack, is_async=True).get
+    return Opened(lambda number: get(QUERY, params[number]))
 
 
-class OurLocalSyncFrozen(_Frozen, OurLocalSync):
-    """The same, read as a frozen type."""
-
-    title = "CacheClient, in-process tier, type= frozen"
-
-
-class OurLocalAsyncFrozen(_Frozen, OurLocalAsync):
-    """The same, read as a frozen type."""
-
-    title = "AsyncCacheClient, in-process tier, type= frozen"
+SYNC: Final = Competitor("CacheClient", partial(_by_number, is_async=False))
+ASYNC: Final = Competitor("AsyncCacheClient", partial(_by_number, is_async=True), is_async=True)
+ASYNC_BY_UUID: Final = Competitor("AsyncCacheClient, by UUID", _by_uuid, is_async=True)
+LOCAL_SYNC: Final = Competitor(
+    "CacheClient, in-process tier", partial(_by_number, is_async=False, local=_LOCAL_ENTRIES), is_local=True
+)
+LOCAL_ASYNC: Final = Competitor(
+    "AsyncCacheClient, in-process tier", partial(_by_number, is_async=True, local=_LOCAL_ENTRIES),
+    is_async=True, is_local=True,
+)  # fmt: skip
+LOCAL_SYNC_FROZEN: Final = Competitor(
+    f"{LOCAL_SYNC.title}, type= frozen", partial(_frozen, is_async=False), is_local=True
+)
+LOCAL_ASYNC_FROZEN: Final = Competitor(
+    f"{LOCAL_ASYNC.title}, type= frozen", partial(_frozen, is_async=True), is_async=True, is_local=True
+)

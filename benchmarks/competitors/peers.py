@@ -2,282 +2,160 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from typing import Any, ClassVar
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
+from functools import partial
+from typing import Any, Final, cast
 
 import redis
 import redis.asyncio
-from redis.asyncio import ConnectionPool
 from redis.cache import CacheConfig
 from redis.connection import CacheProxyConnection
 
 from benchmarks.apparatus.entries import QUERY, TTL_SECONDS, Seeder, Value, rows_of
-from benchmarks.competitors.competitor import Competitor, Dataset
+from benchmarks.competitors.competitor import Competitor, Dataset, Opened
+from benchmarks.competitors.connections import aiocache_server, configure_django
 from benchmarks.competitors.ours import seed
 
 
-class _Cashews(Competitor):
-    is_async = True
-    needs: ClassVar[tuple[str, ...]] = ("cashews",)
-    client_side: ClassVar[bool] = False
-
-    async def set_up(self) -> None:
-        from cashews import Cache
-
-        self._cache = Cache()
-        if self.client_side:
-            prefix = f"{self.dataset.servers.namespace}:cashews-local:"
-            self._cache.setup(self.dataset.servers.cache_url, client_side=True, client_side_prefix=prefix)
-        else:
-            self._cache.setup(self.dataset.servers.cache_url)
-        await self._cache.init()
-        await self._fill()
-
-    @abstractmethod
-    async def _fill(self) -> None:
-        """Put a value under every number."""
-
-    async def close(self) -> None:
-        await self._cache.close()
+def _name(number: int) -> str:
+    return f"{QUERY}:{number}"
 
 
-class CashewsEarly(_Cashews):
-    """``@cache.early`` on Redis; pickle, its default."""
-
-    title = "cashews early"
-
-    async def _fill(self) -> None:
-        values = {number: rows_of(number) for number in self.dataset.numbers}
-
-        async def friends_of(person_id: int) -> Value:
-            return values.pop(person_id)  # once: a second call is no hit, and fails
-
-        remembered = self._cache.early(
-            ttl=TTL_SECONDS * 2,
-            early_ttl=TTL_SECONDS,
-            key=f"{QUERY}:{{person_id}}",
-            prefix=f"{self.dataset.servers.namespace}:cashews:{type(self).__name__}",
-        )
-        self._friends_of: Any = remembered(friends_of)
-        for number in self.dataset.numbers:
-            await self._friends_of(number)
-
-    def reader(self) -> Callable[[int], Any]:
-        friends_of: Callable[[int], Any] = self._friends_of
-        return friends_of
-
-
-class CashewsClientSideEarly(CashewsEarly):
-    """``@cache.early`` on its in-process tier."""
-
-    title = "cashews client_side early"
-    is_local = True
-    client_side = True
-
-
-class CashewsClientSideGet(_Cashews):
-    """``cache.get`` on its in-process tier: no decision at all."""
-
-    title = "cashews client_side get"
-    is_local = True
-    client_side = True
-
-    async def _fill(self) -> None:
-        for number in self.dataset.numbers:
-            await self._cache.set(f"{QUERY}:{number}", rows_of(number), expire=TTL_SECONDS)
-
-    def reader(self) -> Callable[[int], Any]:
-        get = self._cache.get
-        return lambda number: get(f"{QUERY}:{number}")
-
-
-class Aiocache(Competitor):
-    """``cache.get``; JSON, the default of its Redis cache."""
-
-    is_async = True
-    title = "aiocache"
-    needs: ClassVar[tuple[str, ...]] = ("aiocache",)
-
-    async def set_up(self) -> None:
-        from aiocache import RedisCache
-
-        parts = ConnectionPool.from_url(self.dataset.servers.cache_url).connection_kwargs  # it takes no URL
-        self._cache = RedisCache(
-            endpoint=parts["host"],
-            port=parts["port"],
-            db=parts.get("db", 0),
-            password=parts.get("password"),
-            namespace=f"{self.dataset.servers.namespace}:aiocache",
-        )
-        for number in self.dataset.numbers:
-            await self._cache.set(f"{QUERY}:{number}", rows_of(number), ttl=int(TTL_SECONDS))
-
-    def reader(self) -> Callable[[int], Any]:
-        get = self._cache.get
-        return lambda number: get(f"{QUERY}:{number}")
-
-    async def close(self) -> None:
-        await self._cache.close()
-
-
-class DogpileCache(Competitor):
-    """``region.get_or_create``, as its documentation has it; pickle, its default."""
-
-    title = "dogpile.cache"
-    needs: ClassVar[tuple[str, ...]] = ("dogpile",)
-
-    def set_up(self) -> None:
-        from dogpile.cache import make_region
-
-        prefix = f"{self.dataset.servers.namespace}:dogpile:"
-        self._region = make_region(key_mangler=lambda key: prefix + key).configure(
-            "dogpile.cache.redis",
-            expiration_time=int(TTL_SECONDS),
-            arguments={"url": self.dataset.servers.cache_url, "redis_expiration_time": int(TTL_SECONDS * 2)},
-        )
-        for number in self.dataset.numbers:
-            self._region.set(f"{QUERY}:{number}", rows_of(number))
-
-    def reader(self) -> Callable[[int], Any]:
-        get_or_create = self._region.get_or_create
-        return lambda number: get_or_create(f"{QUERY}:{number}", _never)
-
-    def close(self) -> None:
-        client: Any = self._region.actual_backend.writer_client
-        client.close()
-
-
-def _never() -> Value:
+def _never(*_: object) -> Value:
     raise AssertionError("a hit was expected")
 
 
-class DjangoRedis(Competitor):
+async def _cashews(dataset: Dataset, stack: AsyncExitStack, *, client_side: bool) -> Any:
+    from cashews import Cache
+
+    cache: Any = Cache()
+    local = {"client_side": True, "client_side_prefix": f"{dataset.servers.namespace}:cashews-local:"}
+    cache.setup(dataset.servers.cache_url, **(local if client_side else {}))
+    await cache.init()
+    stack.push_async_callback(cache.close)
+    return cache
+
+
+async def _cashews_early(dataset: Dataset, stack: AsyncExitStack, *, client_side: bool = False) -> Opened:
+    """``@cache.early`` on Redis or its in-process tier; pickle, its default."""
+    cache = await _cashews(dataset, stack, client_side=client_side)
+    values = {number: rows_of(number) for number in dataset.numbers}
+
+    async def friends_of(person_id: int) -> Value:
+        return values.pop(person_id)  # once: a second call is no hit, and fails
+
+    remembered = cache.early(
+        ttl=TTL_SECONDS * 2,
+        early_ttl=TTL_SECONDS,
+        key=f"{QUERY}:{{person_id}}",
+        prefix=f"{dataset.servers.namespace}:cashews:{client_side}",
+    )(friends_of)
+    for number in dataset.numbers:
+        await remembered(number)
+    return Opened(remembered)
+
+
+async def _cashews_get(dataset: Dataset, stack: AsyncExitStack) -> Opened:
+    """``cache.get`` on its in-process tier: no decision at all."""
+    cache = await _cashews(dataset, stack, client_side=True)
+    for number in dataset.numbers:
+        await cache.set(_name(number), rows_of(number), expire=TTL_SECONDS)
+    return Opened(lambda number: cache.get(_name(number)))
+
+
+async def _aiocache(dataset: Dataset, stack: AsyncExitStack) -> Opened:
+    """``cache.get``; JSON, the default of its Redis cache."""
+    from aiocache import RedisCache
+
+    servers = dataset.servers
+    cache = RedisCache(**aiocache_server(servers.cache_url), namespace=f"{servers.namespace}:aiocache")
+    stack.push_async_callback(cache.close)
+    for number in dataset.numbers:
+        await cache.set(_name(number), rows_of(number), ttl=int(TTL_SECONDS))
+    return Opened(lambda number: cache.get(_name(number)))
+
+
+def _dogpile(dataset: Dataset, stack: AsyncExitStack) -> Opened:
+    """``region.get_or_create``, as its documentation has it; pickle, its default."""
+    from dogpile.cache import make_region
+
+    prefix = f"{dataset.servers.namespace}:dogpile:"
+    region: Any = make_region(key_mangler=lambda key: prefix + key).configure(
+        "dogpile.cache.redis",
+        expiration_time=int(TTL_SECONDS),
+        arguments={"url": dataset.servers.cache_url, "redis_expiration_time": int(TTL_SECONDS * 2)},
+    )
+    stack.callback(region.actual_backend.writer_client.close)
+    for number in dataset.numbers:
+        region.set(_name(number), rows_of(number))
+    return Opened(lambda number: region.get_or_create(_name(number), _never))
+
+
+def _django_redis(dataset: Dataset, stack: AsyncExitStack) -> Opened:
     """``cache.get``; pickle, its default."""
+    configure_django(dataset.servers.cache_url, f"{dataset.servers.namespace}:django")
+    from django.core.cache import cache
 
-    title = "django-redis"
-    needs: ClassVar[tuple[str, ...]] = ("django", "django_redis")
-
-    def set_up(self) -> None:
-        _configure(self.dataset)
-        from django.core.cache import cache
-
-        self._cache = cache
-        for number in self.dataset.numbers:
-            cache.set(f"{QUERY}:{number}", rows_of(number), timeout=TTL_SECONDS)
-
-    def reader(self) -> Callable[[int], Any]:
-        # Django hands a client of its own to every thread; `cache` looks it up.
-        get = self._cache.get
-        return lambda number: get(f"{QUERY}:{number}")
-
-    def close(self) -> None:
-        self._cache.close()
+    stack.callback(cache.close)
+    for number in dataset.numbers:
+        cache.set(_name(number), rows_of(number), timeout=TTL_SECONDS)
+    # Django hands a client of its own to every thread; `cache` looks it up.
+    return Opened(lambda number: cache.get(_name(number)))
 
 
-class DjangoCacheback(Competitor):
+def _django_cacheback(dataset: Dataset, stack: AsyncExitStack) -> Opened:
     """``Job.get`` on django-redis: a hit with its own expiry beside the value."""
+    configure_django(dataset.servers.cache_url, f"{dataset.servers.namespace}:django")
+    from cacheback.base import Job
 
-    title = "django-cacheback"
-    needs: ClassVar[tuple[str, ...]] = ("django", "django_redis", "cacheback")
+    class Friends(Job):  # type: ignore[misc, unused-ignore] # no type information is shipped
+        lifetime = int(TTL_SECONDS)
+        fetch = _never
 
-    def set_up(self) -> None:
-        _configure(self.dataset)
-        from cacheback.base import Job
-
-        class Friends(Job):  # type: ignore[misc, unused-ignore] # no type information is shipped
-            lifetime = int(TTL_SECONDS)
-
-            def fetch(self, number: int) -> Value:
-                raise AssertionError("a hit was expected")
-
-        self._job: Any = Friends()
-        for number in self.dataset.numbers:
-            self._job.set(number, rows_of(number))
-
-    def reader(self) -> Callable[[int], Any]:
-        get: Callable[[int], Any] = self._job.get
-        return get
-
-    def close(self) -> None:
-        self._job.cache.close()
+    job: Any = Friends()
+    stack.callback(job.cache.close)
+    for number in dataset.numbers:
+        job.set(number, rows_of(number))
+    return Opened(job.get)
 
 
-def _configure(dataset: Dataset) -> None:
-    from django.conf import settings
-
-    caches = {
-        "default": {
-            "BACKEND": "django_redis.cache.RedisCache",
-            "LOCATION": dataset.servers.cache_url,
-            "KEY_PREFIX": f"{dataset.servers.namespace}:django",
-        }
-    }
-    if not settings.configured:
-        settings.configure(CACHES=caches)
+def _raw(dataset: Dataset, client: Any, note: str = "") -> Opened:
+    """Put our entries, to be read as they stand: what a baseline reads is what our reader reads."""
+    seed(dataset)
+    with dataset.servers.plain() as plain:
+        seeder = Seeder(plain, dataset.servers.namespace)
+        keys = {number: seeder.key(number).entry for number in dataset.numbers}
+        raw = {number: seeder.raw(number) for number in dataset.numbers}
+    get = client.get
+    return Opened(lambda number: get(keys[number]), raw.__getitem__, note)
 
 
-class RedisPyGet(Competitor):
-    """The baseline of the sync modes: one client, its default pool."""
-
-    title = "redis-py GET"
-    client: ClassVar[Any] = redis.Redis
-
-    def set_up(self) -> None:
-        self._put_entries()
-        self._client = self.client.from_url(self.dataset.servers.cache_url)
-
-    def _put_entries(self) -> None:
-        """Put our entries, to be read as they stand: what a baseline reads is what our reader reads."""
-        seed(self.dataset)
-        with self.dataset.servers.plain() as client:
-            seeder = Seeder(client, self.dataset.servers.namespace)
-            self._keys = {number: seeder.key(number).entry for number in self.dataset.numbers}
-            self._raw = {number: seeder.raw(number) for number in self.dataset.numbers}
-
-    def reader(self) -> Callable[[int], Any]:
-        get, keys = self._client.get, self._keys
-        return lambda number: get(keys[number])
-
-    def expected(self, number: int) -> Value:
-        return self._raw[number]
-
-    def close(self) -> Any:
-        return self._client.close()
+def _redis_py(dataset: Dataset, stack: AsyncExitStack) -> Opened:
+    return _raw(dataset, stack.enter_context(redis.Redis.from_url(dataset.servers.cache_url)))
 
 
-class RedisPyClientSideCache(RedisPyGet):
+def _redis_asyncio(dataset: Dataset, stack: AsyncExitStack) -> Opened:
+    client = redis.asyncio.Redis.from_url(dataset.servers.cache_url)
+    stack.push_async_callback(client.aclose)
+    return _raw(dataset, client)
+
+
+def _redis_py_client_side(dataset: Dataset, stack: AsyncExitStack) -> Opened:
     """redis-py's own in-process cache (RESP3, CLIENT TRACKING by key)."""
-
-    title = "redis-py client-side cache"
-    is_local = True
-
-    def set_up(self) -> None:
-        self._put_entries()
-        self._lifted = ExitStack()
-        if _is_older(self.dataset.servers.version, CacheProxyConnection.MIN_ALLOWED_VERSION):
-            self.note = f"its check for Redis ≥ {CacheProxyConnection.MIN_ALLOWED_VERSION} is lifted"
-            self._lifted.enter_context(_check_lifted())
-        most = len(self.dataset.numbers) * 2
-        self._client = redis.Redis.from_url(
-            self.dataset.servers.cache_url, protocol=3, cache_config=CacheConfig(max_size=most)
-        )
-
-    def close(self) -> None:
-        super().close()
-        self._lifted.close()
+    note, required = "", CacheProxyConnection.MIN_ALLOWED_VERSION
+    with dataset.servers.plain() as plain:
+        version = cast("dict[str, str]", plain.info("server"))["redis_version"]  # a Valkey's is that of its equal
+    if _numbers_of(version) < _numbers_of(required):
+        note = f"its check for Redis ≥ {required} is lifted"
+        stack.enter_context(_check_lifted())
+    config = CacheConfig(max_size=len(dataset.numbers) * 2)
+    client = redis.Redis.from_url(dataset.servers.cache_url, protocol=3, cache_config=config)
+    return _raw(dataset, stack.enter_context(client), note)
 
 
-class RedisAsyncioGet(RedisPyGet):
-    """The baseline of the async modes: one client, its default pool."""
-
-    title = "redis.asyncio GET"
-    is_async = True
-    client: ClassVar[Any] = redis.asyncio.Redis
-
-    def close(self) -> Any:
-        return self._client.aclose()
+def _numbers_of(version: str) -> list[int]:
+    return [int(part) for part in version.split(".")[:3]]
 
 
 @contextmanager
@@ -291,5 +169,18 @@ def _check_lifted() -> Iterator[None]:
         CacheProxyConnection.MIN_ALLOWED_VERSION = required
 
 
-def _is_older(version: str, than: str) -> bool:
-    return [int(part) for part in version.split(".")[:3]] < [int(part) for part in than.split(".")]
+_DJANGO: Final = ("django", "django_redis")
+REDIS_PY: Final = Competitor("redis-py GET", _redis_py)
+REDIS_ASYNCIO: Final = Competitor("redis.asyncio GET", _redis_asyncio, is_async=True)
+REDIS_PY_CLIENT_SIDE: Final = Competitor("redis-py client-side cache", _redis_py_client_side, is_local=True)
+DOGPILE: Final = Competitor("dogpile.cache", _dogpile, ("dogpile",))
+DJANGO_REDIS: Final = Competitor("django-redis", _django_redis, _DJANGO)
+DJANGO_CACHEBACK: Final = Competitor("django-cacheback", _django_cacheback, (*_DJANGO, "cacheback"))
+AIOCACHE: Final = Competitor("aiocache", _aiocache, ("aiocache",), is_async=True)
+CASHEWS_EARLY: Final = Competitor("cashews early", _cashews_early, ("cashews",), is_async=True)
+CASHEWS_CLIENT_SIDE_EARLY: Final = Competitor(
+    "cashews client_side early", partial(_cashews_early, client_side=True), ("cashews",), is_async=True, is_local=True
+)
+CASHEWS_CLIENT_SIDE_GET: Final = Competitor(
+    "cashews client_side get", _cashews_get, ("cashews",), is_async=True, is_local=True
+)

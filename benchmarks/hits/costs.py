@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import partial
@@ -19,9 +18,8 @@ import msgspec
 from api_client import CacheClient
 from benchmarks.apparatus.entries import QUERY, Seeder
 from benchmarks.apparatus.servers import Servers
+from benchmarks.competitors import ours
 from benchmarks.competitors.competitor import Dataset
-from benchmarks.competitors.ours import OurAsync, OurAsyncByUuid
-from benchmarks.hits.group import Group
 from benchmarks.hits.options import HitsOptions
 from benchmarks.hits.race import run_race
 from benchmarks.reports.results import Figure, Must, Result, Target, figure
@@ -50,75 +48,70 @@ _TASKS: Final = 64
 _KEYS: Final = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Costs(Group):
-    """Each kind of params in turn, in every round; the same object again and again, as from a view's arguments."""
+def measured_costs(servers: Servers, options: HitsOptions) -> Result:
+    """Measure each kind of params in turn, in every round: the same object again and again, as in a view."""
+    figures = [*_keys(servers, options), _calls(servers), _encoding(options), _by_uuid(servers, options)]
+    return Result("costs", "what keys and values cost", figures)
 
-    def run(self, servers: Servers, options: HitsOptions) -> Result:
-        """Measure."""
-        figures = [*self._keys(servers, options), self._calls(servers), *self._encoding(options)]
-        return Result(self.name, self.title, [*figures, self._async(servers, options)])
 
-    def _keys(self, servers: Servers, options: HitsOptions) -> list[Figure]:
-        with CacheClient(servers.lenient_settings()) as client:
-            keys = {name: partial(client.key, QUERY, params) for name, (params, _) in PARAMS.items()}
-            took = _interleaved(keys, options)
-        return [
-            figure(f"key of {name}", [1e6 * one for one in took[name]], "µs", Target(Must.AT_MOST, most))
-            for name, (_, most) in PARAMS.items()
-        ]
+def _keys(servers: Servers, options: HitsOptions) -> list[Figure]:
+    with CacheClient(servers.lenient_settings()) as client:
+        keys = {name: partial(client.key, QUERY, params) for name, (params, _) in PARAMS.items()}
+        took = _interleaved(keys, options)
+    return [
+        figure(f"key of {name}", [1e6 * one for one in took[name]], "µs", Target(Must.AT_MOST, most))
+        for name, (_, most) in PARAMS.items()
+    ]
 
-    def _calls(self, servers: Servers) -> Figure:
-        with servers.plain() as redis, CacheClient(servers.lenient_settings()) as client:
-            Seeder(redis, servers.namespace, params=lambda _: _CALLED).put([1])
-            for _ in range(3):
-                client.get(QUERY, _CALLED)
-            count = _python_calls(lambda: client.get(QUERY, _CALLED))
-        return figure("Python calls of a warm hit", (count,), "", Target(Must.AT_MOST, _MAX_CALLS), repr(_CALLED))
 
-    def _encoding(self, options: HitsOptions) -> list[Figure]:
-        rows = [
-            {
-                "id": i,
-                "name": f"Person {i}",
-                "age": i % 90,
-                "score": i * 0.37,
-                "city": "Somewhere",
-                "active": i % 2 == 0,
-            }
-            for i in range(_ROWS)
-        ]
-        took = _interleaved(
-            {
-                "ours": lambda: values.encode(rows, query=QUERY, max_bytes=1 << 30),
-                "msgspec": lambda: msgspec.msgpack.encode(rows),
-            },
-            options,
-        )
-        ratios = [ours / alone for ours, alone in zip(took["ours"], took["msgspec"], strict=True)]
-        what = f"encoding {_ROWS:,} rows of six fields, against msgspec alone"
-        return [figure(what, ratios, "×", Target(Must.AT_MOST, _MAX_ENCODING))]
+def _calls(servers: Servers) -> Figure:
+    with servers.plain() as redis, CacheClient(servers.lenient_settings()) as client:
+        Seeder(redis, servers.namespace, params=lambda _: _CALLED).put([1])
+        for _ in range(3):
+            client.get(QUERY, _CALLED)
+        events: list[str] = []
+        sys.setprofile(lambda _frame, event, _arg: events.append(event))
+        try:
+            client.get(QUERY, _CALLED)
+        finally:
+            sys.setprofile(None)
+    calls = events.count("call")
+    return figure("Python calls of a warm hit", (calls,), "", Target(Must.AT_MOST, _MAX_CALLS), repr(_CALLED))
 
-    def _async(self, servers: Servers, options: HitsOptions) -> Figure:
-        dataset = Dataset(servers, range(_KEYS))
-        race = run_race([OurAsync(dataset), OurAsyncByUuid(dataset)], options, concurrency=_TASKS)
-        ratios = race.speed_ratios(OurAsyncByUuid.title, OurAsync.title)
-        return figure(f"hits, async, {_TASKS} tasks: by UUID against by int", ratios, "×", Target(Must.AT_LEAST, 0.8))
+
+def _encoding(options: HitsOptions) -> Figure:
+    rows = [
+        {"id": i, "name": f"Person {i}", "age": i % 90, "score": i * 0.37, "city": "Somewhere", "active": i % 2 == 0}
+        for i in range(_ROWS)
+    ]
+    encoders: dict[str, Callable[[], object]] = {
+        "ours": partial(values.encode, rows, query=QUERY, max_bytes=1 << 30),
+        "msgspec": partial(msgspec.msgpack.encode, rows),
+    }
+    took = _interleaved(encoders, options)
+    ratios = [one / alone for one, alone in zip(took["ours"], took["msgspec"], strict=True)]
+    what = f"encoding {_ROWS:,} rows of six fields, against msgspec alone"
+    return figure(what, ratios, "×", Target(Must.AT_MOST, _MAX_ENCODING))
+
+
+def _by_uuid(servers: Servers, options: HitsOptions) -> Figure:
+    dataset = Dataset(servers, range(_KEYS))
+    race = run_race((ours.ASYNC, ours.ASYNC_BY_UUID), dataset, options, concurrency=_TASKS)
+    ratios = race.speed_ratios(ours.ASYNC_BY_UUID.title, ours.ASYNC.title)
+    return figure(f"hits, async, {_TASKS} tasks: by UUID against by int", ratios, "×", Target(Must.AT_LEAST, 0.8))
 
 
 def _interleaved(calls: Mapping[str, Callable[[], object]], options: HitsOptions) -> dict[str, list[float]]:
     """Return the seconds of one call of each, for each round: of its slices the fastest."""
     scale = options.scale
     repeats = {name: _repeats(call, scale.slice_seconds) for name, call in calls.items()}
-    rounds: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(scale.rounds):
-        slices: dict[str, list[float]] = {name: [] for name in calls}
-        for _ in range(scale.slices):
-            for name, call in calls.items():
-                slices[name].append(_seconds(call, repeats[name]))
-        for name in calls:
-            rounds[name].append(min(slices[name]))
-    return rounds
+    rounds = [_round(calls, repeats, scale.slices) for _ in range(scale.rounds)]
+    return {name: [fastest[name] for fastest in rounds] for name in calls}
+
+
+def _round(calls: Mapping[str, Callable[[], object]], repeats: Mapping[str, int], slices: int) -> dict[str, float]:
+    turns = [{name: _seconds(call, repeats[name]) for name, call in calls.items()} for _ in range(slices)]
+    return {name: min(turn[name] for turn in turns) for name in calls}
 
 
 def _repeats(call: Callable[[], object], slice_seconds: float) -> int:
@@ -135,13 +128,3 @@ def _seconds(call: Callable[[], object], repeats: int) -> float:
         return (perf_counter() - began) / repeats
     finally:
         gc.enable()
-
-
-def _python_calls(call: Callable[[], object]) -> int:
-    events: list[str] = []
-    sys.setprofile(lambda _frame, event, _arg: events.append(event))
-    try:
-        call()
-    finally:
-        sys.setprofile(None)
-    return events.count("call") - 1  # that of `call` itself

@@ -1,10 +1,7 @@
-"""Cost of an entry in Redis, and the rate of reads on a full cache."""
+"""Cost of an entry in Redis."""
 
 from __future__ import annotations
 
-import random
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Final, cast
 
@@ -12,47 +9,37 @@ import redis
 
 from benchmarks.apparatus.entries import QUERY, Seeder, payload_of, rows_of
 from benchmarks.apparatus.servers import Servers
-from benchmarks.competitors.competitor import Competitor, Dataset
-from benchmarks.competitors.ours import OurSync
-from benchmarks.competitors.peers import RedisPyGet
-from benchmarks.hits.group import Group
 from benchmarks.hits.options import HitsOptions
-from benchmarks.hits.race import run_race
 from benchmarks.reports.results import Must, Result, Target, figure
-from refresher.embedded import RedisServer
 from refresher.testing import InlineCache
 
 _SIZES: Final = range(512, 1_536, 8)
 _REFRESHED: Final = 50
 
 
-@dataclass(frozen=True, slots=True)
-class Memory(Group):
-    """MEMORY USAGE of entries against plain keys with the same payloads, over a range of sizes.
+def measured_memory(servers: Servers, _: HitsOptions) -> Result:
+    """Measure MEMORY USAGE of entries against plain keys with the same payloads, over a range of sizes.
 
     Over a range, because Redis' allocator rounds up: between two steps a header costs nothing, at a step it costs 256
-    bytes.
+    bytes. The keys are counted after refreshes by the real flow, with what was left behind.
     """
-
-    def run(self, servers: Servers, options: HitsOptions) -> Result:
-        """Measure; the keys are counted after refreshes by the real flow, with what was left behind."""
-        with servers.plain() as client:
-            used, length, used_short = _bytes_over_plain(client, servers.namespace)
-        most = Target(Must.AT_MOST, 100)
-        sizes = f"mean over payloads of {_SIZES[0]} to {_SIZES[-1]} bytes"
-        figures = [
-            figure(
-                "an entry over a plain SET of its payload, same key: MEMORY USAGE", (used,), "bytes",
-                most, f"{sizes}; with what the allocator rounds up",
-            ),
-            figure("the same: STRLEN", (length,), "bytes", most, sizes),
-            figure(
-                f"over a plain SET under {QUERY}:NUMBER: MEMORY USAGE", (used_short,), "bytes",
-                note=f"{sizes}; a key here carries namespace, query and digest",
-            ),
-            figure("keys at rest per entry", (_keys_at_rest(servers),), "", Target(Must.BE, 1)),
-        ]  # fmt: skip
-        return Result(self.name, self.title, figures)
+    with servers.plain() as client:
+        used, length, used_short = _bytes_over_plain(client, servers.namespace)
+    most = Target(Must.AT_MOST, 100)
+    sizes = f"mean over payloads of {_SIZES[0]} to {_SIZES[-1]} bytes"
+    figures = [
+        figure(
+            "an entry over a plain SET of its payload, same key: MEMORY USAGE", (used,), "bytes",
+            most, f"{sizes}; with what the allocator rounds up",
+        ),
+        figure("the same: STRLEN", (length,), "bytes", most, sizes),
+        figure(
+            f"over a plain SET under {QUERY}:NUMBER: MEMORY USAGE", (used_short,), "bytes",
+            note=f"{sizes}; a key here carries namespace, query and digest",
+        ),
+        figure("keys at rest per entry", (_keys_at_rest(servers),), "", Target(Must.BE, 1)),
+    ]  # fmt: skip
+    return Result("memory", "what an entry costs in Redis", figures)
 
 
 def _bytes_over_plain(client: redis.Redis, namespace: str) -> tuple[float, float, float]:
@@ -88,44 +75,3 @@ def _keys_at_rest(servers: Servers) -> float:
         of_entries = f"{cache.client.settings.namespace}:*{{{QUERY}:*"
         keys = sum(1 for _ in client.scan_iter(match=of_entries, count=1_000))
     return keys / _REFRESHED
-
-
-_READ: Final = 20_000
-_LARGE: Final = "large"
-_SMALL: Final = "small"
-
-
-@dataclass(frozen=True, slots=True)
-class Million(Group):
-    """The same reader on two embedded servers, one full and one nearly empty; redis-py's GET beside it.
-
-    What is read is drawn from all entries, so that what a reader remembers of its keys helps it as little as in life.
-    """
-
-    def run(self, servers: Servers, options: HitsOptions) -> Result:
-        """Measure; one value per round is the ratio of the two rates."""
-        sizes = dict(zip((_LARGE, _SMALL), options.scale.entries, strict=True))
-        order = random.Random(options.seed)  # noqa: S311 - no secret
-        competitors: list[Competitor] = []
-        with ExitStack() as stack:
-            for name, size in sizes.items():
-                server = stack.enter_context(RedisServer.start())
-                own = replace(servers, cache_url=server.url(0))
-                with own.plain() as client:
-                    Seeder(client, own.namespace).put(range(size))
-                dataset = Dataset(own, [order.randrange(size) for _ in range(min(size, _READ))])
-                for kind in (OurSync, RedisPyGet):
-                    competitor: Competitor = kind(dataset)
-                    competitor.title = f"{kind.title}, {name}"
-                    competitors.append(competitor)
-            race = run_race(competitors, options)
-        what = f"rate at {sizes[_LARGE]:,} entries against {sizes[_SMALL]:,}"
-        figures = [
-            figure(
-                f"{what}: {kind.title}",
-                race.speed_ratios(f"{kind.title}, {_LARGE}", f"{kind.title}, {_SMALL}"),
-                target=target, note="; ".join(race.left_out.values()),
-            )
-            for kind, target in ((OurSync, Target(Must.AT_LEAST, 0.95)), (RedisPyGet, None))
-        ]  # fmt: skip
-        return Result(self.name, self.title, figures)

@@ -19,14 +19,12 @@ class Scale:
         slices: turns that everyone has in a round.
         slice_seconds: how long a turn takes, about.
         latencies: reads timed one by one, of each kind in each round.
-        entries: of the large cache, and of the small one that it is compared with.
     """
 
     rounds: int
     slices: int
     slice_seconds: float
     latencies: int
-    entries: tuple[int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,14 +39,10 @@ class HitsOptions(Options):
         list[str],
         typer.Option(metavar="NAME", help="Run this group alone; may be repeated. A wrong name is answered with all."),
     ] = field(default_factory=list)
-    full: Annotated[
-        bool, typer.Option("--full", help="Also what takes minutes and 3 GB of memory: a million entries.")
-    ] = False
-    uvloop: Annotated[bool, typer.Option("--uvloop", help="Run the asyncio modes on uvloop.")] = False
     redis_url: RedisUrl = None
 
     @property
     def scale(self) -> Scale:
         if self.quick:
-            return Scale(self.rounds or 1, 2, 0.01, 100, (2_000, 1_000))
-        return Scale(self.rounds or DEFAULT_ROUNDS, 8, 0.05, 2_000, (1_000_000, 1_000))
+            return Scale(self.rounds or 1, 2, 0.01, 100)
+        return Scale(self.rounds or DEFAULT_ROUNDS, 8, 0.05, 2_000)

@@ -13,14 +13,16 @@ from dataclasses import dataclass, field
 from itertools import cycle, islice
 from typing import Any, Final, TypeAlias, cast
 
-from benchmarks.apparatus.loops import await_if_needed, raise_if_cancelled, run_on_loop
+from benchmarks.apparatus.loops import await_if_needed, raise_if_cancelled
+from benchmarks.apparatus.packages import not_installed
 from benchmarks.apparatus.servers import Servers
 from benchmarks.apparatus.statistics import Tally, turns
-from benchmarks.competitors.competitor import Competitor
+from benchmarks.competitors.competitor import Competitor, Dataset, Opened
 from benchmarks.errors import BenchError
 from benchmarks.hits.options import HitsOptions
 
 _FIRST_TRY_READS: Final = 20
+_LOCAL_READS: Final = 500
 _MAX_READS: Final = 1_000_000
 _TOLERATED_SHARE: Final = 0.02
 
@@ -119,38 +121,42 @@ class Race:
 
 
 def run_race(
-    competitors: Sequence[Competitor], options: HitsOptions, *, concurrency: int = 1, one_key: bool = False
-) -> Race:
-    """Set competitors up, check what they read, and time them turn by turn.
+    competitors: Sequence[Competitor], dataset: Dataset, options: HitsOptions, *, concurrency: int = 1,
+    one_key: bool = False,
+) -> Race:  # fmt: skip
+    """Open the competitors, check what they read, and time them turn by turn.
 
-    Args:
-        competitors: who runs.
-        options: of the run.
-        concurrency: threads or tasks of each.
-        one_key: whether all of them read the same key, or each keys of its own.
+    ``concurrency`` is the number of threads or tasks of each; with ``one_key`` all of them read the same key.
     """
-    race: Race = run_on_loop(_race(competitors, options, concurrency, one_key), uvloop=options.uvloop)
-    return race
+    numbers = dataset.numbers[:1] if one_key else dataset.numbers
+    return asyncio.run(_race(competitors, dataset, numbers, options, concurrency))
 
 
-async def _race(competitors: Sequence[Competitor], options: HitsOptions, concurrency: int, one_key: bool) -> Race:  # noqa: FBT001
+async def _race(
+    competitors: Sequence[Competitor], dataset: Dataset, numbers: Sequence[int], options: HitsOptions, concurrency: int
+) -> Race:
     race, scale = Race(), options.scale
     async with AsyncExitStack() as stack:
         groups: dict[str, ReaderGroup] = {}
         reads: dict[str, int] = {}
-        for competitor in competitors:
+        for one in competitors:
             raise_if_cancelled()
-            if missing := competitor.missing():
-                race.left_out[competitor.title] = missing
+            if missing := not_installed(one.needs):
+                race.left_out[one.title] = missing
                 continue
-            numbers = competitor.dataset.numbers[:1] if one_key else competitor.dataset.numbers
             try:
-                group = await _set_up(competitor, numbers, concurrency, stack)
-                reads[competitor.title] = await _calibrated(group, scale.slice_seconds)
+                opened = await await_if_needed(one.opened(dataset, stack))
+                race.notes[one.title] = opened.note
+                await _check(opened, numbers)
+                group = (TaskReaderGroup if one.is_async else ThreadReaderGroup)(opened.read, numbers, concurrency)
+                stack.callback(group.close)
+                if one.is_local:
+                    await _check_local(dataset.servers, group)
+                reads[one.title] = await _calibrated(group, scale.slice_seconds)
             except Exception as error:  # noqa: BLE001 - competitors are others' code; the rest of them still runs
-                race.leave_out(competitor.title, error)
+                race.leave_out(one.title, error)
             else:
-                groups[competitor.title], race.notes[competitor.title] = group, competitor.note
+                groups[one.title] = group
         order = random.Random(options.seed)  # noqa: S311 - no secret
         for turn in turns(list(groups), rounds=scale.rounds, slices=scale.slices, rng=order):
             raise_if_cancelled()
@@ -165,34 +171,20 @@ async def _race(competitors: Sequence[Competitor], options: HitsOptions, concurr
     return race
 
 
-async def _set_up(
-    competitor: Competitor, numbers: Sequence[int], concurrency: int, stack: AsyncExitStack
-) -> ReaderGroup:
-    """Set a competitor up, and see that it reads what was put there before anyone times it."""
-    await await_if_needed(competitor.set_up())
-    stack.push_async_callback(lambda: await_if_needed(competitor.close()))
-    read = competitor.reader()
+async def _check(opened: Opened, numbers: Sequence[int]) -> None:
+    """See that a competitor reads what was put there, before anyone times it."""
     for number in [*numbers, *numbers]:
-        found = await await_if_needed(read(number))
-        if found != competitor.expected(number):
+        found = await await_if_needed(opened.read(number))
+        if found != opened.expected(number):
             raise BenchError(f"it read {str(found)[:60]!r} under number {number}, which is wrong")
-    group = (TaskReaderGroup if competitor.is_async else ThreadReaderGroup)(read, numbers, concurrency)
-    stack.callback(group.close)
-    if competitor.is_local:
-        await _check_local(competitor, group)
-    return group
 
 
-async def _check_local(competitor: Competitor, group: ReaderGroup) -> None:
-    """See that a local hit is one: a tier that is bypassed would be measured as what it is not.
-
-    Raises:
-        BenchError: reads reached Redis.
-    """
+async def _check_local(servers: Servers, group: ReaderGroup) -> None:
+    """See that a local hit is one: a tier that is bypassed would be measured as what it is not."""
     await group.run(_FIRST_TRY_READS)
-    before = _gets(competitor.dataset.servers)
-    await group.run(500)
-    share = (_gets(competitor.dataset.servers) - before) / 500
+    before = _gets(servers)
+    await group.run(_LOCAL_READS)
+    share = (_gets(servers) - before) / _LOCAL_READS
     if share > _TOLERATED_SHARE:
         raise BenchError(f"{share:.0%} of its reads reached Redis: they are not local")
 

@@ -87,12 +87,7 @@ def bars(
 ) -> Plot:
     """Return a chart of values side by side: medians of the rounds, with the least and the greatest.
 
-    Args:
-        name, title: of the chart.
-        unit: of the values.
-        series: by label, by group on the x axis, one value per round. A group without values is left out.
-        ours: see `Plot`.
-        x_label: what the groups are.
+    ``series``: by label, by group on the x axis, one value per round. A group without values is left out.
     """
     lines = []
     for label, rounds in series.items():
@@ -196,7 +191,6 @@ def _draw_bars(plot: Plot, axes: Axes, figure: Any) -> None:
 
 
 def _spread(series: Series) -> list[list[float]] | None:
-    """Return how far the spread goes below each value, and above it."""
     if not series.low:
         return None
     return [

@@ -25,7 +25,7 @@ _REMARKS: Final = dict.fromkeys(("sync-1", "sync-8", "async-1", "async-64", "asy
         "failures the circuit breaker is open, and triggers are dropped. With a healthy broker the publisher thread "
         "claims and publishes each of them, and competes with the reads for CPython's interpreter lock. The figure "
         "shows that a hung broker does not slow reads down, not that it helps."
-    ),
+    )
 }
 """Said beside the figures of a group: what they depend on."""
 
@@ -105,7 +105,6 @@ def _factored(table: ShownTable) -> tuple[ShownTable, str]:
 
 
 def _filled(table: ShownTable) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
-    """Return the columns that have a cell with a text, and their cells."""
     filled = [number for number in range(len(table.columns)) if any(row[number] for row in table.rows)]
     return [table.columns[number] for number in filled], [[row[number] for number in filled] for row in table.rows]
 

@@ -16,7 +16,7 @@ from benchmarks.errors import BenchError
 from benchmarks.options import Options
 
 PACKAGES: Final = (
-    "refresher", "redis", "hiredis", "msgspec", "celery", "kombu", "neo4j", "uvloop", "numpy", "numba", "matplotlib",
+    "refresher", "redis", "hiredis", "msgspec", "celery", "kombu", "neo4j", "numpy", "numba", "matplotlib",
     "aiocache", "cashews", "celery-once", "celery-singleton", "django", "django-cacheback", "django-redis",
     "dogpile.cache",
 )  # fmt: skip
@@ -24,18 +24,8 @@ UNKNOWN: Final = "not recorded"
 _PROBE_BYTES: Final = 1_000_000  # about what a run writes
 
 
-def provenance(
-    benchmark: str, options: Options, *, rounds: int, servers: Mapping[str, str], more: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return what is kept beside the results, at the beginning of a run; `at_end` completes it.
-
-    Args:
-        benchmark: its name, which is its command's and its file's.
-        options: of the run.
-        rounds: that count.
-        servers: versions of the servers that took part, by name.
-        more: what the options do not say, or in words; no password, no path.
-    """
+def provenance(benchmark: str, options: Options, *, rounds: int, more: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is kept beside the results, at the beginning of a run; `at_end` completes it."""
     return {
         "benchmark": benchmark,
         "began": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -49,7 +39,7 @@ def provenance(
             "python": f"{platform.python_implementation()} {platform.python_version()}",
         },
         "load": {"before": _load(), "after": UNKNOWN},
-        "versions": {package: found for package in PACKAGES if (found := _version(package))} | dict(servers),
+        "versions": {package: found for package in PACKAGES if (found := _version(package))},
         "options": {name: str(value) for name, value in (options.recorded() | dict(more)).items()},
     }
 

@@ -1,23 +1,28 @@
-"""A run's groups measured one after the other; their results on the console, and in the folder of the run."""
+"""Report of a run: its groups measured in turn, their results on the console and in the folder of the run."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from rich.console import Console
+from rich.table import Table as RichTable
 
 from api_client import CacheError
 from benchmarks.errors import BenchError
+from benchmarks.options import Options
 from benchmarks.reports.charts import draw
-from benchmarks.reports.kept import kept, save
-from benchmarks.reports.provenance import at_end, heading
+from benchmarks.reports.kept import Run, kept, save
+from benchmarks.reports.provenance import at_end, heading, provenance
 from benchmarks.reports.results import Figure, Rate, Result, TableCell, Target, figure
 from refresher.embedded import EmbeddedServerError
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
+Groups: TypeAlias = Generator[tuple[str, Callable[[], Result]], None, None]
+"""Groups of a run, each a name and what measures it."""
 _RATE_COLUMNS: Final = ("reader", "µs/read", "× baseline", "ours is × it", "")
 _FIGURE_COLUMNS: Final = ("figure", "measured", "rounds", "target", "reached", "")
 _REACHED: Final = {None: "", True: "yes", False: "NO"}
@@ -25,20 +30,42 @@ _ONLY_THE_MEDIAN: Final = "median only"
 _NOT_MEASURED: Final = "not measured"
 
 
-class Interrupted(KeyboardInterrupt):
-    """Ctrl-C, with the result of what a group had counted until then."""
+def report(
+    benchmark: str,
+    options: Options,
+    console: Console,
+    groups: Groups,
+    *,
+    versions: Mapping[str, str],
+    rounds: int = 1,
+    more: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
+    """Measure the groups one after the other, show their results, and keep them with their charts.
 
-    def __init__(self, result: Result) -> None:
-        super().__init__()
-        self.result: Result = result
+    Ctrl-C ends the measuring; the groups that were measured by then are shown and kept. A group that fails is a result
+    that says why.
 
-
-def measured(groups: Iterable[tuple[str, Callable[[], Result]]], console: Console) -> list[Result]:
-    """Measure the groups, given by name, until all are done or Ctrl-C; one that fails is a result that says why.
+    Args:
+        benchmark: its name, which is its file's.
+        options: of the run.
+        console: shows the results below their provenance.
+        groups: by name; servers that are open between two of them are closed in the end.
+        versions: of the servers, by name; looked at in the end.
+        rounds: that count.
+        more: what the options do not say, or in words; no password, no path.
 
     Raises:
         KeyboardInterrupt: before anything was measured.
+        BenchError: the folder can't be written into; or, when all is shown and kept, a group was not measured.
     """
+    about = provenance(benchmark, options, rounds=rounds, more=more)
+    with closing(groups):
+        results = _measured(groups, console)
+    about["versions"] |= versions
+    _present(options.out, kept(at_end(about), results), console)
+
+
+def _measured(groups: Groups, console: Console) -> list[Result]:
     results: list[Result] = []
     try:
         for name, measure in groups:
@@ -46,32 +73,20 @@ def measured(groups: Iterable[tuple[str, Callable[[], Result]]], console: Consol
             try:
                 results.append(measure())
             except (BenchError, CacheError, EmbeddedServerError) as error:
-                # What the other groups have measured, or will, is kept.
                 results.append(Result(name, name, [figure(_NOT_MEASURED, (), note=str(error))]))
-    except KeyboardInterrupt as interrupt:
-        if isinstance(interrupt, Interrupted):
-            results.append(interrupt.result)
+    except KeyboardInterrupt:
         if not results:
             raise
-        console.print("interrupted: what follows is what was counted until then")
+        console.print("interrupted: what follows is what was measured until then")
     return results
 
 
-def present(folder: Path, provenance: Mapping[str, Any], results: Sequence[Result], console: Console) -> None:
-    """Show the results below their provenance, keep them with their charts, and name the files.
-
-    Raises:
-        BenchError: the folder can't be written into; or, when all is shown and kept, a group was not measured.
-    """
-    from rich.table import Table as RichTable
-
-    run = kept(at_end(provenance), results)
+def _present(folder: Path, run: Run, console: Console) -> None:
     console.print(heading(run.provenance))
     for result in run.results:
         for table in tables_of(result):
-            shown = RichTable(
-                *table.columns, title=table.title or f"{result.title} ({result.group})", title_justify="left"
-            )
+            title = table.title or f"{result.title} ({result.group})"
+            shown = RichTable(*table.columns, title=title, title_justify="left")
             for row in table.rows:
                 shown.add_row(*row)
             console.print(shown)
@@ -81,7 +96,7 @@ def present(folder: Path, provenance: Mapping[str, Any], results: Sequence[Resul
             console.print(f"written: {path}")
     except OSError as error:
         raise BenchError(f"the results can't be written to {folder}: {error.strerror}") from error
-    if failed := [result.group for result in results for one in result.figures if one.what == _NOT_MEASURED]:
+    if failed := [result.group for result in run.results for one in result.figures if one.what == _NOT_MEASURED]:
         raise BenchError(f"not measured: {', '.join(failed)}; the table says why")
 
 
@@ -106,14 +121,7 @@ def tables_of(result: Result) -> Iterator[ShownTable]:
 
 def _figure_row(one: Figure) -> list[str]:
     spread = "" if one.low is None else f"{shown_cell(one.low)} – {shown_cell(one.high)}"
-    return [
-        one.what,
-        f"{shown_cell(one.value)} {one.unit}".strip(),
-        spread,
-        one.target,
-        _reached(one),
-        one.note,
-    ]
+    return [one.what, f"{shown_cell(one.value)} {one.unit}".strip(), spread, one.target, _reached(one), one.note]
 
 
 def _reached(one: Figure) -> str:

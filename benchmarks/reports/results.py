@@ -114,14 +114,9 @@ def rate(
     competitor: str, seconds_per_read: Sequence[float] = (), of_baseline: Sequence[float] = (),
     ours_of_it: Sequence[float] = (), note: str = "",
 ) -> Rate:  # fmt: skip
-    """Return what one competitor did, from one value per round.
+    """Return what one competitor did, from one value per round; none where it did not run, and ``note`` says why.
 
-    Args:
-        competitor: its title.
-        seconds_per_read: empty where it did not run, and ``note`` says why.
-        of_baseline: its rate as a multiple of the baseline's.
-        ours_of_it: this project's rate as a multiple of its own.
-        note: the last column.
+    ``of_baseline`` is its rate as a multiple of the baseline's, ``ours_of_it`` this project's as a multiple of its own.
     """
     us_per_read = [seconds * 1e6 for seconds in seconds_per_read]
     ratios = _number(median(of_baseline)), _number(median(ours_of_it))

@@ -42,7 +42,6 @@ class Scenario(StrEnum):
 class RealRun(StrEnum):
     """Experiments on real processes; each has a size of its own."""
 
-    VALIDATION = "validation"
     RECOVERY = "recovery"
     OVERLOAD = "overload"
 
@@ -51,7 +50,7 @@ class RealRun(StrEnum):
 class SimulateOptions(Options):
     """Simulate readers and workers as no machine here can hold them: millions of keys, a million reads per second.
 
-    The decisions are the product's own; servers, broker and network are figures that --real validation measures.
+    The decisions are the product's own; the times of servers, broker and network are constants.
     """
 
     scenario: Annotated[
@@ -89,7 +88,7 @@ class SimulateOptions(Options):
         RealRun | None,
         typer.Option(
             metavar="|".join(RealRun),
-            help="Run real processes instead: a minute to compare the simulation with; the triggers of recovery at "
-            "three loads, half an hour; five loads up to three times what the workers can carry, a quarter of an hour.",
+            help="Run real processes instead: the triggers of recovery at three loads, half an hour; five loads up to "
+            "three times what the workers can carry, beside their simulation, a quarter of an hour.",
         ),
     ] = None

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from benchmarks.simulate.model import Fault, Model
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from benchmarks.reports.charts import Plot, Series
+from benchmarks.reports.results import Figure, Must, Table, Target, figure
+from benchmarks.simulate.engine.model import Fault, Model
 
 APPLIED_AT: Final = 120
 TOLERANCE: Final = 0.01
@@ -20,9 +20,11 @@ MAX_LENGTHS: Final = 2.0
 UP_TO_LOAD: Final = 0.8
 SPIKE_TIMES: Final = 5.0
 SLOW_TIMES: Final = 10.0
-_LEVEL_SECONDS: Final = 60
 MEAN_SECONDS: Final = 5
+_LEVEL_SECONDS: Final = 60
 _WATCHED: Final = 2.2
+_ROUNDING: Final = 1e-6
+_COLUMNS: Final = ("trigger", "load_%", "length_s", "before_%", "peak_%", "recovered_s", "x_length")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,20 @@ class Recovery(NamedTuple):
     seconds: float
 
 
+class Recovered(NamedTuple):
+    """One trigger at one load; ``length`` in seconds."""
+
+    trigger: str
+    load: float
+    length: float
+    seen: Recovery
+
+    @property
+    def lengths(self) -> float:
+        """The time to recover, in lengths of the trigger."""
+        return self.seen.seconds / self.length
+
+
 def recovery(shares: NDArray[np.float64], begins: int, ends: int, tolerance: float = TOLERANCE) -> Recovery:
     """Return how reads recovered: the moment from which on their share stays at its level before.
 
@@ -76,15 +92,46 @@ def recovery(shares: NDArray[np.float64], begins: int, ends: int, tolerance: flo
     return Recovery(before, float(shares[begins:].max()), seconds)
 
 
-class Recovered(NamedTuple):
-    """One trigger at one load; ``length`` in seconds."""
+def recovery_plot(name: str, title: str, recovered: Sequence[Recovered]) -> Plot:
+    """Return the times to recover over the load, one line per trigger, and the bar."""
+    series = [
+        Series(trigger, tuple(100 * one.load for one in of_it), tuple(one.lengths for one in of_it))
+        for trigger in _triggers(recovered)
+        if (of_it := [one for one in recovered if one.trigger == trigger])
+    ]
+    loads = [100 * one.load for one in recovered]
+    bar = Series("the bar", (min(loads), 100 * UP_TO_LOAD), (MAX_LENGTHS, MAX_LENGTHS))
+    return Plot(
+        name, f"{title}: time to recover against load", "load (% of what the fleet can carry)",
+        "time to recover (× the trigger's length)", (*series, bar),
+        caption="From the end of the trigger until stale and waiting reads stay at their share before.",
+    )  # fmt: skip
 
-    trigger: str
-    load: float
-    length: float
-    seen: Recovery
 
-    @property
-    def lengths(self) -> float:
-        """The time to recover, in lengths of the trigger."""
-        return self.seen.seconds / self.length
+def recovery_table(title: str, recovered: Sequence[Recovered]) -> Table:
+    """Return a line for each trigger and load."""
+    rows = [
+        (
+            one.trigger, 100 * one.load, one.length, 100 * one.seen.before, 100 * one.seen.peak, one.seen.seconds,
+            one.lengths,
+        )
+        for one in recovered
+    ]  # fmt: skip
+    return Table(title, _COLUMNS, rows)
+
+
+def recovery_figures(recovered: Sequence[Recovered]) -> list[Figure]:
+    """Return for each trigger the longest time to recover, up to the load that counts."""
+    bar = Target(Must.AT_MOST, MAX_LENGTHS)
+    counted = [one for one in recovered if one.load < UP_TO_LOAD + _ROUNDING]
+    return [
+        figure(
+            f"{name}: time to recover, up to {UP_TO_LOAD:.0%} load",
+            (max(one.lengths for one in counted if one.trigger == name),), "× its length", bar,
+        )
+        for name in _triggers(counted)
+    ]  # fmt: skip
+
+
+def _triggers(recovered: Sequence[Recovered]) -> list[str]:
+    return list(dict.fromkeys(one.trigger for one in recovered))

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from benchmarks.simulate.model import NO_COSTS, Fault, Model
+from benchmarks.simulate.engine.model import NO_COSTS, Fault, Model
+from benchmarks.simulate.engine.simulation import load_of, steady_loads_per_second, workers_for
 from benchmarks.simulate.options import Mode, Popularity, Scenario, SimulateOptions
 from benchmarks.simulate.recovery import TRIGGERS
-from benchmarks.simulate.simulation import load_of, steady_loads_per_second, workers_for
 
 TITLES: Final[Mapping[Scenario, str]] = {
     Scenario.STEADY: "a steady load",
@@ -55,21 +55,11 @@ _TOGETHER_SHARE: Final = 0.1
 def model_of(options: SimulateOptions) -> Model:
     """Return the model of the options, with as many workers as it needs where no number was given."""
     model = Model(
-        keys=options.keys,
-        reads_per_second=options.reads_per_second,
-        readers=options.readers,
-        workers=options.workers or 1,
-        seconds=options.seconds,
-        ttl=options.ttl,
-        grace=options.grace,
-        load=options.delta,
-        load_spread=options.delta_spread,
-        beta=options.beta,
-        mode=options.mode,
-        popularity=options.popularity,
-        zipf_exponent=options.zipf_exponent,
-        seed=options.seed,
-    )
+        keys=options.keys, reads_per_second=options.reads_per_second, readers=options.readers,
+        workers=options.workers or 1, seconds=options.seconds, ttl=options.ttl, grace=options.grace,
+        load=options.delta, load_spread=options.delta_spread, beta=options.beta, mode=options.mode,
+        popularity=options.popularity, zipf_exponent=options.zipf_exponent, seed=options.seed,
+    )  # fmt: skip
     return model if options.workers else replace(model, workers=workers_for(model))
 
 
@@ -78,7 +68,7 @@ def models(scenario: Scenario, model: Model, *, quick: bool) -> dict[str, Model]
     return _MODELS[scenario](model, quick)
 
 
-def smaller(model: Model, part: int) -> Model:
+def _smaller(model: Model, part: int) -> Model:
     """Return a model so many times as small, but for a thousand keys: as many reads a key, and as busy workers."""
     keys = max(model.keys // part, min(model.keys, _MIN_KEYS))
     return replace(
@@ -90,7 +80,7 @@ def smaller(model: Model, part: int) -> Model:
     )
 
 
-def at_load(model: Model, load: float) -> Model:
+def _at_load(model: Model, load: float) -> Model:
     """Return the model with as many workers as make the steady load this share of what they can; 1: just so."""
     return loading(replace(model, workers=max(1, round(load_of(replace(model, workers=1)) / load))), load)
 
@@ -102,52 +92,44 @@ def loading(model: Model, load: float) -> Model:
     return replace(model, load=(service - beside) / model.mean_times)
 
 
-def in_readers(model: Model) -> Model:
-    """Return the model without workers: who asks loads the value, and an expired one is gone."""
-    return replace(model, in_readers=True, costs=NO_COSTS)
-
-
-def fault_seconds(model: Model) -> tuple[int, int]:
-    """Return from when until when things go wrong, in whole seconds."""
-    begins = int(model.seconds * _FAULT_FROM)
-    return begins, max(begins + 1, int(model.seconds * _FAULT_UNTIL))
-
-
-def _by_mode(model: Model) -> dict[str, Model]:
+def _by_mode(model: Model, _: bool) -> dict[str, Model]:  # noqa: FBT001
     return {mode.value: replace(model, mode=mode) for mode in Mode}
 
 
 def _steady(model: Model, _: bool) -> dict[str, Model]:  # noqa: FBT001
-    ours = _by_mode(model)
-    return ours | {f"{name}, in readers": in_readers(one) for name, one in ours.items()}
+    # In readers there are no workers: who asks loads the value, and an expired one is gone.
+    in_readers = replace(model, in_readers=True, costs=NO_COSTS)
+    return _by_mode(model, _) | {f"{name}, in readers": one for name, one in _by_mode(in_readers, _).items()}
 
 
 def _correlated_expiry(model: Model, _: bool) -> dict[str, Model]:  # noqa: FBT001
-    begins, _ends = fault_seconds(model)
+    begins = _fault_seconds(model)[0]
     fault = Fault(expire_at=begins, expire_over=_TOGETHER_SECONDS, expire_share=_TOGETHER_SHARE)
-    return _by_mode(replace(model, fault=fault))
+    return _by_mode(replace(model, fault=fault), _)
 
 
 def _worker_outage(model: Model, _: bool) -> dict[str, Model]:  # noqa: FBT001
-    broken = replace(model, fault=Fault(down=fault_seconds(model)))
-    graces = dict.fromkeys([*GRACES, model.grace])
-    return {f"grace {grace:g} s": replace(broken, grace=grace) for grace in graces}
+    broken = replace(model, fault=Fault(down=_fault_seconds(model)))
+    return {f"grace {grace:g} s": replace(broken, grace=grace) for grace in dict.fromkeys([*GRACES, model.grace])}
 
 
 def _slow_origin(model: Model, _: bool) -> dict[str, Model]:  # noqa: FBT001
-    begins, ends = fault_seconds(model)
-    fault = Fault(slow=(float(begins), float(ends)), slow_times=_SLOW_TIMES)
-    return _by_mode(replace(model, fault=fault))
+    return _by_mode(replace(model, fault=Fault(slow=_fault_seconds(model), slow_times=_SLOW_TIMES)), _)
+
+
+def _fault_seconds(model: Model) -> tuple[int, int]:
+    begins = int(model.seconds * _FAULT_FROM)
+    return begins, max(begins + 1, int(model.seconds * _FAULT_UNTIL))
 
 
 def _fleet(model: Model, quick: bool) -> dict[str, Model]:  # noqa: FBT001
-    part = smaller(model, FLEET_PART)
+    part = _smaller(model, FLEET_PART)
     return {f"{size} workers": replace(part, workers=size) for size in (FLEET_SIZES[:4] if quick else FLEET_SIZES)}
 
 
 def _beta(model: Model, quick: bool) -> dict[str, Model]:  # noqa: FBT001
     found: dict[str, Model] = {}
-    hot = smaller(model, HOT_PART)
+    hot = _smaller(model, HOT_PART)
     hot = replace(hot, reads_per_second=hot.reads_per_second * HOTTER)
     for ttl in TTLS[:1] if quick else TTLS:
         of_ttl = replace(hot, ttl=ttl, seconds=max(model.seconds, int(_MIN_TTLS * ttl)))
@@ -159,18 +141,17 @@ def _beta(model: Model, quick: bool) -> dict[str, Model]:  # noqa: FBT001
 
 
 def _loaded(model: Model) -> Model:
-    """Return a smaller world, whose keys are read unevenly, with a TTL of ten minutes."""
-    return replace(smaller(model, LOADED_PART), popularity=Popularity.ZIPF, ttl=LOADED_TTL)
+    return replace(_smaller(model, LOADED_PART), popularity=Popularity.ZIPF, ttl=LOADED_TTL)
 
 
 def _overload(model: Model, quick: bool) -> dict[str, Model]:  # noqa: FBT001
     found: dict[str, Model] = {}
     world = replace(_loaded(model), seconds=int(OVERLOADED_TTLS * LOADED_TTL))
     for load in (OVERLOADS[0], OVERLOAD) if quick else OVERLOADS:
-        one = at_load(world, load)
+        one = _at_load(world, load)
         for queue, model_of_it in zip(QUEUES, (one, replace(one, overloaded_after=math.inf)), strict=True):
             found[f"{load:.0%}, {queue}"] = model_of_it
-    heavy = at_load(replace(world, heavy_every=HEAVY_EVERY, heavy_times=HEAVY_TIMES), OVERLOAD)
+    heavy = _at_load(replace(world, heavy_every=HEAVY_EVERY, heavy_times=HEAVY_TIMES), OVERLOAD)
     for which, model_of_it in zip(WEIGHED, (heavy, replace(heavy, weighs_loads=False)), strict=True):
         found[f"{OVERLOAD:.0%}, {HEAVY}, {which}"] = model_of_it
     return found
@@ -180,7 +161,7 @@ def _recovery(model: Model, quick: bool) -> dict[str, Model]:  # noqa: FBT001
     world = _loaded(model)
     world = replace(world, reads_per_second=world.reads_per_second * RECOVERY_HOTTER)
     return {
-        f"{load:.0%}, {trigger.name}": trigger.applied(at_load(world, load))
+        f"{load:.0%}, {trigger.name}": trigger.applied(_at_load(world, load))
         for load in (RECOVERY_LOADS[::3] if quick else RECOVERY_LOADS)
         for trigger in TRIGGERS
     }

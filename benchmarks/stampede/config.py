@@ -13,10 +13,12 @@ import redis.asyncio
 
 from benchmarks.apparatus.servers import Servers
 
-CONFIG: Final = "BENCH_STAMPEDE_TERMS"
+CONFIG: Final = "BENCH_STAMPEDE_CONFIG"
 GRACE_SECONDS: Final = 60.0
 POOL_CONNECTIONS: Final = 64
 POOL_WAIT_SECONDS: Final = 30.0
+PROCESSES: Final = 4
+"""Processes of a strategy's readers, where a reader is no process."""
 
 
 def pooled(url: str, *, on_loop: bool) -> Any:
@@ -34,27 +36,9 @@ class Kind(StrEnum):
     ASYNCIO = "asyncio"
 
 
-class OriginKind(StrEnum):
-    """Kind of recompute: a pause of δ, or a query on the embedded graph."""
-
-    PAUSE = "pause"
-    GRAPH = "graph"
-
-
-@dataclass(frozen=True, slots=True)
-class GraphAddress:
-    """Address of the graph, and the person whose neighbours are queried."""
-
-    uri: str
-    user: str
-    password: str
-    database: str
-    person_id: int
-
-
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The config of one scenario.
+    """Config of one scenario.
 
     Attributes:
         servers: with passwords.
@@ -62,7 +46,6 @@ class Config:
         delta_seconds: the pause that stands for a recompute.
         lease_seconds: how long a lock is held by who died with it, where that can be set.
         beta, rnd_precision: of XFetch; 0 digits: all.
-        graph: None: the pause.
     """
 
     servers: Servers
@@ -71,7 +54,6 @@ class Config:
     lease_seconds: float
     beta: float
     rnd_precision: int
-    graph: GraphAddress | None = None
 
     @property
     def hard_seconds(self) -> float:
@@ -84,7 +66,6 @@ class Config:
 
     @classmethod
     def from_environ(cls) -> Config:
-        """Return the config that this process was started with."""
         return msgspec.json.decode(os.environ[CONFIG], type=cls)
 
 
@@ -125,7 +106,7 @@ class Scale:
 
 
 # Of the first: the constants of the classic harness; of the second: a recompute of 200 ms and a lease of three times
-# that, as leases are given; of the third: the load of the stampedes of `python -m benchmarks hits`.
+# that, as leases are given.
 FULL: Final = {
     Scenario.WORKERS: Scale(50, 20.0, 0.5, 5.0, seconds=60.0, concurrently=5),
     Scenario.HOT_KEY: Scale(256, 5.0, 0.2, 0.6, seconds=15.0, rate=20_000.0),

@@ -1,6 +1,6 @@
-"""A herd: thousands of readers of one key in four processes, as threads or as tasks, all at the same moment.
+"""Herds: thousands of readers of one key in four processes, as threads or as tasks, all at the same moment.
 
-Over the pipe of a process, in turn: (number, how many readers), or its end → ``READY`` → the common start (monotonic
+Over the pipe of a process, in turn: (number, how many readers), or its end → ``ready`` → the common start (monotonic
 seconds) → a list of `Read`.
 """
 
@@ -21,7 +21,7 @@ from api_client.config.broker import miss_queue, refresh_queue
 from benchmarks.apparatus.loops import await_if_needed, run_on_thread
 from benchmarks.apparatus.processes import Child, end_children, replies, start_child
 from benchmarks.apparatus.statistics import percentile
-from benchmarks.stampede.config import Config
+from benchmarks.stampede.config import PROCESSES, Config
 from benchmarks.stampede.origin import Ledger, Recompute
 from benchmarks.stampede.strategies.cacheback_job import QUEUE
 from benchmarks.stampede.strategies.ours import Ours
@@ -29,9 +29,7 @@ from benchmarks.stampede.strategies.peers import Cacheback
 from benchmarks.stampede.strategies.strategy import Cache, Strategy
 from benchmarks.stampede.variants import BY_NAME, Variant
 
-WRONG: Final = "wrong value"
-READY: Final = "ready"
-PROCESSES: Final = 4
+_READY: Final = "ready"
 _ANSWER_SECONDS: Final = 300.0
 _QUIET_SECONDS: Final = 0.3
 _WORKER_QUIET_SECONDS: Final = 1.0  # from trigger to load, on a machine that does something else besides
@@ -55,7 +53,6 @@ class Outcome:
 
     @property
     def errors(self) -> Counter[str]:
-        """Number of failed reads by the name of the error."""
         return Counter(read.error for read in self.reads if read.error)
 
     def percentile_ms(self, percent: float, *, from_start: bool = False) -> float:
@@ -85,11 +82,10 @@ class Herd:
         self._queues = miss_queue(config.servers.namespace), refresh_queue(config.servers.namespace), QUEUE
         has_worker = variant.strategy in (Ours, Cacheback)
         self._quiet_seconds = _WORKER_QUIET_SECONDS if has_worker else _QUIET_SECONDS
-        self._processes: list[Child] = []
         on_loop = variant.strategy.is_on_loop(variant.kind)
+        self._processes: list[Child] = []
         for _ in range(processes):
-            child = start_child(run_herd, variant.strategy.name, variant.name, config, on_loop)
-            self._processes.append(child)
+            self._processes.append(start_child(run_herd, variant.strategy.name, variant.name, config, on_loop))
 
     def __enter__(self) -> Self:
         return self
@@ -100,48 +96,41 @@ class Herd:
     def ledger(self, number: int) -> Ledger:
         return Ledger(self._control, self._variant.name, number)
 
-    def read_alone(self, number: int, *, process: int = 0) -> None:
+    def read_alone(self, number: int) -> None:
         """Let one reader of one process read a number, and no other."""
-        one = self._processes[process : process + 1]
-        self._send((number, 1), one)
-        replies(one, _ANSWER_SECONDS)
-        self._send(time.monotonic(), one)
-        replies(one, _ANSWER_SECONDS)
+        one = self._processes[:1]
+        self._ask((number, 1), one)
+        self._ask(time.monotonic(), one)
 
     def prepare(self, number: int, *, readers: int | None = None) -> float:
         """Get all readers, or so many of them, ready to read a number, and return the moment for it (monotonic, s).
 
         Recomputes of this number from now on are those that the readers cause.
         """
-        self._send((number, (readers or self._readers) // len(self._processes)), self._processes)
-        replies(self._processes, _ANSWER_SECONDS)
+        self._ask((number, (readers or self._readers) // len(self._processes)), self._processes)
         self.ledger(number).reset()
         return time.monotonic() + self._lead_seconds
 
     def release(self, at: float, number: int) -> Outcome:
-        """Let all read at ``at``; back when the last of them has, and all that they caused is done.
-
-        Raises:
-            BenchError: a process ended, or gave no answer within five minutes.
-        """
-        self._send(at, self._processes)
-        reads = [read for answer in replies(self._processes, _ANSWER_SECONDS) for read in answer]
+        """Let all read at ``at``; back when the last of them has, and all that they caused is done."""
+        reads = [read for answer in self._ask(at, self._processes) for read in answer]
         quiet_since = time.monotonic()
         give_up_at = quiet_since + _ANSWER_SECONDS
         while time.monotonic() < min(quiet_since + self._quiet_seconds, give_up_at):
-            if self._are_pending(number):
+            # A recompute runs, or a message waits for a worker, or is with one.
+            if (
+                self.ledger(number).running
+                or self._broker.hlen("unacked")
+                or any(self._broker.llen(name) for name in self._queues)
+            ):
                 quiet_since = time.monotonic()
             time.sleep(_POLL_SECONDS)
         return Outcome(reads, self.ledger(number).recomputes())
 
-    def _are_pending(self, number: int) -> bool:
-        """Return whether a recompute runs, or a message waits for a worker, or is with one."""
-        waiting = any(self._broker.llen(name) for name in self._queues)
-        return bool(waiting or self._broker.hlen("unacked") or self.ledger(number).running)
-
-    def _send(self, message: object, processes: Sequence[Child]) -> None:
+    def _ask(self, message: object, processes: Sequence[Child]) -> list[Any]:
         for _, pipe in processes:
             pipe.send(message)
+        return replies(processes, _ANSWER_SECONDS)
 
 
 def run_herd(pipe: Any, strategy: str, variant: str, config: Config, on_loop: bool) -> None:  # noqa: FBT001 - the arguments of a process
@@ -151,12 +140,13 @@ def run_herd(pipe: Any, strategy: str, variant: str, config: Config, on_loop: bo
         if on_loop:
             asyncio.run(_serve_on_loop(pipe, opened))
         else:
-            _serve_on_threads(pipe, run_on_thread(opened.opened(on_loop=False)))
+            _serve_on_threads(pipe, opened)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
 
 
-def _serve_on_threads(pipe: Connection, cache: Cache) -> None:
+def _serve_on_threads(pipe: Connection, strategy: Strategy) -> None:
+    cache = run_on_thread(strategy.opened(on_loop=False))
     try:
         while True:
             number, size = pipe.recv()
@@ -178,7 +168,7 @@ def _threads(cache: Cache, number: int, size: int, pipe: Connection) -> list[Rea
     threads = [threading.Thread(target=run, daemon=True) for _ in range(size)]
     for thread in threads:
         thread.start()
-    pipe.send(READY)
+    pipe.send(_READY)
     at[0] = pipe.recv()  # far enough ahead that all of them are awake by then
     start.set()
     for thread in threads:
@@ -197,10 +187,9 @@ async def _serve_on_loop(pipe: Connection, strategy: Strategy) -> None:
         # The loop must not stand still while the pipe is silent: clients have tasks of their own.
         while True:
             number, size = await asyncio.to_thread(pipe.recv)
-            pipe.send(READY)
+            pipe.send(_READY)
             at = await asyncio.to_thread(pipe.recv)
-            tasks = [asyncio.create_task(read(number, at)) for _ in range(size)]
-            pipe.send(list(await asyncio.gather(*tasks)))
+            pipe.send(list(await asyncio.gather(*(read(number, at) for _ in range(size)))))
     finally:
         await cache.close()
 
@@ -211,7 +200,7 @@ async def _read(cache: Cache, number: int, at: float) -> Read:
     try:
         value = await await_if_needed(cache.read(number))
         took = time.monotonic() - began
-        error = "" if value["number"] == number else WRONG
+        error = "" if value["number"] == number else "wrong value"
     except Exception as problem:  # noqa: BLE001 - errors are what is counted here
         took, error = time.monotonic() - began, type(problem).__name__
     return Read(began - at, took, error)

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from benchmarks.options import Options, RedisUrl
-from benchmarks.stampede.config import FULL, QUICK, Kind, OriginKind, Scale, Scenario
+from benchmarks.stampede.config import FULL, QUICK, Kind, Scale, Scenario
 
 _MAX_SECONDS: Final = 86_400.0
 _OWN: Final = "[default: the scenario's]"
@@ -18,7 +18,7 @@ _OWN: Final = "[default: the scenario's]"
 class StampedeOptions(Options):
     """Let many readers meet one value that expires: four classic strategies, this project, and other caches.
 
-    Ctrl-C ends the reading and shows what was counted. Exits with 0 whether targets are reached or not.
+    Exits with 0 whether targets are reached or not.
     """
 
     scenario: Annotated[
@@ -39,12 +39,8 @@ class StampedeOptions(Options):
         float | None,
         typer.Option(min=0.001, max=_MAX_SECONDS, help=f"Seconds of the pause that stands for a recompute. {_OWN}"),
     ] = None
-    origin: Annotated[
-        OriginKind, typer.Option(help="What a recompute is: that pause, or a query on the embedded graph.")
-    ] = OriginKind.PAUSE
     lease: Annotated[
-        float | None,
-        typer.Option(min=0.05, max=30.0, help=f"Seconds that locks last, where that can be set. {_OWN}"),
+        float | None, typer.Option(min=0.05, max=30.0, help=f"Seconds that locks last, where that can be set. {_OWN}")
     ] = None
     beta: Annotated[
         float, typer.Option(min=0.001, max=1000.0, help="β of XFetch: the greater, the earlier. 0.5 to 2 is usual.")
@@ -56,7 +52,6 @@ class StampedeOptions(Options):
         float | None, typer.Option(min=0.5, max=_MAX_SECONDS, help=f"Seconds that are counted. {_OWN}")
     ] = None
     rounds: Annotated[int | None, typer.Option(min=1, max=100, help=f"Rounds of a herd that count. {_OWN}")] = None
-    report_every: Annotated[float, typer.Option(min=0.1, max=_MAX_SECONDS, help="Seconds between two reports.")] = 10.0
     redis_url: RedisUrl = None
 
     @property

@@ -22,5 +22,5 @@ def _origin(variant: str) -> Origin:
 @query(QUERY, ttl=_CONFIG.expires_seconds, slots=MAX_SLOTS, grace=GRACE_SECONDS)
 def stampede(tx: Any, variant: str, number: int) -> dict[str, Any]:
     """Make the value of a variant's number."""
-    value: dict[str, Any] = _origin(variant).compute(number, tx)
+    value: dict[str, Any] = _origin(variant).compute(number)
     return value

@@ -1,7 +1,7 @@
-"""Process of readers that read until they are stopped, and their records.
+"""Processes of one variant's readers that read until they are stopped, and what they have recorded.
 
 Each reader's own first read is marked, and those before it that failed: with it, all are connected and the cache is
-warm.
+warm. Over the pipe of a process: ``go`` → batches of reads and errors, twice a second, until ``stop``.
 """
 
 from __future__ import annotations
@@ -13,23 +13,29 @@ import struct
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import reduce
 from multiprocessing.connection import Connection
+from operator import or_
 from typing import Any, Final
 
-import redis
+import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.apparatus.loops import await_if_needed, run_on_thread
-from benchmarks.stampede.config import Config, Kind
-from benchmarks.stampede.recorder import CURRENT_READ, NO_MARK, Mark, ReadRecord
+from benchmarks.apparatus.processes import END_SECONDS, Child, end_children, start_child
+from benchmarks.stampede.config import PROCESSES, Config, Kind, Scale
+from benchmarks.stampede.recorder import CURRENT_READ, Mark
 from benchmarks.stampede.strategies.strategy import Cache, Strategy, Value
-from benchmarks.stampede.variants import BY_NAME
+from benchmarks.stampede.variants import BY_NAME, Variant
 
-READ: Final = struct.Struct("<ddB")
-"""Trace of a read: its begin (monotonic seconds), its duration (s), its marks."""
 NUMBER: Final = 1
-STALE_SLACK_SECONDS: Final = 0.05
-"""Between the end of a recompute, from which age counts here, and the write, from which it counts in the cache."""
+READS: Final = np.dtype([("began", "<f8"), ("took", "<f8"), ("marks", "u1")])
+"""Trace of a read: its begin (monotonic seconds), its duration (s), its marks."""
+_READ: Final = struct.Struct("<ddB")
+_STALE_SLACK_SECONDS: Final = 0.05  # age counts here from the end of a recompute, in the cache from the write
 _FLUSH_SECONDS: Final = 0.5
 _LAST_READ_SECONDS: Final = 1.0
 _MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.01, 1.0
@@ -37,16 +43,7 @@ _MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.01, 1.0
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Task of a process of readers.
-
-    Attributes:
-        strategy, variant: names.
-        kind: who its readers are.
-        config: of the scenario.
-        readers: how many there are in this process.
-        interval_seconds: between the begins of a reader's reads; None: random pauses between two of them.
-        seed: of its pauses.
-    """
+    """Task of a process of readers; ``interval_seconds`` is between a reader's reads; None: random pauses."""
 
     strategy: str
     variant: str
@@ -57,61 +54,109 @@ class Job:
     seed: int
 
 
-def reads_key(variant: str) -> str:
-    """Return the name of the list that takes what a variant's readers leave."""
-    return f"stampede-reads:{variant}"
+class ProcessGroup:
+    """Readers that have been started, have to be sent off, and stopped."""
+
+    def __init__(self, variant: Variant, config: Config, scale: Scale, seed: int) -> None:
+        self.variant: Variant = variant
+        self.errors: Counter[str] = Counter()
+        self._workers = scale.workers
+        self._reads: list[bytes] = []
+        processes = scale.workers if variant.kind is Kind.PROCESSES else min(PROCESSES, scale.workers)
+        interval = None if scale.rate is None else scale.workers / scale.rate
+        self._children: list[Child] = []
+        for number in range(processes):
+            readers = scale.workers // processes + (number < scale.workers % processes)
+            job = Job(variant.strategy.name, variant.name, variant.kind, config, readers, interval, seed + number)
+            self._children.append(start_child(run_readers, job))
+
+    @property
+    def dead(self) -> int:
+        """Number of processes that have ended by themselves."""
+        return sum(process.exitcode is not None for process, _ in self._children)
+
+    def send(self, word: str) -> None:
+        """Tell the readers to go, or to stop, and don't wait for that."""
+        for _, pipe in self._children:
+            with suppress(OSError):
+                pipe.send(word)
+
+    def stop(self) -> None:
+        """Collect the rest once the readers have been told to stop; back when their processes are gone."""
+        for _, pipe in self._children:
+            self._collect(pipe, END_SECONDS)
+        end_children(self._children)
+
+    def collect(self) -> None:
+        for _, pipe in self._children:
+            self._collect(pipe, 0.0)
+
+    def _collect(self, pipe: Connection, within_seconds: float) -> None:
+        with suppress(EOFError, OSError):  # it has ended
+            while pipe.poll(within_seconds):
+                reads, errors = pipe.recv()
+                self._reads.append(reads)
+                self.errors.update(errors)
+
+    def reads(self) -> NDArray[Any]:
+        found: NDArray[Any] = np.sort(np.frombuffer(b"".join(self._reads), dtype=READS), order="began")
+        return found
+
+    def warm_since(self) -> float | None:
+        """Return when the last reader had been served once, or None before that (monotonic seconds)."""
+        reads = self.reads()
+        first = reads[(reads["marks"] & (Mark.FIRST | Mark.ERROR)) == Mark.FIRST]
+        return None if len(first) < self._workers else float((first["began"] + first["took"]).max())
 
 
-def errors_key(variant: str) -> str:
-    """Return the name of the hash that counts a variant's errors by what they were."""
-    return f"stampede-errors:{variant}"
-
-
-def run_readers(pipe: Any, job: Job) -> None:
+def run_readers(pipe: Connection, job: Job) -> None:
     """Wait until the other side of the pipe says so, then read until it says something again, or is closed."""
     try:
         pipe.recv()
     except EOFError:
         return
     strategy = BY_NAME[job.strategy](job.config, job.variant)
-    log, stop = _Log(job), threading.Event()
+    log, stop = _Log(job.config, pipe), threading.Event()
     if strategy.is_on_loop(job.kind):
-        asyncio.run(_on_loop(strategy, job, log, stop, pipe))
+        asyncio.run(_on_loop(strategy, job, log, stop))
     else:
-        _on_threads(strategy, job, log, stop, pipe)
+        _on_threads(strategy, job, log, stop)
     log.flush()
 
 
 class _Log:
-    """The reads of this process, on their way to a Redis that no cache uses."""
+    """Reads of this process, on their way to the parent."""
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
-        self._control = redis.Redis.from_url(job.config.servers.control_url)
+    def __init__(self, config: Config, pipe: Connection) -> None:
+        self._expires_seconds, self._pipe = config.expires_seconds, pipe
         self._reads: list[bytes] = []
         self._errors: Counter[str] = Counter()
 
-    def add(self, began: float, read_record: ReadRecord, value: Value | None, error: str) -> None:
-        now = time.monotonic()
+    def add(self, began: float, found: Sequence[Mark], value: Value | None, error: str) -> None:
+        marks, now = reduce(or_, found, Mark.NONE), time.monotonic()
         if value is not None:
             if value["number"] != NUMBER:
                 error = "wrong value"
-            elif now - value["made_at"] > self._job.config.expires_seconds + STALE_SLACK_SECONDS:
-                read_record.add(Mark.STALE)
+            elif now - value["made_at"] > self._expires_seconds + _STALE_SLACK_SECONDS:
+                marks |= Mark.STALE
         if error:
-            read_record.add(Mark.ERROR)
+            marks |= Mark.ERROR
             self._errors[error] += 1
-        if Mark.COMPUTED in read_record.marks and Mark.MISS not in read_record.marks:
-            read_record.add(Mark.EARLY)
-        self._reads.append(READ.pack(began, now - began, read_record.marks))
+        if Mark.COMPUTED in marks and Mark.MISS not in marks:
+            marks |= Mark.EARLY
+        self._reads.append(_READ.pack(began, now - began, marks))
 
     def flush(self) -> None:
         reads, self._reads = self._reads, []
         errors, self._errors = self._errors, Counter()
-        if reads:
-            self._control.rpush(reads_key(self._job.variant), b"".join(reads))
-        for error, times in errors.items():
-            self._control.hincrby(errors_key(self._job.variant), error, times)
+        with suppress(OSError):
+            self._pipe.send((b"".join(reads), errors))
+
+    def flush_until_signalled(self) -> None:
+        """Return when the other side said something or is gone."""
+        with suppress(OSError):
+            while not self._pipe.poll(_FLUSH_SECONDS):
+                self.flush()
 
 
 class _Pace:
@@ -124,7 +169,6 @@ class _Pace:
         self._due = time.monotonic() + self._rng.uniform(0.0, spread)
 
     def seconds_left(self) -> float:
-        """Return how long to wait for the next read."""
         return max(0.0, self._due - time.monotonic())
 
     def has_read(self) -> None:
@@ -135,7 +179,7 @@ class _Pace:
             self._due = max(now, self._due + self._interval)
 
 
-def _on_threads(strategy: Strategy, job: Job, log: _Log, stop: threading.Event, pipe: Connection) -> None:
+def _on_threads(strategy: Strategy, job: Job, log: _Log, stop: threading.Event) -> None:
     cache = run_on_thread(strategy.opened(on_loop=False))
 
     def read_on(pace: _Pace) -> None:
@@ -149,7 +193,7 @@ def _on_threads(strategy: Strategy, job: Job, log: _Log, stop: threading.Event, 
     ]
     for thread in threads:
         thread.start()
-    _flush_until_signalled(pipe, log)
+    log.flush_until_signalled()
     stop.set()
     until = time.monotonic() + _LAST_READ_SECONDS
     for thread in threads:
@@ -157,7 +201,7 @@ def _on_threads(strategy: Strategy, job: Job, log: _Log, stop: threading.Event, 
     cache.close()
 
 
-async def _on_loop(strategy: Strategy, job: Job, log: _Log, stop: threading.Event, pipe: Connection) -> None:
+async def _on_loop(strategy: Strategy, job: Job, log: _Log, stop: threading.Event) -> None:
     cache = await strategy.opened(on_loop=True)
 
     async def read_on(pace: _Pace) -> None:
@@ -168,7 +212,7 @@ async def _on_loop(strategy: Strategy, job: Job, log: _Log, stop: threading.Even
             pace.has_read()
 
     tasks = [asyncio.create_task(read_on(_Pace(job, number))) for number in range(job.readers)]
-    await asyncio.to_thread(_flush_until_signalled, pipe, log)
+    await asyncio.to_thread(log.flush_until_signalled)
     stop.set()  # for those whose cache keeps the cancellation to itself, see `raise_if_cancelled`
     for task in tasks:
         task.cancel()
@@ -176,27 +220,14 @@ async def _on_loop(strategy: Strategy, job: Job, log: _Log, stop: threading.Even
     await cache.close()
 
 
-async def _read(cache: Cache, log: _Log, marks: Mark) -> Mark:
-    """Read once, and return the marks of the reader's next read: after an error, those of a first one again."""
-    read_record, value, error = ReadRecord(marks), None, ""
-    CURRENT_READ.set(read_record)
+async def _read(cache: Cache, log: _Log, first: Mark) -> Mark:
+    """Read once, and return the mark of the reader's next read: after an error, that of a first one again."""
+    marks, value, error = [first], None, ""
+    CURRENT_READ.set(marks)
     began = time.monotonic()
     try:
         value = await await_if_needed(cache.read(NUMBER))
     except Exception as problem:  # noqa: BLE001 - errors are what is counted here
         error = type(problem).__name__
-    log.add(began, read_record, value, error)
-    return marks if error else NO_MARK
-
-
-def _flush_until_signalled(pipe: Connection, log: _Log) -> None:
-    while not _is_signalled(pipe):
-        log.flush()
-
-
-def _is_signalled(pipe: Connection) -> bool:
-    """Wait a little, and return whether the other side said something or is gone."""
-    try:
-        return pipe.poll(_FLUSH_SECONDS)
-    except OSError:
-        return True
+    log.add(began, marks, value, error)
+    return first if error else Mark.NONE

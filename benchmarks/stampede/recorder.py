@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from dataclasses import dataclass
 from enum import IntFlag
 from typing import Final
 
@@ -11,6 +10,7 @@ from typing import Final
 class Mark(IntFlag):
     """Record of a read, in one byte. A read without MISS and ERROR is a hit."""
 
+    NONE = 0
     MISS = 1
     """Nothing was there: the read had to compute, or to wait for who did."""
     EARLY = 2
@@ -28,25 +28,11 @@ class Mark(IntFlag):
     """A reader's first read that was served, or one before it: not counted."""
 
 
-NO_MARK: Final = Mark(0)
-
-
-@dataclass(slots=True)
-class ReadRecord:
-    """The notes on one read. ``marks`` grows while it runs."""
-
-    marks: Mark = NO_MARK
-
-    def add(self, marks: Mark) -> None:
-        self.marks |= marks
-
-
-CURRENT_READ: Final[ContextVar[ReadRecord | None]] = ContextVar("notes", default=None)
-"""Of the read that runs on this thread, or in this task and those that it starts."""
+CURRENT_READ: Final[ContextVar[list[Mark] | None]] = ContextVar("marks", default=None)
+"""Marks of the read that runs on this thread, or in this task and those that it starts."""
 
 
 def record(marks: Mark) -> None:
     """Note something on the running read; nothing where none runs, as in a worker."""
-    read_record = CURRENT_READ.get()
-    if read_record is not None:
-        read_record.add(marks)
+    if (found := CURRENT_READ.get()) is not None:
+        found.append(marks)

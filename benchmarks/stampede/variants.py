@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from benchmarks.errors import BenchError
+from benchmarks.apparatus.packages import not_installed
+from benchmarks.options import check_names
+from benchmarks.reports.results import Table
 from benchmarks.stampede.config import Kind, Scenario
 from benchmarks.stampede.strategies.cashews import CashewsEarly, CashewsLock, CashewsSoft
 from benchmarks.stampede.strategies.classic import Fetch, Locked, XFetch, XLocked
@@ -21,15 +23,9 @@ BY_NAME: Final = {strategy.name: strategy for strategy in STRATEGIES}
 
 
 def chosen(names: Iterable[str]) -> list[type[Strategy]]:
-    """Return the selected strategies, in the usual order; all where none is named.
-
-    Raises:
-        BenchError: there is none of a name.
-    """
+    """Return the selected strategies, in the usual order; all where none is named."""
     wanted = list(names) or list(BY_NAME)
-    unknown = [name for name in wanted if name not in BY_NAME]
-    if unknown:
-        raise BenchError(f"no strategy {unknown[0]!r}; there are {', '.join(BY_NAME)}")
+    check_names("strategy", wanted, BY_NAME)
     return [strategy for strategy in STRATEGIES if strategy.name in wanted]
 
 
@@ -59,7 +55,7 @@ def variants_of(
     left_out: dict[str, str] = {}
     for strategy in strategies:
         kind = readers or _usual(scenario, strategy)
-        if missing := strategy.missing():
+        if missing := not_installed(strategy.needs):
             left_out[strategy.title] = missing
         elif kind not in strategy.kinds:
             left_out[strategy.title] = f"can't be read by {kind}"
@@ -79,3 +75,9 @@ def _usual(scenario: Scenario, strategy: type[Strategy]) -> Kind:
 
 def _title(strategy: type[Strategy], kind: Kind, *, of_several: bool) -> str:
     return f"{strategy.title} (threads)" if of_several and kind is Kind.THREADS else strategy.title
+
+
+def limits(variants: Sequence[Variant]) -> Table:
+    """Return the table of what each can't do."""
+    rows = [(variant.title, str(variant.kind), variant.strategy.limits) for variant in variants]
+    return Table("what each can't do", ("strategy", "read_by", "limits"), rows)

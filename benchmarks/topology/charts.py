@@ -5,33 +5,19 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from benchmarks.apparatus.statistics import percentile
 from benchmarks.reports.charts import Plot, PlotKind, Series
 from benchmarks.reports.results import Table
-from benchmarks.topology.options import TopologyOptions
-from benchmarks.topology.plan import (
-    BASE_BETA,
-    BASE_PAUSE_SECONDS,
-    MODES,
-    Candidate,
-    GraphKind,
-    Mode,
-    Point,
-    Setting,
-    beta_point,
-    points,
-)
-from benchmarks.topology.spread import (
-    Measurements,
-    Metric,
-    p95_ms,
-    recomputes_per_second,
-    stale_percent,
-    waited_percent,
-)
+from benchmarks.topology.plan import BASE_PAUSE_SECONDS, Candidate, Extent, GraphKind, Mode, Point, Setting
+from benchmarks.topology.spread import Measurements
 from benchmarks.topology.trial import Outcome
+
+NAMES: Final = {GraphKind.RMAT: "R-MAT", GraphKind.SNB: "social network"}
+_MIN_LEADS: Final = 5
+_EARLY: Final = (Mode.PLAIN, Mode.TOPOLOGY)
 
 
 def lead_times_ms(outcomes: Iterable[Outcome], setting: Setting, mode: Mode) -> dict[int, list[float]]:
@@ -41,9 +27,8 @@ def lead_times_ms(outcomes: Iterable[Outcome], setting: Setting, mode: Mode) -> 
     """
     found: dict[int, list[float]] = defaultdict(list)
     for outcome in outcomes:
-        who, point = outcome.trial.candidate, outcome.trial.point
-        is_one = who.setting is setting and who.mode is mode and who.beta0 == BASE_BETA
-        if is_one and point.pause_seconds == BASE_PAUSE_SECONDS:
+        trial = outcome.trial
+        if trial.candidate == Candidate(setting, mode) and trial.point.pause_seconds == BASE_PAUSE_SECONDS:
             for lead in outcome.lead_times:
                 found[max(lead.degree, 1).bit_length() - 1].append(lead.seconds * 1000)
     return dict(sorted(found.items()))
@@ -57,7 +42,7 @@ def lead_times_table(outcomes: Sequence[Outcome]) -> Table:
             *(percentile(lead_times, percent) for percent in (10, 50, 90)),
         )
         for setting in Setting
-        for mode in (Mode.PLAIN, Mode.TOPOLOGY)
+        for mode in _EARLY
         for bucket, lead_times in lead_times_ms(outcomes, setting, mode).items()
     ]  # fmt: skip
     columns = ("refreshed_by", "mode", "degree", "early_refreshes", "p10_ms", "p50_ms", "p90_ms")
@@ -70,31 +55,21 @@ def _degrees(bucket: int) -> str:
     return str(low) if low == high else f"{low}–{high}"
 
 
-NAMES: Final = {GraphKind.RMAT: "R-MAT", GraphKind.SNB: "social network"}
-_MIN_LEADS: Final = 5
-
-
 def charts_of(
-    graph: GraphKind, outcomes: Sequence[Outcome], measured: Measurements, options: TopologyOptions
+    graph: GraphKind, outcomes: Sequence[Outcome], measured: Measurements, extent: Extent
 ) -> Iterator[Plot]:  # fmt: skip
     """Yield the charts of one graph."""
-    extent = options.extent
-    at_base = [
-        point
-        for point in points(extent)
-        if point.graph is graph and point.pause_seconds == extent.pauses_seconds[0]
-        and point.ttl_seconds == extent.ttls_seconds[0] and point.skew is extent.skews[0]
-    ]  # fmt: skip
+    at_base = [replace(extent.base(graph), load=load) for load in extent.loads]
     yield Plot(
         f"topology-{graph}-p95", f"{NAMES[graph]}: 95th percentile of a read's time, by mode", "", "p95 (ms)",
-        tuple(_bars(at_base, measured, p95_ms)), PlotKind.BARS,
+        tuple(_bars(at_base, measured)), PlotKind.BARS,
         "Without grace the 95th percentile falls off a cliff once fewer than one read in twenty waits for a load. "
         "With workers no read waits, whatever the mode. Bars: median over the seeds; lines: smallest and largest.",
         ours=(Mode.TOPOLOGY.value,),
     )  # fmt: skip
     for setting in Setting:
-        series = tuple(_beta_series(setting, beta_point(graph, options.extent), measured))
-        if len(series) > 1 and len(series[-1].x) > 1:
+        series = tuple(_beta_series(setting, extent.beta_point(graph), measured))
+        if len(series[-1].x) > 1:
             yield _beta_plot(graph, setting, series)
     yield Plot(
         f"topology-{graph}-leads", f"{NAMES[graph]}: how early refreshes were triggered", "degree of the key's person",
@@ -105,29 +80,28 @@ def charts_of(
     )  # fmt: skip
 
 
-def _bars(at: Sequence[Point], measured: Measurements, metric: Metric) -> Iterator[Series]:
-    for mode in MODES:
+def _bars(at: Sequence[Point], measured: Measurements) -> Iterator[Series]:
+    for mode in Mode:
         spreads = {
-            f"{setting}\n{point.load}": measured[point, Candidate(setting, mode, BASE_BETA)].spread(metric)
+            f"{setting}\n{point.load}": measured[point, Candidate(setting, mode)].spread("p95_ms")
             for setting in Setting
             for point in at
         }
         spreads = {name: spread for name, spread in spreads.items() if not math.isnan(spread.median)}
         yield Series(
-            mode.value, tuple(spreads), tuple(spread.median for spread in spreads.values()),
-            tuple(spread.low for spread in spreads.values()), tuple(spread.high for spread in spreads.values()),
+            mode.value, tuple(spreads), *(tuple(spread[part] for spread in spreads.values()) for part in range(3))
         )  # fmt: skip
 
 
 def _beta_series(setting: Setting, point: Point, measured: Measurements) -> Iterator[Series]:
-    share = waited_percent if setting is Setting.OWN_PROCESS else stale_percent
-    for mode in MODES:
+    share = "waited_percent" if setting is Setting.OWN_PROCESS else "stale_percent"
+    for mode in Mode:
         found = [
             several
             for (where, who), several in sorted(measured.items(), key=lambda item: item[0][1].beta0)
             if where == point and who.setting is setting and who.mode is mode
         ]
-        places = [(several.mean(recomputes_per_second), several.mean(share)) for several in found]
+        places = [(several.mean("recomputes_per_second"), several.mean(share)) for several in found]
         places = [(x, y) for x, y in places if not math.isnan(y)]
         yield Series(mode.value, tuple(x for x, _ in places), tuple(y for _, y in places))
 
@@ -147,12 +121,13 @@ def _beta_plot(graph: GraphKind, setting: Setting, series: tuple[Series, ...]) -
 
 def _lead_time_series(outcomes: Sequence[Outcome]) -> Iterator[Series]:
     for setting in Setting:
-        for mode in (Mode.PLAIN, Mode.TOPOLOGY):
+        for mode in _EARLY:
             found = lead_times_ms(outcomes, setting, mode)
             buckets = {bucket: lead_times for bucket, lead_times in found.items() if len(lead_times) >= _MIN_LEADS}
             yield Series(
                 f"{mode}, {setting}", tuple(1.5 * 2.0**bucket for bucket in buckets),
-                tuple(percentile(lead_times, 50) for lead_times in buckets.values()),
-                tuple(percentile(lead_times, 25) for lead_times in buckets.values()),
-                tuple(percentile(lead_times, 75) for lead_times in buckets.values()),
+                *(
+                    tuple(percentile(lead_times, percent) for lead_times in buckets.values())
+                    for percent in (50, 25, 75)
+                ),
             )  # fmt: skip

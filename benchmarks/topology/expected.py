@@ -13,21 +13,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.reports.charts import Plot, Series
 from benchmarks.reports.results import Result, Table, TableCell
 from benchmarks.topology.charts import NAMES
+from benchmarks.topology.graphs import GraphModel
 from benchmarks.topology.plan import GraphKind, Mode, Skew
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from benchmarks.topology.model import GraphModel
-
-    Floats = NDArray[np.float64]
+Floats: TypeAlias = NDArray[np.float64]
 
 _TTL_SECONDS: Final = 60.0
 _DELTA_SECONDS: Final = 0.2
@@ -122,15 +119,9 @@ def expected_result(model: GraphModel, seed: int) -> Result:
             (kind.value, str(one), *_cells(curves[Mode.PLAIN, one], curves[Mode.TOPOLOGY, one])) for one in SITUATIONS
         ]
         charts.append(_plot(kind, curves))
-    columns = (
-        "graph",
-        "keys",
-        "no_early_%",
-        *(f"{name}_+{at:.0%}" for at in _MORE_LOADS for name in ("plain_%", "×_of_plain")),
-    )
-    table = Table(
-        "late reads at equal loads: plain, and topology as × of it; TTL 60 s, δ 0.2 s, computed", columns, rows
-    )
+    each = (f"{name}_+{at:.0%}" for at in _MORE_LOADS for name in ("plain_%", "×_of_plain"))
+    title = "late reads at equal loads: plain, and topology as × of it; TTL 60 s, δ 0.2 s, computed"
+    table = Table(title, ("graph", "keys", "no_early_%", *each), rows)
     return Result("topology-expected", "both modes at equal loads, computed", tables=[table], charts=charts)
 
 

@@ -6,41 +6,27 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+import redis.asyncio
 
 from api_client import AsyncCacheClient, EntryState, RefreshState
 from api_client.config.broker import miss_queue, refresh_queue
 from api_client.protocol import entry
-from benchmarks.apparatus.entries import header_of
+from api_client.protocol.keys import CacheKey
+from benchmarks.apparatus.entries import header_of, payload_of
 from benchmarks.errors import BenchError
-from benchmarks.topology.queries import BUSY_FIELD, GRACE_SECONDS, LOADS_FIELD, LOADS_KEY, OriginLoad, name_of
+from benchmarks.topology.queries import GRACE_SECONDS, OriginLoad, name_of
 from benchmarks.topology.reader import LeadTime, Served, TrialReader
-from refresher.graph import values
 
-if TYPE_CHECKING:
-    import redis.asyncio
-
-    from api_client.protocol.keys import CacheKey
-
-_MAX_BYTES: Final = 2**20
 _QUIET_WITHIN_SECONDS: Final = 120.0
 _POLL_SECONDS: Final = 0.01
-_SERVED: Final = {
-    EntryState.FRESH: Served.FRESH,
-    EntryState.STALE: Served.STALE,
-    EntryState.MISS: Served.WAITED,
-}
+_SERVED: Final = {EntryState.FRESH: Served.FRESH, EntryState.STALE: Served.STALE, EntryState.MISS: Served.WAITED}
 
 
 @dataclass(slots=True)
 class OnWorkers(TrialReader):
-    """The setting.
-
-    Attributes:
-        reader: the client, the same in all trials.
-        variant: which of the worker's queries: the place in its list.
-        cache, broker, control: for putting entries, seeing when all is quiet, and what workers have counted.
-    """
+    """The setting. ``variant`` is the place in the worker's list of variants; all trials have the same clients."""
 
     reader: AsyncCacheClient
     variant: int
@@ -55,7 +41,7 @@ class OnWorkers(TrialReader):
         pipeline, ttl_seconds = self.cache.pipeline(transaction=False), self.setup.trial.point.ttl_seconds
         for number, left_seconds in enumerate(remaining_seconds):
             key = self._key(number)
-            payload = values.encode(self.setup.values[number], query=key.query, max_bytes=_MAX_BYTES).content
+            payload = payload_of(self.setup.values[number])
             header = header_of(
                 now_us + int(left_seconds * 1e6), ttl_seconds, self.setup.delta_seconds,
                 beta=self.setup.beta(number), degree=self.setup.keys[number].degree,
@@ -73,16 +59,9 @@ class OnWorkers(TrialReader):
         return _SERVED[found.state]
 
     async def origin_load(self) -> OriginLoad:
-        """Return the load that the workers have put on the graph."""
-        loads, busy_seconds = await self.control.hmget(LOADS_KEY, LOADS_FIELD, BUSY_FIELD)
-        return OriginLoad(int(loads or 0), float(busy_seconds or 0))
+        return await OriginLoad.of_workers(self.control)
 
     async def clear(self) -> None:
-        """Wait until no refresh is queued or running, and remove entries and records.
-
-        Raises:
-            BenchError: workers were still at it two minutes later.
-        """
         await self.reader.flush(_QUIET_WITHIN_SECONDS)
         gives_up_at = time.monotonic() + _QUIET_WITHIN_SECONDS
         while await self._under_way():

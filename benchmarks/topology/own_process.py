@@ -16,23 +16,20 @@ import asyncio
 import random
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 import msgspec
+import redis.asyncio
+from neo4j import AsyncDriver, AsyncManagedTransaction
 
 from api_client.protocol.entry import Smoothed
 from api_client.protocol.xfetch import MICROSECONDS, should_refresh
-from benchmarks.topology.queries import CYPHER, OriginLoad
+from benchmarks.topology.queries import CYPHER, OriginLoad, QueryKey
 from benchmarks.topology.reader import LeadTime, Served, TrialReader
 from refresher.flow.policy import smooth
-
-if TYPE_CHECKING:
-    import redis.asyncio
-    from neo4j import AsyncDriver, AsyncManagedTransaction
-
-    from benchmarks.topology.queries import QueryKey
 
 # The middleware's own defaults.
 LOCK_MS: Final = 5_000
@@ -52,20 +49,13 @@ class Kept(msgspec.Struct, array_like=True):
 
 
 class Origin:
-    """The graph, queried by the reader's own process.
-
-    Args:
-        driver: of the graph.
-        database: of the user's own, or None.
-    """
+    """The graph, queried by the reader's own process."""
 
     def __init__(self, driver: AsyncDriver, database: str | None) -> None:
         self._driver, self._database = driver, database
         self.load_so_far: OriginLoad = OriginLoad()
 
     async def load(self, query_key: QueryKey, pause_seconds: float) -> Any:
-        """Run a query in a read transaction, pause, and return its rows."""
-
         async def work(tx: AsyncManagedTransaction) -> list[dict[str, Any]]:
             began = time.perf_counter()
             rows = await (await tx.run(CYPHER[query_key.kind], query_key.params)).data()
@@ -80,14 +70,7 @@ class Origin:
 
 @dataclass(slots=True)
 class OwnProcess(TrialReader):
-    """The setting.
-
-    Attributes:
-        client: of the cache.
-        origin: what is queried.
-        namespace: begins the keys.
-        rng: of draws and jitter.
-    """
+    """The setting. ``namespace`` begins the keys, ``rng`` is of draws and jitter."""
 
     client: redis.asyncio.Redis
     origin: Origin
@@ -119,31 +102,27 @@ class OwnProcess(TrialReader):
         return Served.FRESH
 
     async def origin_load(self) -> OriginLoad:
-        """Return the load that this process has put on the graph."""
         return self.origin.load_so_far
 
     async def clear(self) -> None:
-        """Wait for refreshes, and remove keys and locks."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        names = [name for number in range(len(self.setup.keys)) for name in (self._key(number), self._lock(number))]
-        await self.client.unlink(*names)
+        keys = [self._key(number) for number in range(len(self.setup.keys))]
+        await self.client.unlink(*keys, *(f"{key}:lock" for key in keys))
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()):
-            self.count_failure(error)
+            self.failures[type(error).__name__] += 1
 
     def _refreshes(self, number: int, kept: Kept, left_seconds: float) -> bool:
         point = self.setup.trial.point
+        # As the middleware has it: a constant that one sets, or an estimate of each query.
+        delta_seconds = point.pause_seconds or kept.delta.mean
+        u = max(1.0 - self.rng.random(), _MIN_DRAW)
         return should_refresh(
-            0,
-            int(left_seconds * MICROSECONDS),
-            # As the middleware has it: a constant that one sets, or an estimate of each query.
-            delta_seconds=point.pause_seconds or kept.delta.mean,
-            beta=self.setup.beta(number),
-            ttl_seconds=point.ttl_seconds,
-            u=max(1.0 - self.rng.random(), _MIN_DRAW),
-        )
+            0, int(left_seconds * MICROSECONDS), delta_seconds=delta_seconds, beta=self.setup.beta(number),
+            ttl_seconds=point.ttl_seconds, u=u,
+        )  # fmt: skip
 
     async def _kept(self, number: int) -> Kept | None:
         raw = cast("bytes | None", await self.client.get(self._key(number)))
@@ -151,30 +130,23 @@ class OwnProcess(TrialReader):
         return kept if kept is not None and kept.expires_at > time.time() else None
 
     async def _load_or_wait(self, number: int) -> None:
-        token = secrets.token_hex(8)
-        if not await self._locked(number, token):
-            gives_up_at = time.monotonic() + WAIT_SECONDS
-            while time.monotonic() < gives_up_at:
-                await asyncio.sleep(POLL_SECONDS)
-                if await self._kept(number) is not None:
-                    return
-            await self._load(number, None)
-            return
-        try:
-            if await self._kept(number) is None:  # another may have stored it just before the lock was free
-                await self._load(number, None)
-        finally:
-            await self._unlock(number, token)
+        async with self._lock(number) as is_held:
+            if is_held:
+                if await self._kept(number) is None:  # another may have stored it just before the lock was free
+                    await self._load(number, None)
+                return
+        gives_up_at = time.monotonic() + WAIT_SECONDS
+        while time.monotonic() < gives_up_at:
+            await asyncio.sleep(POLL_SECONDS)
+            if await self._kept(number) is not None:
+                return
+        await self._load(number, None)
 
     async def _refresh(self, number: int, kept: Kept, left_seconds: float) -> None:
-        token = secrets.token_hex(8)
-        if not await self._locked(number, token):
-            return
-        try:
-            self.lead_times.append(LeadTime(self.setup.keys[number].degree, left_seconds))
-            await self._load(number, kept.delta)
-        finally:
-            await self._unlock(number, token)
+        async with self._lock(number) as is_held:
+            if is_held:
+                self.lead_times.append(LeadTime(self.setup.keys[number].degree, left_seconds))
+                await self._load(number, kept.delta)
 
     async def _load(self, number: int, before: Smoothed | None) -> None:
         point = self.setup.trial.point
@@ -184,15 +156,16 @@ class OwnProcess(TrialReader):
         kept = Kept(value, time.time() + point.ttl_seconds, delta)
         await self.client.set(self._key(number), msgspec.msgpack.encode(kept), px=round(point.ttl_seconds * 1000))
 
-    async def _locked(self, number: int, token: str) -> bool:
-        hold_ms = LOCK_MS + self.rng.randint(0, JITTER_MS)
-        return bool(await self.client.set(self._lock(number), token, nx=True, px=hold_ms))
-
-    async def _unlock(self, number: int, token: str) -> None:
-        await self.client.eval(_UNLOCK, 1, self._lock(number), token)
+    @asynccontextmanager
+    async def _lock(self, number: int) -> AsyncIterator[bool]:
+        """Try to hold the key's lock; only its holder gives it back."""
+        name, token = f"{self._key(number)}:lock", secrets.token_hex(8)
+        is_held = bool(await self.client.set(name, token, nx=True, px=LOCK_MS + self.rng.randint(0, JITTER_MS)))
+        try:
+            yield is_held
+        finally:
+            if is_held:
+                await self.client.eval(_UNLOCK, 1, name, token)
 
     def _key(self, number: int) -> str:
         return f"{self.namespace}:own:{number}"
-
-    def _lock(self, number: int) -> str:
-        return f"{self.namespace}:own:{number}:lock"

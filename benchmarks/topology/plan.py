@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import product
@@ -57,21 +57,25 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One point of the grid.
-
-    Attributes:
-        graph: which.
-        ttl_seconds: of every entry.
-        pause_seconds: added to every load of the graph; 0: δ is what the query takes.
-        load: how reads come.
-        skew: how keys are drawn.
-    """
+    """One point of the grid. ``pause_seconds`` is added to every load of the graph; 0: δ is what the query takes."""
 
     graph: GraphKind
     ttl_seconds: float
     pause_seconds: float
     load: Load
     skew: Skew
+
+    @property
+    def cells(self) -> tuple[str, str, str, str]:
+        """The point in a table; its graph is in the title."""
+        return f"{self.ttl_seconds:g}", f"{self.pause_seconds * 1000:g}", str(self.load), self.skew.value
+
+    def __str__(self) -> str:
+        pause = f"an added pause of {self.pause_seconds * 1000:g} ms" if self.pause_seconds else "no added pause"
+        return f"TTL {self.ttl_seconds:g} s, {pause}, {self.load}, keys drawn {self.skew}"
+
+
+BASE_BETA: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +84,7 @@ class Candidate:
 
     setting: Setting
     mode: Mode
-    beta0: float = 1.0
+    beta0: float = BASE_BETA
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +95,14 @@ class Trial:
     candidate: Candidate
     seed: int
 
+    @property
+    def variant(self) -> Variant:
+        point, candidate = self.point, self.candidate
+        return point.ttl_seconds, point.pause_seconds, candidate.mode, candidate.beta0
 
-DEFAULT_CLIENTS: Final = 2
-"""Of the closed loop. They read some hundred times a second, as the harness of that setting did (255 to 305);
-eight read thousands of times, and so often that a plain β protects nearly every key."""
-BASE_TTL_SECONDS: Final = 2.0
-BASE_PAUSE_SECONDS: Final = 0.05
-BASE_BETA: Final = 1.0
-DEFAULT_EDGE_FACTOR: Final = 8.0
-DEFAULT_QUADRANTS: Final = (0.55, 0.1, 0.1, 0.25)
-"""Those of SSCA#2."""
+
+Variant: TypeAlias = tuple[float, float, Mode, float]
+"""Needs of a worker in a trial: TTL s, pause s, mode, β0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,102 +135,69 @@ class Extent:
     trial_seconds: float
     workers: int
 
+    def base(self, graph: GraphKind) -> Point:
+        """Return the point at which graphs are compared: the first of all levels."""
+        return Point(graph, self.ttls_seconds[0], self.pauses_seconds[0], self.loads[0], self.skews[0])
+
+    def beta_point(self, graph: GraphKind) -> Point:
+        """Return the point at which β is varied: the base, but with an open loop.
+
+        There as many reads come whatever they meet, so that recomputes can be compared.
+        """
+        return replace(self.base(graph), load=self.loads[-1])
+
+    def points(self, graph: GraphKind) -> list[Point]:
+        """Return a graph's points: the grid, or the base alone."""
+        if graph not in self.graphs_with_grid:
+            return [self.base(graph)]
+        return [Point(graph, *axis) for axis in product(self.ttls_seconds, self.pauses_seconds, self.loads, self.skews)]
+
+    def trials(self, first_seed: int) -> Iterator[Trial]:
+        """Yield all trials, seed by seed, the points of a seed in an order drawn anew.
+
+        The candidates of a point come one right after the other, in an order drawn anew too: what is compared met the
+        same conditions.
+        """
+        usual = [Candidate(*one) for one in product(Setting, Mode)]
+        early = (Mode.PLAIN, Mode.TOPOLOGY)
+        other_betas = [Candidate(*one) for one in product(Setting, early, self.betas) if one[-1] != BASE_BETA]
+        with_betas = {self.beta_point(graph) for graph in self.graphs_with_grid}
+        for seed in range(first_seed, first_seed + self.seeds):
+            order = random.Random(seed)  # noqa: S311 - no secret
+            drawn = [point for graph in GraphKind for point in self.points(graph)]
+            order.shuffle(drawn)
+            for point in drawn:
+                who = usual + other_betas if point in with_betas else list(usual)
+                order.shuffle(who)
+                yield from (Trial(point, candidate, seed) for candidate in who)
+
+    def variants(self) -> list[Variant]:
+        """Return the variants that occur, each once, in the order of the worker's list."""
+        return sorted({trial.variant for trial in self.trials(0)})
+
 
 def _loads(*rates: float) -> tuple[Load, ...]:
-    return Load(clients=DEFAULT_CLIENTS), *(Load(reads_per_second=rate) for rate in rates)
+    # Two clients read some hundred times a second, as the harness of the first setting did (255 to 305); eight read
+    # thousands of times, and so often that a plain β protects nearly every key.
+    return Load(clients=2), *(Load(reads_per_second=rate) for rate in rates)
 
 
 # TTLs are seconds where an application has minutes: a trial has to see entries expire. What decides is how often a key
 # is read within δ·β, not how that compares with its TTL.
-QUICK: Final = Extent(
-    ttls_seconds=(BASE_TTL_SECONDS,), pauses_seconds=(BASE_PAUSE_SECONDS,), loads=_loads(400),
-    skews=(Skew.BY_DEGREE,), betas=(2.0,),
-    seeds=1, graphs_with_grid=(GraphKind.RMAT,), scale=8, persons=200, keys=40,
-    warm_up_seconds=0.05, trial_seconds=0.2, workers=2,
-)  # fmt: skip
+BASE_PAUSE_SECONDS: Final = 0.05
 USUAL: Final = Extent(
-    ttls_seconds=(BASE_TTL_SECONDS, 6.0), pauses_seconds=(BASE_PAUSE_SECONDS, 0.0), loads=_loads(400),
+    ttls_seconds=(2.0, 6.0), pauses_seconds=(BASE_PAUSE_SECONDS, 0.0), loads=_loads(400),
     skews=(Skew.BY_DEGREE, Skew.EVENLY), betas=(0.25, 0.5, 2.0, 4.0, 8.0),
     seeds=5, graphs_with_grid=(GraphKind.RMAT,), scale=11, persons=2_000, keys=80,
     warm_up_seconds=0.1, trial_seconds=0.35, workers=8,
 )  # fmt: skip
+QUICK: Final = replace(
+    USUAL,
+    ttls_seconds=(2.0,), pauses_seconds=(BASE_PAUSE_SECONDS,), skews=(Skew.BY_DEGREE,), betas=(2.0,), seeds=1,
+    scale=8, persons=200, keys=40, warm_up_seconds=0.05, trial_seconds=0.2, workers=2,
+)  # fmt: skip
 FULL: Final = replace(
     USUAL,
-    ttls_seconds=(BASE_TTL_SECONDS, 6.0, 20.0), pauses_seconds=(BASE_PAUSE_SECONDS, 0.0, 0.2),
-    loads=_loads(200, 800), graphs_with_grid=(GraphKind.RMAT, GraphKind.SNB),
-    warm_up_seconds=0.2, trial_seconds=2.0, workers=16,
+    ttls_seconds=(2.0, 6.0, 20.0), pauses_seconds=(BASE_PAUSE_SECONDS, 0.0, 0.2), loads=_loads(200, 800),
+    graphs_with_grid=(GraphKind.RMAT, GraphKind.SNB), warm_up_seconds=0.2, trial_seconds=2.0, workers=16,
 )  # fmt: skip
-
-
-MODES: Final = tuple(Mode)
-Variant: TypeAlias = tuple[float, float, Mode, float]
-"""Needs of a worker in a trial: TTL s, pause s, mode, β0."""
-
-
-def candidates() -> list[Candidate]:
-    """Return who is measured at every point: each mode in each setting."""
-    return [Candidate(setting, mode, BASE_BETA) for setting, mode in product(Setting, MODES)]
-
-
-def with_other_betas(betas: Sequence[float]) -> list[Candidate]:
-    """Return who is measured besides where β is varied: the modes that have one, with others than the usual one."""
-    early = [mode for mode in MODES if mode is not Mode.NO_EARLY]
-    return [
-        Candidate(setting, mode, beta)
-        for setting, mode, beta in product(Setting, early, betas)
-        if beta != BASE_BETA
-    ]  # fmt: skip
-
-
-def base(graph: GraphKind, extent: Extent) -> Point:
-    """Return the point at which graphs are compared: the first of all levels."""
-    return Point(graph, extent.ttls_seconds[0], extent.pauses_seconds[0], extent.loads[0], extent.skews[0])
-
-
-def beta_point(graph: GraphKind, extent: Extent) -> Point:
-    """Return the point at which β is varied: the base, but with an open loop.
-
-    There as many reads come whatever they meet, so that recomputes can be compared.
-    """
-    return replace(base(graph, extent), load=extent.loads[-1])
-
-
-def points(extent: Extent) -> list[Point]:
-    """Return all points: the grid of the graphs that have one, and the base of the others."""
-    found = []
-    for graph in GraphKind:
-        if graph not in extent.graphs_with_grid:
-            found.append(base(graph, extent))
-            continue
-        axes = product(extent.ttls_seconds, extent.pauses_seconds, extent.loads, extent.skews)
-        found += [Point(graph, *axis) for axis in axes]
-    return found
-
-
-def trials(extent: Extent, first_seed: int) -> Iterator[Trial]:
-    """Yield all trials, seed by seed, the points of a seed in an order drawn anew.
-
-    The candidates of a point come one right after the other, in an order drawn anew too: what is compared met the
-    same conditions.
-    """
-    with_betas = {beta_point(graph, extent) for graph in extent.graphs_with_grid}
-    for seed in range(first_seed, first_seed + extent.seeds):
-        order = random.Random(seed)  # noqa: S311 - no secret
-        drawn = points(extent)
-        order.shuffle(drawn)
-        for point in drawn:
-            who = candidates()
-            if point in with_betas:
-                who += with_other_betas(extent.betas)
-            order.shuffle(who)
-            yield from (Trial(point, candidate, seed) for candidate in who)
-
-
-def variants(extent: Extent, first_seed: int) -> list[Variant]:
-    """Return the variants that occur, each once, in the order of the worker's list."""
-    return sorted(
-        {
-            (trial.point.ttl_seconds, trial.point.pause_seconds, trial.candidate.mode, trial.candidate.beta0)
-            for trial in trials(extent, first_seed)
-        }
-    )

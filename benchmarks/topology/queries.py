@@ -10,11 +10,11 @@ import os
 import time
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
-from typing import TYPE_CHECKING, Any, Final, LiteralString
+from typing import Any, Final, LiteralString
 
-import redis
+from neo4j import ManagedTransaction
 
+from benchmarks.apparatus.control import control
 from benchmarks.topology.plan import Mode
 from refresher import query
 from refresher.flow.policy import effective_beta
@@ -23,7 +23,7 @@ from refresher.settings import RefreshMode
 
 
 class Kind(StrEnum):
-    """The kinds of queries; each key is of one."""
+    """Kind of query; each key is of one."""
 
     NEIGHBOURS = "neighbours"
     TWO_HOPS = "two_hops"
@@ -59,7 +59,11 @@ MATCH path = shortestPath((a)-[:KNOWS*..6]-(b))
 RETURN [person IN nodes(path) | person.name] AS names
 """,
 }
-DEGREE: Final[LiteralString] = "MATCH (p:Person {id: $person_id}) RETURN COUNT { (p)--() }"
+_DEGREE: Final[LiteralString] = "MATCH (p:Person {id: $person_id}) RETURN COUNT { (p)--() }"
+VARIANTS: Final = "BENCH_TOPOLOGY_VARIANTS"
+GRACE_SECONDS: Final = 3_600.0
+_LOADS: Final = "topology:loads"
+_BUSY_SECONDS: Final = "topology:busy-seconds"
 
 
 def beta_of(mode: Mode, beta0: float, degree: int) -> float:
@@ -70,12 +74,6 @@ def beta_of(mode: Mode, beta0: float, degree: int) -> float:
     return effective_beta(policy, beta0, degree, 1.0)
 
 
-LOADS_KEY: Final = "topology:loads"
-"""The hash in the control database to which workers add theirs; its fields follow."""
-LOADS_FIELD: Final = "loads"
-BUSY_FIELD: Final = "busy_seconds"
-
-
 @dataclass(frozen=True, slots=True)
 class OriginLoad:
     """Counted since some moment. ``busy_seconds`` adds up what queries took, without any pause."""
@@ -83,17 +81,11 @@ class OriginLoad:
     loads: int = 0
     busy_seconds: float = 0.0
 
-    def since(self, before: OriginLoad) -> OriginLoad:
-        """Return what has come since ``before``."""
-        return OriginLoad(self.loads - before.loads, self.busy_seconds - before.busy_seconds)
-
-
-if TYPE_CHECKING:
-    from neo4j import ManagedTransaction
-
-CONTROL_URL: Final = "BENCH_CONTROL_REDIS_URL"
-VARIANTS: Final = "BENCH_TOPOLOGY_VARIANTS"
-GRACE_SECONDS: Final = 3_600.0
+    @classmethod
+    async def of_workers(cls, control_client: Any) -> OriginLoad:
+        """Return what workers have counted in the control database."""
+        loads, busy_seconds = await control_client.mget(_LOADS, _BUSY_SECONDS)
+        return cls(int(loads or 0), float(busy_seconds or 0))
 
 
 def name_of(kind: Kind, variant: int) -> str:
@@ -108,27 +100,18 @@ def _register(kind: Kind, variant: int, ttl_seconds: float, pause_seconds: float
         return beta_of(mode, own_beta0, degree) * sigma
 
     @query(
-        name_of(kind, variant), ttl=ttl_seconds, grace=GRACE_SECONDS, beta=beta0, beta_function=beta, degree=DEGREE,
+        name_of(kind, variant), ttl=ttl_seconds, grace=GRACE_SECONDS, beta=beta0, beta_function=beta, degree=_DEGREE,
         slots=MAX_SLOTS,
     )  # fmt: skip
     def load(tx: ManagedTransaction, **params: Any) -> list[dict[str, Any]]:
         began = time.perf_counter()
         rows = tx.run(CYPHER[kind], params).data()
-        _count(time.perf_counter() - began)
+        counts = control().pipeline(transaction=False)
+        counts.incr(_LOADS)
+        counts.incrbyfloat(_BUSY_SECONDS, time.perf_counter() - began)
+        counts.execute()
         time.sleep(pause_seconds)
         return rows
-
-
-def _count(busy_seconds: float) -> None:
-    pipeline = _control().pipeline(transaction=False)
-    pipeline.hincrby(LOADS_KEY, LOADS_FIELD, 1)
-    pipeline.hincrbyfloat(LOADS_KEY, BUSY_FIELD, busy_seconds)
-    pipeline.execute()
-
-
-@cache
-def _control() -> redis.Redis:
-    return redis.Redis.from_url(os.environ[CONTROL_URL])
 
 
 for _variant, (_ttl_seconds, _pause_seconds, _mode, _beta0) in enumerate(json.loads(os.environ.get(VARIANTS, "[]"))):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -54,7 +55,7 @@ class TrialReader(ABC):
 
     setup: TrialSetup
     lead_times: list[LeadTime] = field(default_factory=list, kw_only=True)
-    failures: dict[str, int] = field(default_factory=dict, kw_only=True)
+    failures: Counter[str] = field(default_factory=Counter, kw_only=True)
 
     @abstractmethod
     async def put(self, remaining_seconds: Sequence[float]) -> None:
@@ -73,14 +74,8 @@ class TrialReader(ABC):
         """Wait until nothing is under way any more, and remove all that is in the cache."""
 
     async def read_and_count(self, number: int) -> Served:
-        """Read one key; an error is counted, not raised."""
         try:
             return await self.read(number)
         except Exception as error:  # noqa: BLE001 - whatever it is: a trial goes on, and the table shows it
-            self.count_failure(error)
+            self.failures[type(error).__name__] += 1
             return Served.FAILED
-
-    def count_failure(self, error: BaseException) -> None:
-        """Count what went wrong."""
-        name = type(error).__name__
-        self.failures[name] = self.failures.get(name, 0) + 1

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from api_client.protocol.clock import monotonic_seconds
 from benchmarks.apparatus.loops import raise_if_cancelled
 from benchmarks.apparatus.statistics import percentile
-from benchmarks.topology.model import shares
+from benchmarks.topology.graphs import shares
 from benchmarks.topology.plan import Trial
 from benchmarks.topology.queries import OriginLoad
 from benchmarks.topology.reader import LeadTime, Served, TrialReader
 
-if TYPE_CHECKING:
-    from benchmarks.topology.plan import Load
-
-ReadOne: TypeAlias = Callable[[int], Awaitable[Served]]
+_BLOCK: Final = 4_096
 
 
 class Read(NamedTuple):
@@ -32,47 +30,23 @@ class Read(NamedTuple):
     served: Served
 
 
-async def run_traffic(
-    read: ReadOne,
-    draws: Iterator[int],
-    gaps: Iterator[float],
-    load: Load,
-    ends_at: float,
-    *,
-    monotonic: Callable[[], float] = monotonic_seconds,
-) -> list[Read]:
-    """Read until ``ends_at`` (monotonic seconds), and return all reads, also those that end later.
-
-    Args:
-        read: reads one key.
-        draws: which key comes next.
-        gaps: between two reads of an open loop at a rate of 1 a second, s: exponentially distributed.
-        load: which loop.
-        ends_at: no read begins after it.
-        monotonic: the clock.
-    """
-    if load.clients:
-        return await _closed_loop(read, draws, load.clients, ends_at, monotonic)
-    return await _open_loop(read, draws, (gap / load.reads_per_second for gap in gaps), ends_at, monotonic)
-
-
 async def _closed_loop(
-    read: ReadOne, draws: Iterator[int], clients: int, ends_at: float, monotonic: Callable[[], float]
+    read: Callable[[int], Awaitable[Served]], draws: Iterator[int], clients: int, ends_at: float
 ) -> list[Read]:
     reads: list[Read] = []
 
     async def client() -> None:
-        while (began := monotonic()) < ends_at:
+        while (began := time.monotonic()) < ends_at:
             raise_if_cancelled()
             served = await read(next(draws))
-            reads.append(Read(began, monotonic(), served))
+            reads.append(Read(began, time.monotonic(), served))
 
     await asyncio.gather(*[client() for _ in range(clients)])
     return reads
 
 
 async def _open_loop(
-    read: ReadOne, draws: Iterator[int], gaps: Iterator[float], ends_at: float, monotonic: Callable[[], float]
+    read: Callable[[int], Awaitable[Served]], draws: Iterator[int], gaps: Iterator[float], ends_at: float
 ) -> list[Read]:
     """Begin each read when it is due, and count its time from then, however late this loop is.
 
@@ -82,27 +56,19 @@ async def _open_loop(
 
     async def one(due: float, number: int) -> None:
         served = await read(number)
-        reads.append(Read(due, monotonic(), served))
+        reads.append(Read(due, time.monotonic(), served))
 
-    due = monotonic()
+    due = time.monotonic()
     async with asyncio.TaskGroup() as tasks:
         while (due := due + next(gaps)) < ends_at:
-            if (ahead_seconds := due - monotonic()) > 0:
+            if (ahead_seconds := due - time.monotonic()) > 0:
                 await asyncio.sleep(ahead_seconds)
             tasks.create_task(one(due, next(draws)))
     return reads
 
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-
 def remaining_seconds(
-    rng: np.random.Generator,
-    *,
-    ttl_seconds: float,
-    beta_deltas: NDArray[np.float64],
-    rates: NDArray[np.float64],
+    rng: np.random.Generator, ttl_seconds: float, beta_deltas: NDArray[np.float64], rates: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Draw how long each key is fresh still; negative: since when it has been expired, and not read.
 
@@ -110,11 +76,7 @@ def remaining_seconds(
     q = exp(−λ·β·δ), and then waits 1/λ for its next read. Where it is refreshed early, it is about β·δ·ln(1 + λ·β·δ)
     before. What is near enough: the first tenths of a second, which don't count, do the rest.
 
-    Args:
-        rng: draws.
-        ttl_seconds: of each entry.
-        beta_deltas: β·δ of each key, s; 0 where nothing is refreshed early.
-        rates: reads per second of each key, more than 0.
+    ``beta_deltas``: β·δ of each key, s, 0 where nothing is refreshed early; ``rates``: reads per second, more than 0.
     """
     seen = rates * beta_deltas
     missed = np.exp(-seen)
@@ -125,12 +87,6 @@ def remaining_seconds(
     fresh = ttl_seconds - rng.random(len(rates)) * (ttl_seconds - np.where(is_early, lead_times, 0.0))
     drawn: NDArray[np.float64] = np.where(is_overdue, -rng.exponential(1 / rates), fresh)
     return drawn
-
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-_BLOCK: Final = 4_096
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,41 +102,39 @@ class Outcome:
     """Outcome of one trial, of the time in which it counted.
 
     Attributes:
-        trial: which.
-        reads_per_second: reads done.
         times_ms: of each read, from when it was due.
-        waited, stale: shares of the reads: those that waited for a load, and those that got a stale value at once.
+        waited_percent, stale_percent: of the reads: those that waited for a load, those that got a stale value at once.
         failures: errors of reads, by name.
         recomputes_per_second: loads of the graph.
         origin_busy: seconds a second that the graph spent on them, pauses left out.
-        lead times: the early refreshes.
-        early_per_second: how many of them.
+        lead_times: the early refreshes.
     """
 
     trial: Trial
     reads_per_second: float
     times_ms: tuple[float, ...]
-    waited: float
-    stale: float
+    waited_percent: float
+    stale_percent: float
     failures: dict[str, int]
     recomputes_per_second: float
     origin_busy: float
     lead_times: tuple[LeadTime, ...]
-    early_per_second: float
 
-    def percentile_ms(self, percent: float) -> float:
-        """Return a percentile of the reads' times."""
-        return percentile(self.times_ms, percent)
+    @property
+    def p50_ms(self) -> float:
+        return percentile(self.times_ms, 50)
+
+    @property
+    def p95_ms(self) -> float:
+        return percentile(self.times_ms, 95)
+
+    @property
+    def p99_ms(self) -> float:
+        return percentile(self.times_ms, 99)
 
 
 async def run_trial(reader: TrialReader, window: Window, expected_reads_per_second: float) -> Outcome:
-    """Run a trial.
-
-    Args:
-        reader: with the trial's setup.
-        window: how long.
-        expected_reads_per_second: of all keys together, near enough: from it follows how old entries are at the start.
-    """
+    """Run a trial; how old entries are at the start follows from the reads of all keys together that are expected."""
     trial, keys = reader.setup.trial, list(reader.setup.keys)
     of_each = shares(keys, trial.point.skew)
     await reader.put(_ages(reader, of_each * expected_reads_per_second))
@@ -189,39 +143,44 @@ async def run_trial(reader: TrialReader, window: Window, expected_reads_per_seco
     ends_at = counted_from + window.counted_seconds
     try:
         reads, before, after = await asyncio.gather(
-            run_traffic(reader.read_and_count, _draws(trial, of_each), _gaps(trial), trial.point.load, ends_at),
-            _observe(reader, counted_from),
-            _observe(reader, ends_at),
+            _traffic(reader, _draws(trial, of_each), ends_at), _observe(reader, counted_from), _observe(reader, ends_at)
         )
     finally:
         await reader.clear()  # also when it is interrupted: what goes on would find its connections closed
     raise_if_cancelled()
     counted = [read for read in reads if counted_from <= read.due < ends_at]
     done = sum(counted_from <= read.done < ends_at for read in reads)
-    load, lead_times = after[0].since(before[0]), reader.lead_times[before[1] : after[1]]
+    (loads_before, leads_before), (loads, leads) = before, after
+    seconds = window.counted_seconds
     return Outcome(
         trial,
-        done / window.counted_seconds,
+        done / seconds,
         tuple((read.done - read.due) * 1000 for read in counted),
-        _share(counted, Served.WAITED),
-        _share(counted, Served.STALE),
+        _percent(counted, Served.WAITED),
+        _percent(counted, Served.STALE),
         dict(reader.failures),
-        load.loads / window.counted_seconds,
-        load.busy_seconds / window.counted_seconds,
-        tuple(lead_times),
-        len(lead_times) / window.counted_seconds,
+        (loads.loads - loads_before.loads) / seconds,
+        (loads.busy_seconds - loads_before.busy_seconds) / seconds,
+        tuple(reader.lead_times[leads_before:leads]),
     )
+
+
+async def _traffic(reader: TrialReader, draws: Iterator[int], ends_at: float) -> list[Read]:
+    """Read until ``ends_at`` (monotonic seconds), and return all reads, also those that end later."""
+    trial = reader.setup.trial
+    load = trial.point.load
+    if load.clients:
+        return await _closed_loop(reader.read_and_count, draws, load.clients, ends_at)
+    gaps = (gap / load.reads_per_second for gap in _gaps(trial))
+    return await _open_loop(reader.read_and_count, draws, gaps, ends_at)
 
 
 def _ages(reader: TrialReader, rates: NDArray[np.float64]) -> Sequence[float]:
     setup = reader.setup
-    drawn = remaining_seconds(
-        np.random.default_rng([setup.trial.seed, 2]),
-        ttl_seconds=setup.trial.point.ttl_seconds,
-        beta_deltas=np.array([setup.beta(number) for number in range(len(setup.keys))]) * setup.delta_seconds,
-        rates=rates,
-    )
-    return [float(seconds) for seconds in drawn]
+    rng = np.random.default_rng([setup.trial.seed, 2])
+    betas = np.array([setup.beta(number) for number in range(len(setup.keys))])
+    ages = remaining_seconds(rng, setup.trial.point.ttl_seconds, betas * setup.delta_seconds, rates)
+    return [float(seconds) for seconds in ages]
 
 
 def _draws(trial: Trial, of_each: NDArray[np.float64]) -> Iterator[int]:
@@ -243,5 +202,5 @@ async def _observe(reader: TrialReader, at: float) -> tuple[OriginLoad, int]:
     return await reader.origin_load(), len(reader.lead_times)
 
 
-def _share(reads: Sequence[Read], served: Served) -> float:
-    return sum(read.served is served for read in reads) / len(reads) if reads else float("nan")
+def _percent(reads: Sequence[Read], served: Served) -> float:
+    return 100 * sum(read.served is served for read in reads) / len(reads) if reads else math.nan

@@ -6,19 +6,13 @@ production, but for the pool, and for events, which are switched on and off whil
 
 from __future__ import annotations
 
-import functools
-import os
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-import redis
+from celery import Celery
 
+from benchmarks.apparatus.control import control
 from refresher.worker.app import make_app
-
-if TYPE_CHECKING:
-    from celery import Celery
-
-CONTROL_URL: Final = "BENCH_CONTROL_REDIS_URL"
 
 ARRIVED: Final = "arrived"
 OPEN: Final = "open"
@@ -27,7 +21,7 @@ GATE: Final = "bench.gate"
 MARK: Final = "bench.mark"
 NOTHING: Final = "bench.nothing"
 PAUSE: Final = "bench.pause"
-MAX_WAIT_SECONDS: Final = 60
+_MAX_WAIT_SECONDS: Final = 60
 
 
 def __getattr__(name: str) -> Any:
@@ -51,13 +45,13 @@ def _made() -> Celery:
 
 def _gate(number: int) -> None:
     """Hold a process or a thread of the pool until the gate is opened, once for each."""
-    _control(os.getpid()).rpush(ARRIVED, number)
-    _control(os.getpid()).blpop([OPEN], MAX_WAIT_SECONDS)
+    control().rpush(ARRIVED, number)
+    control().blpop([OPEN], _MAX_WAIT_SECONDS)
 
 
 def _mark() -> None:
     """Tell what time it is here (monotonic, the same for all processes of a machine)."""
-    _control(os.getpid()).rpush(MARKS, repr(time.monotonic()))
+    control().rpush(MARKS, repr(time.monotonic()))
 
 
 def _nothing(number: int) -> None:
@@ -68,10 +62,4 @@ def _pause(channel: str, pause_seconds: float) -> None:
     """Do nothing for a while, and announce when that began, as a commit does."""
     began = time.monotonic()
     time.sleep(pause_seconds)
-    _control(os.getpid()).publish(channel, repr(began))
-
-
-@functools.cache
-def _control(pid: int) -> redis.Redis:
-    # By process: a connection must not be shared with a forked child.
-    return redis.Redis.from_url(os.environ[CONTROL_URL])
+    control().publish(channel, repr(began))

@@ -5,85 +5,66 @@ from __future__ import annotations
 import random
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
+from benchmarks.apparatus.graph import GraphTarget
 from benchmarks.apparatus.servers import Servers
 from benchmarks.apparatus.statistics import WARM_UP_ROUND, percentile
 from benchmarks.errors import BenchError
 from benchmarks.reports.charts import Plot, PlotKind, Series
-from benchmarks.reports.results import Figure, Must, Result, Table, TableCell, Target, figure
+from benchmarks.reports.results import Figure, Must, Result, Table, Target, figure
 from benchmarks.worker import app as tasks
 from benchmarks.worker import queries
-from benchmarks.worker.options import BrokerKind, Pool, WorkerOptions
+from benchmarks.worker.fleet import RunningWorkers, running_workers
+from benchmarks.worker.options import Pool, WorkerOptions
 from benchmarks.worker.triggers import TriggerSource
-from benchmarks.worker.worker_proc import GraphTarget, RunningWorkers, running_workers
 
+GROUP: Final = "latency-redis"
 REFRESH: Final = "a read of a stale entry, until the commit is announced"
 TASK: Final = "a task of 10 ms, until it reports that it is done"
 SENT: Final = "send_task of it returns"
 STARTED: Final = "it has begun"
-_P50, _P99 = Target(Must.AT_MOST, 20), Target(Must.AT_MOST, 50)
+_TARGETS: Final = {(REFRESH, 50): Target(Must.AT_MOST, 20), (REFRESH, 99): Target(Must.AT_MOST, 50)}
 _ANSWER_SECONDS: Final = 60.0
 _SILENT_SECONDS: Final = 2.0
-_PERCENTS: Final = (50, 90, 99, 100)
+_COLUMNS: Final = ("from the call until", "samples", "p50_ms", "p90_ms", "p99_ms", "longest_ms")
+_Samples: TypeAlias = dict[str, dict[int, list[float]]]
 
 
-@dataclass(slots=True)
-class Samples:
-    """Seconds, by what was timed and by round."""
-
-    seconds: dict[str, dict[int, list[float]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
-
-    def add(self, what: str, number: int, seconds: float) -> None:
-        if number != WARM_UP_ROUND:
-            self.seconds[what][number].append(seconds)
-
-    def percentiles_ms(self, what: str, percent: float) -> tuple[float, ...]:
-        """Return a percentile of each round, in ms."""
-        return tuple(percentile(found, percent) * 1e3 for found in self.seconds[what].values())
-
-    def all_ms(self, what: str) -> list[float]:
-        """Return all that was timed, in order of size, in ms."""
-        return sorted(seconds * 1e3 for found in self.seconds[what].values() for seconds in found)
-
-
-class Clock:
-    """Times refreshes and tasks from outside; the worker's announcements come over one subscription."""
+class _Clock:
+    """Times refreshes and tasks from outside, in ms; the worker's announcements come over one subscription."""
 
     def __init__(self, servers: Servers, workers: RunningWorkers, source: TriggerSource, stack: ExitStack) -> None:
-        self._workers, self._asker = workers, source
-        self._commits = stack.enter_context(_subscription(servers.plain()))
-        self._tasks = stack.enter_context(_subscription(servers.control()))
+        self._workers, self._source = workers, source
+        clients: tuple[Any, Any] = servers.plain(), servers.control()
+        self._commits, self._tasks = (
+            stack.enter_context(client.pubsub(ignore_subscribe_messages=True)) for client in clients
+        )
         self._channel = f"{servers.namespace}-tasks"
         self._tasks.subscribe(self._channel)
 
     def refresh(self) -> Iterator[tuple[str, float]]:
-        (number,) = self._asker.write_stale(1)
-        channel = self._asker.key(number).channel
+        (number,) = self._source.write_stale(1)
+        channel = self._source.key(number).channel
         self._commits.subscribe(channel)
         self._commits.get_message(timeout=_ANSWER_SECONDS)
         began = time.monotonic()
-        self._asker.read(number)
+        self._source.read(number)
         # Read again where a machine that stood still kept the refresh from being published: nobody else would ask.
-        _next_message(self._commits, meanwhile=lambda: self._asker.read(number))
-        yield REFRESH, time.monotonic() - began
+        _next_message(self._commits, meanwhile=lambda: self._source.read(number))
+        yield REFRESH, 1e3 * (time.monotonic() - began)
         self._commits.unsubscribe(channel)
         self._commits.get_message(timeout=_ANSWER_SECONDS)
 
     def task(self) -> Iterator[tuple[str, float]]:
         began = time.monotonic()
-        self._workers.send(tasks.PAUSE, self._channel, queries.LOAD_SECONDS)
-        yield SENT, time.monotonic() - began
+        self._workers.send(tasks.PAUSE, self._channel, queries.LOAD_SECONDS[queries.TEN_MS])
+        yield SENT, 1e3 * (time.monotonic() - began)
         started = float(_next_message(self._tasks))
-        yield TASK, time.monotonic() - began
-        yield STARTED, started - began
-
-
-def _subscription(client: Any) -> Any:
-    return client.pubsub(ignore_subscribe_messages=True)
+        yield TASK, 1e3 * (time.monotonic() - began)
+        yield STARTED, 1e3 * (started - began)
 
 
 def _next_message(subscription: Any, meanwhile: Callable[[], object] = lambda: None) -> bytes:
@@ -97,68 +78,50 @@ def _next_message(subscription: Any, meanwhile: Callable[[], object] = lambda: N
     raise BenchError(f"the worker has announced nothing for {_ANSWER_SECONDS:g} s")
 
 
-def measured_latency(broker: BrokerKind, servers: Servers, graph: GraphTarget, options: WorkerOptions) -> Result:
-    """Measure with one broker, in the default pool, with events as by default."""
+def measured_latency(servers: Servers, graph: GraphTarget, options: WorkerOptions) -> Result:
+    """Measure in the default pool, with events as by default."""
     samples = _samples(servers, graph, options)
-    group = f"latency-{broker}"
-    shown = (REFRESH, TASK, STARTED, SENT)
-    rows: list[list[TableCell]] = [
-        [what, len(samples.all_ms(what)), *(percentile(samples.all_ms(what), percent) for percent in _PERCENTS)]
-        for what in shown
+    found = {what: sorted(ms for each in samples[what].values() for ms in each) for what in samples}
+    rows = [
+        (what, len(found[what]), *(percentile(found[what], percent) for percent in (50, 90, 99, 100)))
+        for what in (REFRESH, TASK, STARTED, SENT)
     ]
-    return Result(
-        group,
-        f"from trigger to commit, a load of 10 ms, an idle worker, its broker {broker.shown}",
-        figures=list(_figures(samples)),
-        tables=[Table(f"times in ms, broker {broker.shown}", _COLUMNS, rows)],
-        charts=[_plot(group, broker, samples, shown[:2])],
+    series = (
+        Series(what, tuple(found[what]), tuple((rank + 1) / len(found[what]) for rank in range(len(found[what]))))
+        for what in (REFRESH, TASK)
     )
+    plot = Plot(
+        GROUP, "From trigger to commit, a load of 10 ms, broker Redis", "time (ms)", "share done by then",
+        tuple(series), PlotKind.STEPS,
+        "All samples of all rounds. The load itself, or the task's pause, is 10 ms of it.", (REFRESH,),
+    )  # fmt: skip
+    title = "from trigger to commit, a load of 10 ms, an idle worker, its broker Redis"
+    table = Table("times in ms, broker Redis", _COLUMNS, rows)
+    return Result(GROUP, title, list(_figures(samples)), tables=[table], charts=[plot])
 
 
-_COLUMNS: Final = ("from the call until", "samples", "p50_ms", "p90_ms", "p99_ms", "longest_ms")
-
-
-def _samples(servers: Servers, graph: GraphTarget, options: WorkerOptions) -> Samples:
-    samples, scale = Samples(), options.scale
+def _samples(servers: Servers, graph: GraphTarget, options: WorkerOptions) -> _Samples:
+    scale, samples = options.scale, defaultdict[str, dict[int, list[float]]](lambda: defaultdict(list))
     rng = random.Random(options.seed)  # noqa: S311 - no secret
     with ExitStack() as stack:
         source = stack.enter_context(TriggerSource(servers, queries.TEN_MS))
         workers = stack.enter_context(running_workers(servers, graph, Pool.PREFORK, 1))
         workers.switch_events(on=True)
-        clock = Clock(servers, workers, source, stack)
+        clock = _Clock(servers, workers, source, stack)
+        kinds = [clock.refresh, clock.task]
         for number in range(scale.rounds + 1):
-            for kind in _in_drawn_order((clock.refresh, clock.task), scale.samples, rng):
-                # Idle, and not in step with the worker's own second.
-                time.sleep(rng.uniform(0.0, scale.longest_pause_seconds))
-                for what, seconds in kind():
-                    samples.add(what, number, seconds)
+            for _ in range(scale.samples):
+                rng.shuffle(kinds)
+                for kind in kinds:
+                    # Idle, and not in step with the worker's own second.
+                    time.sleep(rng.uniform(0.0, scale.longest_pause_seconds))
+                    for what, ms in kind():
+                        if number != WARM_UP_ROUND:
+                            samples[what][number].append(ms)
     return samples
 
 
-def _in_drawn_order(kinds: Sequence[Any], times: int, rng: random.Random) -> Iterator[Any]:
-    for _ in range(times):
-        order = list(kinds)
-        rng.shuffle(order)
-        yield from order
-
-
-def _figures(samples: Samples) -> Iterator[Figure]:
-    for what, targets in ((REFRESH, {50: _P50, 99: _P99}), (TASK, {})):
-        for percent in (50, 99):
-            yield figure(
-                f"{what}: p{percent}", samples.percentiles_ms(what, percent), "ms", targets.get(percent)
-            )  # fmt: skip
-    for what in (STARTED, SENT):
-        yield figure(f"{what}: p50", samples.percentiles_ms(what, 50), "ms")
-
-
-def _plot(group: str, broker: BrokerKind, samples: Samples, shown: Sequence[str]) -> Plot:
-    def series(what: str) -> Series:
-        found = samples.all_ms(what)
-        return Series(what, tuple(found), tuple((rank + 1) / len(found) for rank in range(len(found))))
-
-    return Plot(
-        group, f"From trigger to commit, a load of 10 ms, broker {broker.shown}", "time (ms)", "share done by then",
-        tuple(map(series, shown)), PlotKind.STEPS,
-        "All samples of all rounds. The load itself, or the task's pause, is 10 ms of it.", (REFRESH,),
-    )  # fmt: skip
+def _figures(samples: _Samples) -> Iterator[Figure]:
+    for what, percent in ((REFRESH, 50), (REFRESH, 99), (TASK, 50), (TASK, 99), (STARTED, 50), (SENT, 50)):
+        rounds = [percentile(each, percent) for each in samples[what].values()]
+        yield figure(f"{what}: p{percent}", rounds, "ms", _TARGETS.get((what, percent)))

@@ -9,24 +9,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.options import DEFAULT_ROUNDS, Options, RedisUrl, Rounds
-from refresher.cli.arguments import without_password
-
-
-class BrokerKind(StrEnum):
-    """Broker between reader and worker."""
-
-    REDIS = "redis"
-    RABBITMQ = "rabbitmq"
-    BOTH = "both"
-
-    @property
-    def kinds(self) -> tuple[BrokerKind, ...]:
-        return (BrokerKind.REDIS, BrokerKind.RABBITMQ) if self is BrokerKind.BOTH else (self,)
-
-    @property
-    def shown(self) -> str:
-        return "RabbitMQ" if self is BrokerKind.RABBITMQ else "Redis"
+from benchmarks.options import DEFAULT_ROUNDS, Neo4jUri, Options, RedisUrl, Rounds
 
 
 class Pool(StrEnum):
@@ -49,7 +32,8 @@ class Scale:
         duplicates: triggers in a turn that have nothing left to do.
         slices: turns of each competitor in a round of them.
         longest_pause_seconds: between two samples; drawn evenly.
-        warm_up_loads: that the graph answers before it is measured.
+        warm_up_loads: that the graph answers before it is measured: until its Java has compiled them, that takes both
+            cores.
         pool_sizes: loads at once of each worker, of the pools that are compared, by the number of workers. Several are
             for what one can't carry, or so that one may end: each size tells nothing new.
     """
@@ -75,7 +59,6 @@ class WorkerOptions(Options):
     """
 
     rounds: Rounds = None
-    broker: Annotated[BrokerKind, typer.Option(help="Broker between reader and worker.")] = BrokerKind.REDIS
     only: Annotated[
         list[str],
         typer.Option(
@@ -85,15 +68,7 @@ class WorkerOptions(Options):
         ),
     ] = field(default_factory=list)
     redis_url: RedisUrl = None
-    neo4j_uri: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URI",
-            callback=without_password,
-            help="Your own Neo4j; NEO4J_USER, NEO4J_PASSWORD and NEO4J_DATABASE are read from the environment. Two "
-            "hundred BenchPerson nodes are written, and removed in the end.",
-        ),
-    ] = None
+    neo4j_uri: Neo4jUri = None
 
     @property
     def scale(self) -> Scale:

@@ -9,17 +9,19 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
 
+from benchmarks.apparatus.graph import GraphTarget
 from benchmarks.apparatus.servers import Servers
 from benchmarks.apparatus.statistics import median
 from benchmarks.reports.charts import Plot, Series
 from benchmarks.reports.results import Result, Table
 from benchmarks.worker import queries
-from benchmarks.worker.options import BrokerKind, Pool, Scale, WorkerOptions
+from benchmarks.worker.fleet import RunningWorkers, running_workers
+from benchmarks.worker.options import Pool, Scale, WorkerOptions
 from benchmarks.worker.triggers import TriggerSource
-from benchmarks.worker.worker_proc import GraphTarget, RunningWorkers, running_workers
 
+GROUP: Final = "pools-redis"
+_COLUMNS: Final = ("loads", "pool", "workers", "at_once_each", "per_second", "least", "most", "of_possible_%")
 LOADS: Final = {queries.PERSON: "a point read", queries.FIFTY_MS: "loads of 50 ms", queries.ONE_SECOND: "loads of 1 s"}
-_LOAD_SECONDS: Final = {queries.PERSON: 0.0, queries.FIFTY_MS: 0.05, queries.ONE_SECOND: 1.0}
 _SPAN_SECONDS: Final = 2.0
 # From Redis, Celery takes as many messages as there are greenlets every two seconds, however soon they are done: so
 # one kind of loads tells all, and a few turns.
@@ -35,13 +37,7 @@ SIZES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """Workers alike.
-
-    Attributes:
-        pool: of each.
-        workers: how many there are.
-        size: how many loads each runs at once.
-    """
+    """Workers alike; ``size`` is how many loads each runs at once."""
 
     pool: Pool
     workers: int
@@ -62,18 +58,15 @@ class Fleet:
 _Rates = dict[tuple[str, Fleet], list[float]]
 
 
-def measured_pools(broker: BrokerKind, servers: Servers, graph: GraphTarget, options: WorkerOptions) -> Result:
-    """Measure all pools at all sizes, with one broker."""
-    group, rates = f"pools-{broker}", _measured(servers, graph, options)
+def measured_pools(servers: Servers, graph: GraphTarget, options: WorkerOptions) -> Result:
+    """Measure all pools at all sizes."""
+    rates = _measured(servers, graph, options)
     return Result(
-        group,
-        f"what one to four workers do in each pool, their broker {broker.shown}",
-        tables=[Table(f"refreshes per second, broker {broker.shown}", _COLUMNS, list(_rows(rates)))],
-        charts=[_plot(f"{group}-{query.replace('_', '-')}", query, rates) for query in LOADS],
+        GROUP,
+        "what one to four workers do in each pool, their broker Redis",
+        tables=[Table("refreshes per second, broker Redis", _COLUMNS, list(_rows(rates)))],
+        charts=[_plot(f"{GROUP}-{query.replace('_', '-')}", query, rates) for query in LOADS],
     )
-
-
-_COLUMNS: Final = ("loads", "pool", "workers", "at_once_each", "per_second", "least", "most", "of_possible_%")
 
 
 def _measured(servers: Servers, graph: GraphTarget, options: WorkerOptions) -> _Rates:
@@ -104,7 +97,7 @@ def _count(query: str, fleet: Fleet, messages: int) -> int:
     """Return how many refreshes to time: what takes seconds at the rate that is possible."""
     if fleet.pool is Pool.GEVENT:
         return _GEVENT_TURNS * fleet.size
-    load_seconds = _LOAD_SECONDS[query]
+    load_seconds = queries.LOAD_SECONDS[query]
     return min(messages, math.ceil(fleet.loads_at_once * _SPAN_SECONDS / load_seconds)) if load_seconds else messages
 
 
@@ -120,7 +113,7 @@ def _seconds(workers: RunningWorkers, source: TriggerSource, count: int) -> floa
 
 def _rows(rates: _Rates) -> Iterator[tuple[str | float, ...]]:
     for (query, fleet), rounds in sorted(rates.items(), key=lambda item: list(LOADS).index(item[0][0])):
-        rate, load_seconds = median(rounds), _LOAD_SECONDS[query]
+        rate, load_seconds = median(rounds), queries.LOAD_SECONDS[query]
         possible = 100 * rate * load_seconds / fleet.loads_at_once if load_seconds else math.nan
         yield LOADS[query], fleet.pool.value, fleet.workers, fleet.size, rate, min(rounds), max(rounds), possible
 
@@ -137,5 +130,5 @@ def _plot(name: str, query: str, rates: _Rates) -> Plot:
     return Plot(
         name, f"One to four workers, {LOADS[query]}", "loads at once, of all workers", "refreshes/s", tuple(series),
         caption="A line per pool and number of workers, with the least and the greatest of the rounds.", x_log=True,
-        y_log=_LOAD_SECONDS[query] > 0,
+        y_log=queries.LOAD_SECONDS[query] > 0,
     )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any, Final
 
 import neo4j
@@ -18,58 +19,44 @@ ONE_SECOND: Final = "one_second"
 PERSON: Final = "person"
 BATCHED: Final = "batched_at_once"
 BATCHED_PERSON: Final = "batched_person"
-BATCH: Final = 100
-LOAD_SECONDS: Final = 0.01
+LOAD_SECONDS: Final = {AT_ONCE: 0.0, TEN_MS: 0.01, FIFTY_MS: 0.05, ONE_SECOND: 1.0, PERSON: 0.0}
+PERSONS: Final = 200
 
+_BATCH: Final = 100
 _VALUE: Final = rows_of(0)
 # There are a few hundred persons, and a key for each number.
 _DEGREE: Final = "MATCH (p:BenchPerson {id: $person_id % 200}) RETURN COUNT { (p)--() }"
 _PERSON: Final = "MATCH (p:BenchPerson {id: $person_id % 200}) RETURN p.name AS name"
 _PERSONS: Final = "UNWIND $calls AS call MATCH (p:BenchPerson {id: call.person_id % 200}) RETURN p.name AS name"
 _DEGREES: Final = "UNWIND $calls AS call MATCH (p:BenchPerson {id: call.person_id % 200}) RETURN COUNT { (p)--() }"
+_query: Final = partial(query, ttl="1h", grace="1h", slots=MAX_SLOTS)
 
 
-@query(AT_ONCE, ttl="1h", slots=MAX_SLOTS, grace="1h")
-def at_once(tx: Any, person_id: int) -> Value:
-    """Return a value of 1 KiB that is there already."""
-    return _VALUE
+def _paused(name: str) -> None:
+    @_query(name)
+    def load(tx: Any, person_id: int) -> Value:
+        time.sleep(LOAD_SECONDS[name])
+        return _VALUE
 
 
-@query(TEN_MS, ttl="1h", slots=MAX_SLOTS, grace="1h")
-def ten_ms(tx: Any, person_id: int) -> Value:
-    """Return it after 10 ms."""
-    time.sleep(LOAD_SECONDS)
-    return _VALUE
+for _name in (AT_ONCE, TEN_MS, FIFTY_MS, ONE_SECOND):
+    _paused(_name)
 
 
-@query(FIFTY_MS, ttl="1h", slots=MAX_SLOTS, grace="1h")
-def fifty_ms(tx: Any, person_id: int) -> Value:
-    """Return it after 50 ms."""
-    time.sleep(0.05)
-    return _VALUE
-
-
-@query(ONE_SECOND, ttl="1h", slots=MAX_SLOTS, grace="1h")
-def one_second(tx: Any, person_id: int) -> Value:
-    """Return it after a second."""
-    time.sleep(1.0)
-    return _VALUE
-
-
-@query(PERSON, ttl="1h", slots=MAX_SLOTS, grace="1h", degree=_DEGREE)
+@_query(PERSON, degree=_DEGREE)
 def person(tx: Any, person_id: int) -> str:
     """Read a person's name; the degree is one more query in the same transaction."""
     name: str = tx.run(_PERSON, person_id=person_id).single(strict=True).value()
     return name
 
 
-@query(BATCHED, ttl="1h", slots=MAX_SLOTS, grace="1h", batch=BATCH)
+@_query(BATCHED, batch=_BATCH)
 def batched_at_once(tx: Any, calls: list[dict[str, int]]) -> list[Value]:
     """Return a value of 1 KiB for each call."""
     return [_VALUE] * len(calls)
 
 
-@query(BATCHED_PERSON, ttl="1h", slots=MAX_SLOTS, grace="1h", batch=BATCH, degree=_DEGREES)
+@_query(BATCHED_PERSON, batch=_BATCH, degree=_DEGREES)
 def batched_person(tx: Any, calls: list[dict[str, int]]) -> list[str]:
     """Read each person's name; their degrees are one more query in the same transaction."""
     names: list[str] = tx.run(_PERSONS, calls=calls).value()

@@ -8,15 +8,17 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
 
+from benchmarks.apparatus.graph import GraphTarget
 from benchmarks.apparatus.servers import Servers
 from benchmarks.apparatus.statistics import Tally, median, turns
 from benchmarks.reports.charts import Plot, Rounds, bars
 from benchmarks.reports.results import Figure, Must, Result, Table, Target, figure
 from benchmarks.worker import queries
-from benchmarks.worker.options import BrokerKind, Pool, WorkerOptions
+from benchmarks.worker.fleet import RunningWorkers, running_workers
+from benchmarks.worker.options import Pool, WorkerOptions
 from benchmarks.worker.triggers import TriggerSource
-from benchmarks.worker.worker_proc import GraphTarget, RunningWorkers, running_workers
 
+GROUP: Final = "rates-redis"
 NOTHING: Final = "a no-op task"
 AT_ONCE: Final = "a refresh, loaded at once"
 READ: Final = "a refresh, a point read"
@@ -58,7 +60,6 @@ class Competitor:
 
     @property
     def baseline(self) -> Competitor:
-        """The no-op task that it is compared with, with events or without as this one."""
         return Competitor(NOTHING, self.events)
 
 
@@ -70,16 +71,15 @@ COMPETITORS: Final = tuple(
 _BY_NAME: Final = {competitor.name: competitor for competitor in COMPETITORS}
 
 
-def measured_rates(broker: BrokerKind, servers: Servers, graph: GraphTarget, options: WorkerOptions) -> Result:
-    """Measure in all pools, with one broker."""
+def measured_rates(servers: Servers, graph: GraphTarget, options: WorkerOptions) -> Result:
+    """Measure in all pools."""
     tallies = {pool: _tally(pool, servers, graph, options) for pool in SIZES}
-    group = f"rates-{broker}"
     return Result(
-        group,
-        f"what one process of a worker does, its broker {broker.shown}",
+        GROUP,
+        "what one process of a worker does, its broker Redis",
         figures=[one for pool, tally in tallies.items() for one in _figures(pool, tally)],
-        tables=[Table(f"rates, broker {broker.shown}", COLUMNS, list(_rows(tallies)))],
-        charts=[_plot(group, broker, tallies)],
+        tables=[Table("rates, broker Redis", COLUMNS, list(_rows(tallies)))],
+        charts=[_plot(tallies)],
     )
 
 
@@ -123,18 +123,17 @@ def _rows(tallies: Mapping[Pool, Tally]) -> Iterator[tuple[str | float, ...]]:
         for competitor in COMPETITORS:
             took = median(tally.seconds_per_read(competitor.name))
             baseline = median(tally.speed_ratios(competitor.name, competitor.baseline.name))
-            yield (
-                pool.value, competitor.what, "yes" if competitor.events else "no", 1 / took, took * 1e6, baseline,
-            )  # fmt: skip
+            events = "yes" if competitor.events else "no"
+            yield pool.value, competitor.what, events, 1 / took, took * 1e6, baseline
 
 
-def _plot(group: str, broker: BrokerKind, tallies: Mapping[Pool, Tally]) -> Plot:
+def _plot(tallies: Mapping[Pool, Tally]) -> Plot:
     def rates(competitor: Competitor) -> Rounds:
         return {
             pool.value: [1 / took for took in tally.seconds_per_read(competitor.name)]
             for pool, tally in tallies.items()
         }
 
-    title = f"One worker process, events as by default, broker {broker.shown}"
+    title = "One worker process, events as by default, broker Redis"
     series = {competitor.what: rates(competitor) for competitor in COMPETITORS if competitor.events}
-    return bars(group, title, "tasks/s", series, ours=tuple(QUERIES), x_label="pool of the worker")
+    return bars(GROUP, title, "tasks/s", series, ours=tuple(QUERIES), x_label="pool of the worker")

@@ -44,7 +44,7 @@ def values(result: Result) -> dict[str, float | None]:
 
 def test_hits(tmp_path: Path) -> None:
     results = results_of(tmp_path, "hits")
-    assert list(results) == [group.name for group in GROUPS]
+    assert list(results) == list(GROUPS)
     assert all(value is not None for result in results.values() for value in values(result).values())
     # A competitor that raised, or read a wrong value, is left out with a note.
     assert all(rate.us_per_read or "not installed" in rate.note for one in results.values() for rate in one.rates)
@@ -83,15 +83,7 @@ def test_real_processes_recover(tmp_path: Path) -> None:
 
 
 def test_real_processes_are_overloaded(tmp_path: Path) -> None:
-    found = values(results_of(tmp_path, "simulate", "--real", "overload")["real-overload"])
-    assert all(value is not None for value in found.values())
-
-
-def test_a_simulation_is_compared_with_a_real_run(tmp_path: Path) -> None:
-    result = results_of(tmp_path, "simulate", "--real", "validation")["validation"]
-    found, loads = values(result), result.tables[0].rows[0]
-    assert found["real reads that failed"] == 0
-    # How far apart they are says nothing on a busy machine; that both have loaded, and were compared, does.
-    assert loads[0] == "recomputes"
-    assert all(isinstance(count, float) and count > 0 for count in loads[1:])
-    assert all(value is not None for value in found.values())
+    result = results_of(tmp_path, "simulate", "--real", "overload")["real-overload"]
+    assert all(value is not None for value in values(result).values())
+    # Beside each real run stands its simulation.
+    assert all(cell is not None for row in result.tables[0].rows for cell in row)

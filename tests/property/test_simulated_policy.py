@@ -14,8 +14,8 @@ from api_client.protocol import xfetch
 from api_client.protocol.entry import Smoothed
 from api_client.transport.breaker import Breaker
 from api_client.trigger.backpressure import LENGTH_CACHED_SECONDS, OVERLOADED_SECONDS, Backpressure
-from benchmarks.simulate.backpressure import claim_times, has_room, has_room_for_stale, precedence, window_after
-from benchmarks.simulate.compiled import first_positive, smoothed
+from benchmarks.simulate.engine.backpressure import claim_times, has_room, has_room_for_stale, precedence, window_after
+from benchmarks.simulate.engine.compiled import first_positive, smoothed
 from refresher.flow import policy
 from tests.support.publisher_harness import ScriptedBroker
 from tests.support.waiting import MAX_WAIT_SECONDS

@@ -1,22 +1,57 @@
-"""A real RabbitMQ for tests, with operations that only they need."""
+"""RabbitMQ as a child process. Unlike the embedded servers it has no wheel: install it."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import kombu
 
 from api_client.config.broker import queues
-from benchmarks.apparatus.rabbitmq_server import RabbitMqServer as EmbeddedRabbitMq
+from refresher.embedded.errors import ServerMissing
 from refresher.embedded.ports import free_port
+from refresher.embedded.server import EmbeddedServer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+_DEBIAN_PROGRAM = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")  # the one on PATH there only runs as its own user
+_ANSWER_SECONDS = 1.0
 
-class RabbitMqServer(EmbeddedRabbitMq):
+
+class RabbitMqServer(EmbeddedServer):
     """RabbitMQ with no queue, no plugin and one user."""
+
+    title: ClassVar[str] = "RabbitMQ"
+    port_count: ClassVar[int] = 3  # AMQP, Erlang's distribution, Erlang's port mapper
+    user: ClassVar[str] = "refresher"
+
+    def __init__(self, program: str, start_seconds: float) -> None:
+        super().__init__(start_seconds)
+        self._program = program
+
+    @classmethod
+    def start(cls, *, start_seconds: float = 90.0) -> Self:
+        """Start a server and wait until its user can connect.
+
+        Raises:
+            ServerMissing: there is no rabbitmq-server.
+            ServerDidNotStart: it ended or did not answer in time.
+        """
+        program = str(_DEBIAN_PROGRAM) if _DEBIAN_PROGRAM.exists() else shutil.which("rabbitmq-server")
+        if program is None:
+            raise ServerMissing("no rabbitmq-server", "install RabbitMQ (Debian: rabbitmq-server)")
+        server = cls(program, start_seconds)
+        server._launch_or_clean_up()
+        return server
+
+    @property
+    def url(self) -> str:
+        """Address for Celery; it stays the same over `restart`."""
+        return f"amqp://{self.user}:{self.password}@{self.host}:{self.ports[0]}//"
 
     def knows_on_disk(self, namespace: str) -> bool:
         """Return whether both quorum queues of a namespace survive a kill.
@@ -32,6 +67,42 @@ class RabbitMqServer(EmbeddedRabbitMq):
         with kombu.Connection(self.url) as connection:
             for queue in queues(namespace, self.url):
                 connection.default_channel.queue_delete(queue.name)
+
+    def _prepare(self) -> tuple[Sequence[str], Mapping[str, str] | None]:
+        amqp, distribution, mapper = self.ports
+        config = self.directory / "rabbitmq.conf"
+        config.touch(mode=0o600)
+        config.write_text(
+            f"listeners.tcp.1 = {self.host}:{amqp}\ndefault_user = {self.user}\ndefault_pass = {self.password}\n"
+        )
+        env = {
+            **os.environ,
+            "HOME": str(self.directory),  # where Erlang keeps its cookie
+            "RABBITMQ_CONFIG_FILE": str(config.with_suffix("")),
+            "RABBITMQ_CONF_ENV_FILE": os.devnull,
+            "RABBITMQ_NODENAME": f"test{amqp}@localhost",
+            "RABBITMQ_MNESIA_BASE": str(self.directory / "data"),
+            "RABBITMQ_LOG_BASE": str(self.directory),
+            "RABBITMQ_LOGS": "-",
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.directory / "enabled_plugins"),
+            "RABBITMQ_DIST_PORT": str(distribution),
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
+            "ERL_EPMD_PORT": str(mapper),
+            "ERL_EPMD_ADDRESS": self.host,
+        }
+        # Erlang would start its port mapper as a daemon that outlives it; this one is in the group, and goes with it.
+        return ["/bin/sh", "-c", f'epmd & exec "{self._program}"'], env
+
+    def _answers(self) -> bool:
+        try:
+            with kombu.Connection(self.url, connect_timeout=_ANSWER_SECONDS) as connection:
+                connection.connect()
+        except Exception:  # noqa: BLE001 - amqp raises a dozen kinds while a server comes up
+            return False
+        return True
+
+    def _forget_data(self) -> None:
+        shutil.rmtree(self.directory / "data", ignore_errors=True)
 
 
 class ManagedRabbitMq(RabbitMqServer):

@@ -7,56 +7,38 @@ from __future__ import annotations
 
 import functools
 import os
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from celery import Celery
 
+from benchmarks.competitors.connections import configure_django
 from benchmarks.stampede.config import CONFIG, POOL_CONNECTIONS, POOL_WAIT_SECONDS, Config
 from benchmarks.stampede.origin import Origin
 from benchmarks.stampede.recorder import Mark, record
-
-if TYPE_CHECKING:
-    from benchmarks.stampede.strategies.strategy import Value
+from benchmarks.stampede.strategies.strategy import Value
 
 VARIANT: Final = "BENCH_STAMPEDE_LANE"
 QUEUE: Final = "cacheback"
-WORKER_PROCESSES: Final = 4  # as many as this project's worker has
+_WORKER_PROCESSES: Final = 4  # as many as this project's worker has
+_POOL: Final[dict[str, Any]] = {
+    "CONNECTION_POOL_CLASS": "redis.BlockingConnectionPool",
+    "CONNECTION_POOL_KWARGS": {"max_connections": POOL_CONNECTIONS, "timeout": POOL_WAIT_SECONDS},
+}
+_SETTINGS: Final = {"CACHEBACK_TASK_IGNORE_RESULT": True, "CACHEBACK_VALIDATE_JOB_REFRESH_NEEDED": True}
 
 
-def configured_job(config: Config, variant: str) -> type:
+def configured_job(config: Config, variant: str) -> Any:
     """Configure Django and Celery, and return the job's class; once a process.
 
     A task names the class by its module, so it is put there, as if it had been written so.
     """
-    found: type | None = globals().get("StampedeJob")
+    found: Any = globals().get("StampedeJob")
     if found is None:
-        _configure(config, variant)
+        prefix = f"{config.servers.namespace}:{variant}"
+        configure_django(config.servers.cache_url, prefix, _POOL, **_SETTINGS)
         _celery_app(config)
         found = globals()["StampedeJob"] = _job_class(config, Origin(config, variant))
     return found
-
-
-def _configure(config: Config, variant: str) -> None:
-    from django.conf import settings
-
-    pool = {
-        "class": "redis.BlockingConnectionPool", "max_connections": POOL_CONNECTIONS, "timeout": POOL_WAIT_SECONDS,
-    }  # fmt: skip
-    settings.configure(
-        CACHES={
-            "default": {
-                "BACKEND": "django_redis.cache.RedisCache",
-                "LOCATION": config.servers.cache_url,
-                "KEY_PREFIX": f"{config.servers.namespace}:{variant}",
-                "OPTIONS": {
-                    "CONNECTION_POOL_CLASS": pool.pop("class"),
-                    "CONNECTION_POOL_KWARGS": pool,
-                },
-            }
-        },
-        CACHEBACK_TASK_IGNORE_RESULT=True,
-        CACHEBACK_VALIDATE_JOB_REFRESH_NEEDED=True,
-    )
 
 
 @functools.cache
@@ -66,7 +48,7 @@ def _celery_app(config: Config) -> Celery:
     app.conf.update(
         task_default_queue=QUEUE,
         task_ignore_result=True,
-        worker_concurrency=WORKER_PROCESSES,
+        worker_concurrency=_WORKER_PROCESSES,
         broker_connection_retry_on_startup=True,
     )
     app.set_default()

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable
-from typing import Any, ClassVar, TypeAlias, cast
+from typing import Any, ClassVar
 
 from benchmarks.stampede.config import POOL_CONNECTIONS, POOL_WAIT_SECONDS
-from benchmarks.stampede.origin import Origin
 from benchmarks.stampede.recorder import Mark, record
 from benchmarks.stampede.strategies.strategy import ON_LOOPS, Cache, Strategy, Value
-
-Read: TypeAlias = Callable[[int], Awaitable[Value]]
 
 
 class Cashews(Strategy):
@@ -20,11 +17,10 @@ class Cashews(Strategy):
     needs: ClassVar[tuple[str, ...]] = ("cashews",)
     kinds = ON_LOOPS
     is_peer = True
-    unobservable: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
-    def decorated(self, cache: Any, compute: Read) -> Read:
-        """Return the origin behind the cache."""
+    def decorator(self, cache: Any) -> Any:
+        """Return what puts the origin behind the cache."""
 
     async def opened(self, *, on_loop: bool) -> Cache:
         import cashews
@@ -44,16 +40,11 @@ class Cashews(Strategy):
             value: Value = await origin.compute(number)
             return value
 
-        return _Cashews(cache, origin, self.decorated(cache, stampede))
+        async def close() -> None:
+            await cache.close()
+            await origin.close()
 
-
-class _Cashews:
-    def __init__(self, cache: Any, origin: Origin, read: Read) -> None:
-        self._cache, self._origin, self.read = cache, origin, read
-
-    async def close(self) -> None:
-        await self._cache.close()
-        await self._origin.close()
+        return Cache(self.decorator(cache)(stampede), close)
 
 
 async def _recording(call: Callable[..., Awaitable[Any]], command: Any, backend: Any, *args: Any, **kwargs: Any) -> Any:
@@ -78,11 +69,11 @@ class CashewsEarly(Cashews):
         "set, and is deleted by whoever ends, so that a crash stops recomputing for that long."
     )
 
-    def decorated(self, cache: Any, compute: Read) -> Read:
-        decorator = cache.early(
-            ttl=self.config.hard_seconds, early_ttl=self.config.expires_seconds, key="{number}", prefix=self.prefix
-        )
-        return cast("Read", decorator(compute))
+    def decorator(self, cache: Any) -> Any:
+        config = self.config
+        return cache.early(
+            ttl=config.hard_seconds, early_ttl=config.expires_seconds, key="{number}", prefix=self.prefix
+        )  # fmt: skip
 
 
 class CashewsLock(Cashews):
@@ -96,9 +87,8 @@ class CashewsLock(Cashews):
         "as the value does, which is how long a crash stops all."
     )
 
-    def decorated(self, cache: Any, compute: Read) -> Read:
-        key = f"{self.prefix}:{{number}}"
-        return cast("Read", cache(ttl=self.config.expires_seconds, key=key, lock=True)(compute))
+    def decorator(self, cache: Any) -> Any:
+        return cache(ttl=self.config.expires_seconds, key=f"{self.prefix}:{{number}}", lock=True)
 
 
 class CashewsSoft(Cashews):
@@ -109,8 +99,6 @@ class CashewsSoft(Cashews):
     limits = "Stale values are for failures: past the soft expiry each process recomputes, and its readers wait."
     unobservable: ClassVar[tuple[str, ...]] = ("contention", "ducked_out")
 
-    def decorated(self, cache: Any, compute: Read) -> Read:
-        decorator = cache.soft(
-            ttl=self.config.hard_seconds, soft_ttl=self.config.expires_seconds, key="{number}", prefix=self.prefix
-        )
-        return cast("Read", decorator(compute))
+    def decorator(self, cache: Any) -> Any:
+        config = self.config
+        return cache.soft(ttl=config.hard_seconds, soft_ttl=config.expires_seconds, key="{number}", prefix=self.prefix)

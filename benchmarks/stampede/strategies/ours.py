@@ -20,43 +20,37 @@ class Ours(Strategy):
     limits = "A miss costs more than a lock does: a message, a worker and a notification lie in between."
 
     async def opened(self, *, on_loop: bool) -> Cache:
-        return _OurCache(self, on_loop=on_loop)
+        refusals = _Refusals()
+        of = AsyncCacheClient if on_loop else CacheClient
+        client = of(self.config.servers.settings(), events=refusals)
+
+        def read(number: int) -> Any:
+            coroutine = self._read(client, number, refusals)
+            return coroutine if on_loop else run_on_thread(coroutine)
+
+        return Cache(read, client.close)
 
     def params(self, number: int) -> dict[str, Any]:
-        """Return the params under which a variant's number is cached."""
         return {"variant": self.variant, "number": number}
+
+    async def _read(self, client: CacheClient | AsyncCacheClient, number: int, refusals: _Refusals) -> Value:
+        """Read, and record what the entry says; a refused claim is recorded on the next read of the process."""
+        entry: Entry[Value] = await await_if_needed(client.get_entry(QUERY, self.params(number)))
+        if entry.state is EntryState.MISS:
+            record(Mark.MISS)
+        elif entry.refresh is not RefreshState.NONE:
+            record(Mark.EARLY if entry.refresh is RefreshState.TRIGGERED else Mark.EARLY | Mark.DUCKED)
+        if refusals.count > refusals.recorded:
+            record(Mark.CONTENDED)
+            refusals.recorded += 1
+        return entry.value
 
 
 class _Refusals(ReaderEvents):
     """Counts claims that were refused, which happens on the publisher's thread, when the read has long been served."""
 
     def __init__(self) -> None:
-        self.count = 0
+        self.count = self.recorded = 0
 
     def refresh_deduplicated(self, query: str, *, state: str) -> None:
         self.count += 1
-
-
-class _OurCache:
-    def __init__(self, strategy: Ours, *, on_loop: bool) -> None:
-        self._params, self._on_loop = strategy.params, on_loop
-        self._refusals, self._recorded = _Refusals(), 0
-        of = AsyncCacheClient if on_loop else CacheClient
-        self._client = of(strategy.config.servers.settings(), events=self._refusals)
-        self.close = self._client.close
-
-    def read(self, number: int) -> Any:
-        coroutine = self._read(number)
-        return coroutine if self._on_loop else run_on_thread(coroutine)
-
-    async def _read(self, number: int) -> Value:
-        """Read, and record what the entry says; a refused claim is recorded on the next read of the process."""
-        entry: Entry[Value] = await await_if_needed(self._client.get_entry(QUERY, self._params(number)))
-        if entry.state is EntryState.MISS:
-            record(Mark.MISS)
-        elif entry.refresh is not RefreshState.NONE:
-            record(Mark.EARLY if entry.refresh is RefreshState.TRIGGERED else Mark.EARLY | Mark.DUCKED)
-        if self._refusals.count > self._recorded:
-            record(Mark.CONTENDED)
-            self._recorded += 1
-        return entry.value

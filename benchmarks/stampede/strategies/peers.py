@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import redis
-from redis.asyncio import BlockingConnectionPool, ConnectionPool
+from redis.asyncio import BlockingConnectionPool
 from redis.exceptions import LockError
 
+from benchmarks.competitors.connections import aiocache_server
 from benchmarks.stampede.config import POOL_CONNECTIONS, POOL_WAIT_SECONDS
-from benchmarks.stampede.origin import Origin
 from benchmarks.stampede.recorder import Mark, record
 from benchmarks.stampede.strategies.strategy import ON_LOOPS, ON_THREADS, Cache, Strategy, Value
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class Dogpile(Strategy):
@@ -34,25 +32,19 @@ class Dogpile(Strategy):
     )
 
     async def opened(self, *, on_loop: bool) -> Cache:
-        return _Dogpile(self)
-
-
-class _Dogpile:
-    def __init__(self, strategy: Dogpile) -> None:
         from dogpile.cache import make_region
 
-        config, self._origin = strategy.config, strategy.origin(on_loop=False)
-        self._pool = redis.BlockingConnectionPool.from_url(
+        config, origin, prefix = self.config, self.origin(on_loop=False), f"{self.prefix}:"
+        pool = redis.BlockingConnectionPool.from_url(
             config.servers.cache_url, max_connections=POOL_CONNECTIONS, timeout=POOL_WAIT_SECONDS
         )
-        prefix = f"{strategy.prefix}:"
-        self._region = make_region(
+        region: Any = make_region(
             key_mangler=lambda key: prefix + key, async_creation_runner=_in_a_thread
         ).configure(
             "dogpile.cache.redis",
             expiration_time=config.expires_seconds,
             arguments={
-                "connection_pool": self._pool,
+                "connection_pool": pool,
                 "redis_expiration_time": int(config.hard_seconds),
                 "distributed_lock": True,
                 "thread_local_lock": False,
@@ -61,13 +53,11 @@ class _Dogpile:
             wrap=[_recording_proxy()],
         )  # fmt: skip
 
-    def read(self, number: int) -> Value:
-        value: Value = self._region.get_or_create(str(number), lambda: self._origin.compute(number))
-        return value
+        def close() -> None:
+            pool.disconnect()
+            origin.close()
 
-    def close(self) -> None:
-        self._pool.disconnect()
-        self._origin.close()
+        return Cache(lambda number: region.get_or_create(str(number), lambda: origin.compute(number)), close)
 
 
 def _in_a_thread(cache: Any, key: str, creator: Callable[[], Any], mutex: Any) -> None:
@@ -132,7 +122,6 @@ class Aiocache(Strategy):
     async def opened(self, *, on_loop: bool) -> Cache:
         from aiocache import RedisCache, cached_stampede
 
-        parts = ConnectionPool.from_url(self.config.servers.cache_url).connection_kwargs  # it takes no URL
         origin = self.origin(on_loop=True)
         decorator: Any = cached_stampede(
             lease=self.config.lease_seconds,
@@ -140,10 +129,7 @@ class Aiocache(Strategy):
             key_builder=lambda function, number: str(number),
             cache=RedisCache,
             plugins=[_recording_plugin()],
-            endpoint=parts["host"],
-            port=parts["port"],
-            db=parts.get("db", 0),
-            password=parts.get("password"),
+            **aiocache_server(self.config.servers.cache_url),
             namespace=self.prefix,
             pool_max_size=POOL_CONNECTIONS,
             connection_pool_class=BlockingConnectionPool,
@@ -155,16 +141,13 @@ class Aiocache(Strategy):
             value: Value = await origin.compute(number)
             return value
 
-        return _Aiocache(decorator(stampede), origin)
+        read = decorator(stampede)
 
+        async def close() -> None:
+            await read.cache.close()
+            await origin.close()
 
-class _Aiocache:
-    def __init__(self, read: Any, origin: Origin) -> None:
-        self.read, self._origin = read, origin
-
-    async def close(self) -> None:
-        await self.read.cache.close()
-        await self._origin.close()
+        return Cache(read, close)
 
 
 def _recording_plugin() -> Any:
@@ -194,19 +177,7 @@ class Cacheback(Strategy):
     )
 
     async def opened(self, *, on_loop: bool) -> Cache:
-        """Configure Django and Celery for this process."""
         from benchmarks.stampede.strategies.cacheback_job import configured_job
 
-        return _Cacheback(configured_job(self.config, self.variant))
-
-
-class _Cacheback:
-    def __init__(self, job: type) -> None:
-        self._job = job
-
-    def read(self, number: int) -> Value:
-        value: Value = self._job().get(number)
-        return value
-
-    def close(self) -> None:
-        self._job().cache.close()
+        job = configured_job(self.config, self.variant)
+        return Cache(lambda number: job().get(number), job().cache.close)

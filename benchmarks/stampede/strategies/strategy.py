@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from importlib.util import find_spec
-from typing import Any, ClassVar, Protocol, TypeAlias
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from benchmarks.stampede.config import Config, Kind
 from benchmarks.stampede.origin import Origin
 
 Value: TypeAlias = dict[str, Any]
+ON_THREADS = (Kind.PROCESSES, Kind.THREADS)
+ON_LOOPS = (Kind.PROCESSES, Kind.ASYNCIO)
 
 
-class Cache(Protocol):
-    """Client that readers share. On an event loop, what its methods return is to be awaited."""
+class Cache(NamedTuple):
+    """Client that readers share; what reading meets goes to `record`. On an event loop, both are to be awaited."""
 
-    def read(self, number: int) -> Any:
-        """Read, whatever that takes; what it meets goes to `record`."""
-
-    def close(self) -> Any:
-        """Disconnect."""
+    read: Callable[[int], Any]
+    close: Callable[[], Any]
 
 
 class Strategy(ABC):
@@ -52,19 +51,12 @@ class Strategy(ABC):
         self.variant: str = variant
 
     @classmethod
-    def missing(cls) -> str:
-        """Say why it can't run; empty when it can."""
-        absent = [module for module in cls.needs if find_spec(module.partition(".")[0]) is None]
-        return f"not installed: {', '.join(absent)}" if absent else ""
-
-    @classmethod
     def is_on_loop(cls, kind: Kind) -> bool:
         """Return whether readers of this kind read it on an event loop; a process of its own has one where needed."""
         return kind is Kind.ASYNCIO or Kind.THREADS not in cls.kinds
 
     @property
     def prefix(self) -> str:
-        """Prefix of its keys."""
         return f"{self.config.servers.namespace}:{self.variant}"
 
     @abstractmethod
@@ -72,9 +64,4 @@ class Strategy(ABC):
         """Open it for threads, or on the running event loop."""
 
     def origin(self, *, on_loop: bool) -> Origin:
-        """Return its origin, for this process."""
         return Origin(self.config, self.variant, on_loop=on_loop)
-
-
-ON_THREADS = (Kind.PROCESSES, Kind.THREADS)
-ON_LOOPS = (Kind.PROCESSES, Kind.ASYNCIO)

@@ -13,7 +13,7 @@ from typing import Any, Self
 import pytest
 
 from api_client import ConfigurationError
-from benchmarks.topology.model import GraphTarget
+from benchmarks.apparatus.graph import GraphTarget
 from refresher.demo.environment import graph_server
 from refresher.demo.errors import DemoError
 from refresher.embedded import RedisServer

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Final
 
-import neo4j
 import numpy as np
+from numpy.typing import NDArray
 
-from benchmarks.topology.plan import GraphKind, Skew
+from benchmarks.apparatus.graph import GraphTarget, running_graph
+from benchmarks.topology.plan import Extent, GraphKind, Skew
 from benchmarks.topology.queries import Kind, QueryKey
 from benchmarks.topology.snb import friend_graph
-from refresher.demo.environment import graph_server, remove_graph
-from refresher.demo.graph.rmat import Quadrants, rmat
+from refresher.demo.environment import remove_graph
+from refresher.demo.graph.rmat import rmat
 from refresher.demo.graph.social_graph import SocialGraph, load, person_name
-from refresher.graph.driver import address_of
-from refresher.settings import WorkerSettings
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from benchmarks.topology.options import TopologyOptions
+EDGE_FACTOR: Final = 8.0
+"""R-MAT's edges a possible person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +38,14 @@ class GraphModel:
     subgraphs: dict[tuple[GraphKind, int], Subgraph]
 
 
-def make_model(options: TopologyOptions) -> GraphModel:
-    """Draw a graph of each kind for each seed.
-
-    Raises:
-        ValueError: the quadrants are no probabilities, or no R-MAT graph has so many edges at that scale.
-    """
+def make_model(extent: Extent, first_seed: int) -> GraphModel:
+    """Draw a graph of each kind for each seed."""
     sources, targets = [], []
     subgraphs: dict[tuple[GraphKind, int], Subgraph] = {}
     persons = 0
-    for seed in range(options.seed, options.seed + options.extent.seeds):
+    for seed in range(first_seed, first_seed + extent.seeds):
         for kind in GraphKind:
-            count, own_sources, own_targets = _draw_graph(kind, seed, options)
+            count, own_sources, own_targets = _draw_graph(kind, seed, extent)
             degrees = np.bincount(np.concatenate([own_sources, own_targets]), minlength=count).astype(np.int64)
             subgraphs[kind, seed] = Subgraph(persons, degrees)
             sources.append(own_sources + persons)
@@ -65,15 +57,11 @@ def make_model(options: TopologyOptions) -> GraphModel:
     return GraphModel(SocialGraph(names, keys // persons, keys % persons), subgraphs)
 
 
-def _draw_graph(
-    kind: GraphKind, seed: int, options: TopologyOptions
-) -> tuple[int, NDArray[np.int64], NDArray[np.int64]]:  # fmt: skip
-    extent = options.extent
+def _draw_graph(kind: GraphKind, seed: int, extent: Extent) -> tuple[int, NDArray[np.int64], NDArray[np.int64]]:
     if kind is GraphKind.RMAT:
-        graph = rmat(extent.scale, options.edge_factor, seed=seed, quadrants=Quadrants(*options.quadrants))
+        graph = rmat(extent.scale, EDGE_FACTOR, seed=seed)
         return graph.vertices, graph.sources, graph.targets
-    network = friend_graph(extent.persons, seed=seed)
-    return network.persons, network.sources, network.targets
+    return extent.persons, *friend_graph(extent.persons, seed=seed)
 
 
 def keys_of(subgraph: Subgraph, count: int, seed: int) -> list[QueryKey]:
@@ -103,60 +91,23 @@ def _query_key(kind: Kind, subgraph: Subgraph, person: int, other: int, known: N
 
 def shares(keys: list[QueryKey], skew: Skew) -> NDArray[np.float64]:
     """Return the probability with which each key is read: float64, sum 1."""
-    if skew is Skew.EVENLY:
-        return np.full(len(keys), 1 / len(keys))
-    degrees = np.array([key.degree for key in keys], dtype=np.float64)
-    weights: NDArray[np.float64] = degrees / degrees.sum()
-    return weights
-
-
-@dataclass(frozen=True, slots=True)
-class GraphTarget:
-    """A graph that holds a world.
-
-    Attributes:
-        environ: of a worker that is to load from there; the password is in it.
-        title: what it is, without a password.
-    """
-
-    environ: Mapping[str, str]
-    title: str
-
-    @property
-    def database(self) -> str | None:
-        """The graph's database; None is the user's home database."""
-        return WorkerSettings.from_env(self.environ).neo4j_database or None
-
-    def async_driver(self) -> neo4j.AsyncDriver:
-        """Return a driver for asyncio, with as few retries as the worker's."""
-        settings = WorkerSettings.from_env(self.environ)
-        auth = (settings.neo4j_user, settings.neo4j_password) if settings.neo4j_password else None
-        uri, tls = address_of(settings)
-        return neo4j.AsyncGraphDatabase.driver(uri, auth=auth, max_transaction_retry_time=0, **tls)
+    weights = np.array([1.0 if skew is Skew.EVENLY else key.degree for key in keys], dtype=np.float64)
+    return np.asarray(weights / weights.sum())
 
 
 @contextmanager
-def graph_target(neo4j_uri: str | None, model: GraphModel) -> Iterator[GraphTarget]:
-    """Start a graph, or use one's own, and load the world; from one's own it is removed in the end.
-
-    Raises:
-        EmbeddedServerError: the embedded one did not start.
-        ConfigurationError, DemoError: one's own can't be used, or is not empty.
-    """
-    environ = dict(os.environ)
-    if neo4j_uri is not None:
-        environ["NEO4J_URI"] = neo4j_uri
+def loaded_graph(neo4j_uri: str | None, graph: SocialGraph) -> Iterator[GraphTarget]:
+    """Start a graph, or use one's own, and load the persons; from one's own they are removed in the end."""
     begun = False
 
     def on_progress(done: int, _: int) -> None:
         nonlocal begun
         begun = True  # from now on there is something of ours in there
 
-    with graph_server(environ, neo4j_uri) as (driver, title):
-        found = GraphTarget(environ, title)
+    with running_graph(neo4j_uri) as (driver, target):
         try:
-            load(driver, found.database, model.graph, on_progress)
-            yield found
+            load(driver, target.database, graph, on_progress)
+            yield target
         finally:
             if neo4j_uri is not None and begun:
-                remove_graph(driver, found.database, model.graph.persons)
+                remove_graph(driver, target.database, graph.persons)

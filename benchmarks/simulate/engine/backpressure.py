@@ -19,9 +19,9 @@ from api_client.trigger.backpressure import (
     USUAL_GAIN,
     WINDOW_SHRINKS,
 )
-from benchmarks.simulate.compiled import compiled, compiled_within
-from benchmarks.simulate.state import LENGTHS, LONG_SINCE, POLLED_AT, USUAL, WINDOW, State
-from benchmarks.simulate.worker_pool import OTHERS, mean_load_seconds
+from benchmarks.simulate.engine.compiled import compiled, compiled_within
+from benchmarks.simulate.engine.state import Known, Queue, State
+from benchmarks.simulate.engine.worker_pool import mean_load_seconds
 
 # What is compiled takes plain constants.
 _LENGTH_HOLDS: Final = LENGTH_CACHED_SECONDS
@@ -77,9 +77,9 @@ def known_length(state: State, reader: int, queue: int, at: float) -> int:
     length, until = 2 * queue, 2 * queue + 1
     known = state.known
     if at >= known[until, reader]:
-        known[length, reader] = state.numbers[LENGTHS + queue]
+        known[length, reader] = state.lengths[queue]
         known[until, reader] = at + _LENGTH_HOLDS
-        if queue == OTHERS:
+        if queue == Queue.OTHERS:
             _adapt_window(state, reader, at)
     return int(known[length, reader])
 
@@ -87,18 +87,18 @@ def known_length(state: State, reader: int, queue: int, at: float) -> int:
 @compiled_within
 def _adapt_window(state: State, reader: int, at: float) -> None:
     known, policy = state.known, state.policy[0]
-    known[WINDOW, reader], known[LONG_SINCE, reader] = window_after(
-        known[WINDOW, reader], known[LONG_SINCE, reader], known[POLLED_AT, reader],
-        int(known[2 * OTHERS, reader]), policy.queue_size, at, policy.overloaded_after,
+    known[Known.WINDOW, reader], known[Known.LONG_SINCE, reader] = window_after(
+        known[Known.WINDOW, reader], known[Known.LONG_SINCE, reader], known[Known.POLLED_AT, reader],
+        int(known[2 * Queue.OTHERS, reader]), policy.queue_size, at, policy.overloaded_after,
     )  # fmt: skip
-    known[POLLED_AT, reader] = at
+    known[Known.POLLED_AT, reader] = at
 
 
 @compiled_within
 def poll_while_long(state: State, reader: int, at: float) -> None:
     """Let a process poll as its reads of what has been queued for a second make it do."""
-    if state.numbers[LENGTHS + OTHERS] > 0:
-        known_length(state, reader, OTHERS, at)
+    if state.lengths[Queue.OTHERS] > 0:
+        known_length(state, reader, Queue.OTHERS, at)
 
 
 @compiled_within
@@ -106,13 +106,13 @@ def admits(state: State, number: int, reader: int, at: float) -> bool:
     """Tell whether a read's trigger is claimed: early ones up to the bound, stale ones up to the window, all misses."""
     key, policy = state.keys[number], state.policy[0]
     if at < key.soft:
-        return known_length(state, reader, OTHERS, at) < int(policy.queue_size)
+        return known_length(state, reader, Queue.OTHERS, at) < int(policy.queue_size)
     if at >= key.soft + policy.grace:
         return True
-    size = state.known[WINDOW, reader]
+    size = state.known[Known.WINDOW, reader]
     if size == math.inf:
         return True
-    if not has_room_for_stale(size, known_length(state, reader, OTHERS, at)):
+    if not has_room_for_stale(size, known_length(state, reader, Queue.OTHERS, at)):
         return False
     return policy.weighs_loads == 0 or _has_precedence(state, number, reader)
 
@@ -120,8 +120,8 @@ def admits(state: State, number: int, reader: int, at: float) -> bool:
 @compiled_within
 def _has_precedence(state: State, number: int, reader: int) -> bool:
     run_seconds = mean_load_seconds(state, number) + state.policy[0].overhead
-    usual, is_allowed = precedence(state.known[USUAL, reader], run_seconds, np.random.random())
-    state.known[USUAL, reader] = usual
+    usual, is_allowed = precedence(state.known[Known.USUAL, reader], run_seconds, np.random.random())
+    state.known[Known.USUAL, reader] = usual
     return is_allowed
 
 

@@ -4,41 +4,34 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import asdict
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from api_client.protocol.entry import Smoothed
 from api_client.trigger.claim_and_publish import broker_breaker
-from benchmarks.simulate.compiled import compiled
-from benchmarks.simulate.events import advance, draw_reads, finish, flush, lose_messages
-from benchmarks.simulate.model import Model, rates_and_degrees
-from benchmarks.simulate.options import Mode
-from benchmarks.simulate.outcome import Outcome
-from benchmarks.simulate.state import (
-    AMOUNTS,
-    ARE_DOWN,
-    COUNTERS,
+from benchmarks.simulate.engine.compiled import compiled
+from benchmarks.simulate.engine.events import advance, draw_reads, finish, flush, lose_messages
+from benchmarks.simulate.engine.model import Model, rates_and_degrees
+from benchmarks.simulate.engine.outcome import Outcome
+from benchmarks.simulate.engine.state import (
     EVENT,
-    FREE,
     KEY,
-    KNOWN,
     LEAD_BINS,
-    LENGTHS,
-    LONG_SINCE,
-    NUMBERS,
     POLICY,
-    USUAL,
     WAIT_BINS_PER_SECOND,
-    WINDOW,
+    Amount,
+    Count,
+    Known,
+    Number,
     State,
 )
-from benchmarks.simulate.worker_pool import dispatch
+from benchmarks.simulate.engine.worker_pool import dispatch
+from benchmarks.simulate.options import Mode
 from refresher.flow.policy import early_refresh_is_on, effective_beta, lease_seconds
 from refresher.settings import RefreshMode
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _MIN_ROOM: Final = 1 << 16
 _MAX_ROOM: Final = 1 << 26
@@ -48,18 +41,16 @@ _BREAKER_STEP: Final = 0.01
 def simulate(model: Model) -> Outcome:
     """Let the model's span pass. It takes microseconds per refresh, and nothing a read."""
     began = time.perf_counter()
-    state = initial_state(model)
+    state = _initial_state(model)
     lengths = np.zeros((2, model.seconds), dtype=np.int64)
     _seed(model.seed)
     draw_reads(state, 0.0)
-    prepared = time.perf_counter()
     for second in range(model.seconds):  # so that Ctrl-C is heard
         _apply_fault(model, state, second)
         advance(state, second)
-        lengths[:, second] = state.numbers[LENGTHS : LENGTHS + 2]
+        lengths[:, second] = state.lengths
     finish(state, float(model.seconds))
-    ended = time.perf_counter()
-    return Outcome.of(model, state, lengths, prepare_seconds=prepared - began, run_seconds=ended - prepared)
+    return Outcome.of(model, state, lengths, time.perf_counter() - began)
 
 
 def workers_for(model: Model) -> int:
@@ -69,7 +60,7 @@ def workers_for(model: Model) -> int:
 
 def steady_loads_per_second(model: Model) -> float:
     """Return what a fleet that keeps up loads without early refresh: each key once a TTL and a read."""
-    rates, _ = _rates_and_degrees(model)
+    rates, _ = rates_and_degrees(model)
     return float(np.sum(rates / (1 + rates * model.ttl), dtype=np.float64))
 
 
@@ -77,12 +68,6 @@ def load_of(model: Model) -> float:
     """Return the share of the fleet's capacity that the steady load takes."""
     busy = steady_loads_per_second(model) * (model.service + model.costs.turnaround)
     return busy / model.workers
-
-
-def _rates_and_degrees(model: Model) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
-    return rates_and_degrees(
-        model.popularity, model.keys, model.reads_per_second, zipf_exponent=model.zipf_exponent, seed=model.seed
-    )
 
 
 @compiled
@@ -94,9 +79,9 @@ def _seed(seed: int) -> None:
 def _apply_fault(model: Model, state: State, second: int) -> None:
     begins, ends = model.fault.down
     if second == begins:
-        state.numbers[ARE_DOWN], state.numbers[FREE] = 1, 0
+        state.numbers[Number.ARE_DOWN], state.numbers[Number.FREE] = 1, 0
     elif second == ends:
-        state.numbers[ARE_DOWN], state.numbers[FREE] = 0, model.workers
+        state.numbers[Number.ARE_DOWN], state.numbers[Number.FREE] = 0, model.workers
         dispatch(state, float(second))
     if second == model.fault.flush:
         flush(state, float(second))
@@ -123,47 +108,40 @@ def published_from(begins: float, ends: float) -> float:
         now += _BREAKER_STEP
 
 
-def initial_state(model: Model) -> State:
-    """Return the model at its begin, before anything is due."""
-    rates, degrees = _rates_and_degrees(model)
-    numbers = np.zeros(NUMBERS, dtype=np.int64)
-    numbers[FREE] = model.keys if model.in_readers else model.workers
+def _initial_state(model: Model) -> State:
+    rates, degrees = rates_and_degrees(model)
+    numbers = np.zeros(len(Number), dtype=np.int64)
+    numbers[Number.FREE] = model.keys if model.in_readers else model.workers
     keys, seconds = _keys(model, rates, degrees), model.seconds
+    known = np.zeros((max(Known) + 1, model.readers))
+    known[[Known.WINDOW, Known.LONG_SINCE]] = np.inf
+    known[Known.USUAL] = np.nan
     return State(
         policy=_policy(model),
         keys=keys,
         numbers=numbers,
         heap=np.empty(2 * len(keys) + _MIN_ROOM, dtype=EVENT),
         rings=np.empty((2, 2 * model.keys + min(max(4 * model.keys, _MIN_ROOM), _MAX_ROOM)), dtype=np.int32),
-        known=_known(model),
-        counters=np.zeros((COUNTERS, seconds), dtype=np.int64),
-        amounts=np.zeros((AMOUNTS, 2, seconds)),
+        heads=np.zeros(2, dtype=np.int64),
+        lengths=np.zeros(2, dtype=np.int64),
+        known=known,
+        counters=np.zeros((len(Count), seconds), dtype=np.int64),
+        amounts=np.zeros((len(Amount), 2, seconds)),
         waits=np.zeros((2, math.ceil(model.wait_timeout * WAIT_BINS_PER_SECOND))),
         leads=np.zeros(LEAD_BINS, dtype=np.int64),
         idle_slots=np.arange(model.keys, len(keys), dtype=np.int64),
-        pickups=np.array(model.pickups) if model.pickups else np.full(1, model.costs.pickup),
     )
 
 
-def _known(model: Model) -> NDArray[np.float64]:
-    known = np.zeros((KNOWN, model.readers))
-    known[[WINDOW, LONG_SINCE]] = np.inf
-    known[USUAL] = np.nan
-    return known
-
-
 def _policy(model: Model) -> NDArray[Any]:
-    costs, fault = model.costs, model.fault
+    fault = model.fault
     run = Smoothed(model.service, model.load * math.sqrt(math.expm1(model.load_spread**2)))
+    alike = {name: getattr(model, name) for name in POLICY.names or () if hasattr(model, name)}
     policy = np.zeros(1, dtype=POLICY)
     for name, value in {
-        "ttl": model.ttl,
-        "ttl_jitter": model.ttl_jitter,
+        **alike,
+        **asdict(model.costs),
         "grace": 0.0 if model.in_readers else model.grace,
-        "queue_ttl": model.queue_ttl,
-        "wait_timeout": model.wait_timeout,
-        "load": model.load,
-        "load_spread": model.load_spread,
         "lease": lease_seconds(model.lease_floor, run, 0.0, math.inf),
         "slow_from": fault.slow[0],
         "slow_until": fault.slow[1],
@@ -174,17 +152,6 @@ def _policy(model: Model) -> NDArray[Any]:
         "spike_times": fault.spike_times,
         "mute_from": fault.broker[0],
         "mute_until": published_from(*fault.broker),
-        "overloaded_after": model.overloaded_after,
-        "readers": model.readers,
-        "queue_size": model.queue_size,
-        "heavy_times": model.heavy_times,
-        "heavy_every": model.heavy_every,
-        "weighs_loads": model.weighs_loads,
-        "keys": model.keys,
-        "claim": costs.claim,
-        "overhead": costs.overhead,
-        "turnaround": costs.turnaround,
-        "idle_message": costs.idle_message,
     }.items():
         policy[name] = value
     return policy

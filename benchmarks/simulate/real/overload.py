@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from rich.console import Console
 
 from benchmarks.reports.charts import Plot, Series
 from benchmarks.reports.results import Result, Table, figure
-from benchmarks.simulate.charts import MAX_OF_FIFO, settled
-from benchmarks.simulate.model import Costs, Model
-from benchmarks.simulate.options import Popularity, SimulateOptions
-from benchmarks.simulate.real_processes import ANSWER_SECONDS, Observed, Plant, Readers, reader_jobs, sleep_until
+from benchmarks.simulate.engine.model import Model
+from benchmarks.simulate.engine.simulation import simulate
+from benchmarks.simulate.engine.state import Amount
+from benchmarks.simulate.options import SimulateOptions
+from benchmarks.simulate.real.processes import ANSWER_SECONDS, Observed, Plant, Readers, sleep_until, world
+from benchmarks.simulate.results import fifo_figure, settled
 from benchmarks.simulate.scenarios import OVERLOAD, QUEUES, loading
-from benchmarks.simulate.simulation import simulate
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 LOADS: Final = (0.5, 1.0, 1.5, OVERLOAD, 3.0)
 """Need of the keys, as a share of what the workers can."""
+_SECONDS: Final = 120
 _QUICK_SECONDS: Final = 20
-_COSTS: Final = Costs(overhead=0.01)
 _TITLE: Final = "more load than the workers can carry, on real processes"
 _COLUMNS: Final = (
     "load_%", "queue", "reads", "stale_%", "stale_simulated_%", "waited_%", "waited_simulated_%", "loads_per_s",
@@ -52,56 +52,30 @@ class _Measured:
 
 
 def overloaded(options: SimulateOptions, console: Console, versions: dict[str, str]) -> Result:
-    """Measure the stale share at several loads, with the window and first in, first out, each on servers of its own.
-
-    Args:
-        options: of the run.
-        console: is told how long it takes.
-        versions: receives those of the servers.
-
-    Raises:
-        EmbeddedServerError: a server did not start.
-        BenchError: the worker did not start, or the readers failed.
-    """
-    world, loads = _world(options), (OVERLOAD,) if options.quick else LOADS
-    console.print(f"{2 * len(loads)} real runs of {world.seconds} s …", style="dim")
-    found = [_measured(model, load, queue, versions) for load in loads for queue, model in _arms(world, load).items()]
+    """Measure the stale share at several loads, with the window and first in, first out, each on servers of its own."""
+    # The queue is short beside the keys, as in the simulation.
+    model = replace(world(options, keys=1_500), queue_size=20, seconds=_QUICK_SECONDS if options.quick else _SECONDS)
+    loads = (OVERLOAD,) if options.quick else LOADS
+    console.print(f"{2 * len(loads)} real runs of {model.seconds} s …", style="dim")
+    found = [_measured(loading(model, load), load, queue, versions) for load in loads for queue in QUEUES]
     window, fifo = (next(one for one in found if (one.load, one.queue) == (OVERLOAD, queue)) for queue in QUEUES)
     late = max(one.seen.delayed_share for one in found)
     figures = [
-        figure(
-            "stale reads at twice the load, against first in, first out", (window.stale_share / fifo.stale_share,), "×",
-            MAX_OF_FIFO, f"{window.stale_share:.1%} against {fifo.stale_share:.1%}",
-        ),
+        fifo_figure(window.stale_share, fifo.stale_share),
         figure("reads that waited or failed at twice the load", (100 * window.waited_share,), "%"),
         figure("reads that began 250 ms late or later, at most", (100 * late,), "%"),
-    ]  # fmt: skip
+    ]
     return Result("real-overload", _TITLE, figures, tables=[_table(found)], charts=[_plot(found)])
-
-
-def _world(options: SimulateOptions) -> Model:
-    """Return a model that two cores can hold, with a queue that is short beside its keys, as in the simulation."""
-    return Model(
-        keys=1_500, reads_per_second=500.0, readers=2, workers=6, seconds=_QUICK_SECONDS if options.quick else 120,
-        ttl=10.0, grace=600.0, load=0.1, beta=options.beta, mode=options.mode, popularity=Popularity.ZIPF, min_ttl=1.0,
-        queue_size=20, costs=_COSTS, seed=options.seed,
-    )  # fmt: skip
-
-
-def _arms(world: Model, load: float) -> Mapping[str, Model]:
-    model = loading(world, load)
-    return dict(zip(QUEUES, (model, replace(model, overloaded_after=math.inf)), strict=True))
 
 
 def _measured(model: Model, load: float, queue: str, versions: dict[str, str]) -> _Measured:
     half = model.seconds // 2
+    if queue != QUEUES[0]:
+        model = replace(model, overloaded_after=math.inf)
     with ExitStack() as stack:
         plant = Plant(stack, model, versions)
-        jobs = reader_jobs(
-            model, plant.servers, model.seconds,
-            overloaded_after=model.overloaded_after, settings={"queue_size": model.queue_size},
-        )  # fmt: skip
-        readers = stack.enter_context(Readers(jobs))
+        readers = Readers(model, plant.servers, model.seconds, settings={"queue_size": model.queue_size})
+        stack.enter_context(readers)
         begins = readers.begin()
         sleep_until(begins + half)
         loaded_before = plant.loads()
@@ -111,7 +85,7 @@ def _measured(model: Model, load: float, queue: str, versions: dict[str, str]) -
     simulated = settled(simulate(model))
     return _Measured(
         load, queue, observed.since(half), loads / (model.seconds - half),
-        simulated.stale_share, simulated.waiting_share,
+        simulated.stale_share, simulated.share(Amount.WAITING_READS),
     )  # fmt: skip
 
 

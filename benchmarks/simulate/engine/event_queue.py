@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from benchmarks.simulate.compiled import compiled_within
-from benchmarks.simulate.state import HEAP, State
+from benchmarks.simulate.engine.compiled import compiled_within
+from benchmarks.simulate.engine.state import Number, State
 
 NO_KEY: Final = -1
 
@@ -26,10 +26,10 @@ def schedule(state: State, number: int, at: float) -> None:
 def pop(state: State, until: float) -> tuple[int, float]:
     """Return the key whose event is next, and its time; `NO_KEY`: there is none before ``until``."""
     heap, numbers = state.heap, state.numbers
-    while numbers[HEAP] > 0 and heap[0].at < until:
+    while numbers[Number.HEAP] > 0 and heap[0].at < until:
         at, number = float(heap[0].at), int(heap[0].key)
-        numbers[HEAP] -= 1
-        last = numbers[HEAP]
+        numbers[Number.HEAP] -= 1
+        last = numbers[Number.HEAP]
         heap[0].at = heap[last].at
         heap[0].key = heap[last].key
         _sink(state, 0, last)
@@ -42,10 +42,10 @@ def pop(state: State, until: float) -> tuple[int, float]:
 @compiled_within
 def _push(state: State, number: int, at: float) -> None:
     heap, numbers = state.heap, state.numbers
-    if numbers[HEAP] == len(heap):
+    if numbers[Number.HEAP] == len(heap):
         _compact_heap(state)
-    slot = numbers[HEAP]
-    numbers[HEAP] += 1
+    slot = numbers[Number.HEAP]
+    numbers[Number.HEAP] += 1
     while slot > 0:
         parent = (slot - 1) // 2
         if heap[parent].at <= at:
@@ -81,11 +81,11 @@ def _compact_heap(state: State) -> None:
     """Make room: what is left are events of keys, one each, which the heap can hold twice."""
     heap = state.heap
     kept = 0
-    for slot in range(state.numbers[HEAP]):
+    for slot in range(state.numbers[Number.HEAP]):
         if heap[slot].at == state.keys[heap[slot].key].due:
             heap[kept].at = heap[slot].at
             heap[kept].key = heap[slot].key
             kept += 1
-    state.numbers[HEAP] = kept
+    state.numbers[Number.HEAP] = kept
     for slot in range(kept // 2 - 1, -1, -1):
         _sink(state, slot, kept)

@@ -73,7 +73,6 @@ class Model:
         overloaded_after: for so long the queue is longer than its bound before stale refreshes are dropped too; inf:
             they never are.
         weighs_loads: whether among the stale refreshes that are left heavy ones make way for light ones.
-        pickups: ``costs.pickup`` second by second, where it was measured so; empty: always the same.
         in_readers: the process of the reader that asks loads the value, early ones beside its answer; an expired entry
             is gone (no grace), its readers wait, and nothing limits how many load at a time.
     """
@@ -103,7 +102,6 @@ class Model:
     weighs_loads: bool = True
     in_readers: bool = False
     costs: Costs = DEFAULT_COSTS
-    pickups: tuple[float, ...] = ()
     fault: Fault = field(default_factory=Fault)
     seed: int = 1
 
@@ -129,15 +127,19 @@ TOP_DEGREE: Final = 10_000
 _BLOCK: Final = 1 << 22
 
 
-@lru_cache(maxsize=1)
-def rates_and_degrees(
-    popularity: Popularity, keys: int, reads_per_second: float, *, zipf_exponent: float, seed: int
-) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
-    """Return reads/s and degree of each key; not to be written to, since the next one who asks gets the same.
+def rates_and_degrees(model: Model) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+    """Return reads/s and degree of each key, in arrays that all callers share.
 
     zipf: the key of rank r gets r**-exponent of the reads, and its node's degree falls in the same way, from 10,000
     to 1. rmat: a key is a vertex of an R-MAT graph, and is read in proportion to its degree, as hubs are.
     """
+    return _drawn(model.popularity, model.keys, model.reads_per_second, model.zipf_exponent, model.seed)
+
+
+@lru_cache(maxsize=1)
+def _drawn(
+    popularity: Popularity, keys: int, reads_per_second: float, zipf_exponent: float, seed: int
+) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
     if popularity is Popularity.ZIPF:
         weights = np.arange(1, keys + 1, dtype=np.float64) ** -zipf_exponent
         degrees = np.maximum(1, np.round(TOP_DEGREE * weights)).astype(np.int32)

@@ -1,74 +1,82 @@
 """State of the simulation: arrays that compiled functions read and write; counting. Times in seconds.
 
-A key takes 56 bytes; ten million of them, 560 MB. Arrays that may be needed whole but
-seldom are (the heap, the queues) are not written to before they are, so that the system need not find memory for them.
+A key takes 56 bytes; ten million of them, 560 MB. Arrays that may be needed whole but seldom are (the heap, the queues)
+are not written to before they are, so that the system need not find memory for them.
 Reads between two events are not drawn: they are counted as expected, rate × time. What goes on at a constant rate is
-spread over the bins in between: the first and the last at once (``partly``); for those between, the rate is recorded
-where it begins and where it ends (``wholly``), and `cumulate` sums it up.
+spread over the bins in between: the first and the last at once (`PARTLY`); for those between, the rate is recorded
+where it begins and where it ends (`WHOLLY`), and `cumulate` sums it up.
 """
 
 from __future__ import annotations
 
 import math
+from enum import IntEnum
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.simulate.compiled import compiled_within
+from benchmarks.simulate.engine.compiled import compiled_within
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 Records: TypeAlias = NDArray[Any]
 
-# Of a key.
-RESTING: Final = 0
-QUEUED: Final = 1
-RUNNING: Final = 2
-LOST: Final = 3
-"""Its worker was killed, and its lease has not run out."""
 
-# Why a refresh was triggered.
-EARLY: Final = 0
-STALE: Final = 1
-MISS: Final = 2
+class Phase(IntEnum):
+    """Phase of a key; LOST: its worker was killed, and its lease has not run out."""
 
-# Counted in each second: loads by reason, then these.
-PUBLISHED: Final = 3
-AGAIN: Final = 4
-DROPPED: Final = 5
-IDLE_MESSAGES: Final = 6
-LOST_RUNS: Final = 7
-COMMITS: Final = 8
-COMMITS_IN_TIME: Final = 9
-FORGOTTEN: Final = 10
-COUNTERS: Final = 11
+    RESTING = 0
+    QUEUED = 1
+    RUNNING = 2
+    LOST = 3
 
-# Amounts spread over time, as expected: reads, or seconds of workers.
-STALE_READS: Final = 0
-WAITING_READS: Final = 1
-TIMED_OUT_READS: Final = 2
-BUSY: Final = 3
-LEADS: Final = 4
-AMOUNTS: Final = 5
 
-# Single numbers.
-FREE: Final = 0
-ARE_DOWN: Final = 1
-HEAP: Final = 2
-HEADS: Final = 3
-"""And the next one: of the queue of misses, of all others."""
-LENGTHS: Final = 5
-IDLE_MESSAGES_NOW: Final = 7
-NUMBERS: Final = 8
+class Count(IntEnum):
+    """Events that are counted by second; the first three are loads, by their reason."""
 
-# Known to a process of readers: length and until when that holds, of the queue of misses, of all others; then these.
-WINDOW: Final = 4
-LONG_SINCE: Final = 5
-POLLED_AT: Final = 6
-USUAL: Final = 7
-"""The logarithm of what a load usually takes; NaN: not known yet."""
-KNOWN: Final = 8
+    EARLY = 0
+    STALE = 1
+    MISS = 2
+    AGAIN = 3
+    DROPPED = 4
+    COMMITS = 5
+    COMMITS_IN_TIME = 6
+    FORGOTTEN = 7
+
+
+class Amount(IntEnum):
+    """Amounts spread over time, as expected: reads, and seconds of workers."""
+
+    STALE_READS = 0
+    WAITING_READS = 1
+    TIMED_OUT_READS = 2
+    BUSY = 3
+
+
+class Queue(IntEnum):
+    """Queues of messages."""
+
+    MISSES = 0
+    OTHERS = 1
+
+
+class Number(IntEnum):
+    """Single numbers: free workers, whether all are down, events in the heap, messages without work in progress."""
+
+    FREE = 0
+    ARE_DOWN = 1
+    HEAP = 2
+    IDLE_MESSAGES = 3
+
+
+class Known(IntEnum):
+    """Knowledge of a process of readers; before these: a queue's length and until when that holds, for each queue."""
+
+    WINDOW = 4
+    LONG_SINCE = 5
+    POLLED_AT = 6
+    USUAL = 7  # the logarithm of what a load usually takes; NaN: not known yet
 
 
 KEY: Final = np.dtype(
@@ -76,10 +84,7 @@ KEY: Final = np.dtype(
         ("soft", np.float64),  # the soft expiry; a grace later there is no entry any more
         ("claimed", np.float64),
         ("moment", np.float64),  # of the last publication; while it runs, of the acquire
-        (
-            "since",
-            np.float64,
-        ),  # the first read that triggered, from which on reads are counted; inf: nothing is under way
+        ("since", np.float64),  # the first read that triggered, which begins the count of reads; inf: none has
         ("due", np.float64),  # its event; inf: none
         ("rate", np.float32),  # reads/s
         ("beta", np.float32),
@@ -91,21 +96,19 @@ KEY: Final = np.dtype(
     ],
     align=True,
 )
-
 EVENT: Final = np.dtype([("at", np.float64), ("key", np.int64)])
-
-# The settings of readers and workers, as `Model` explains them.
 POLICY: Final = np.dtype(
     [
         (name, np.float64)
         for name in (
-            "ttl", "ttl_jitter", "grace", "queue_ttl", "wait_timeout", "load", "load_spread", "claim", "overhead",
-            "turnaround", "idle_message", "lease", "slow_from", "slow_until", "slow_times", "down_from",
+            "ttl", "ttl_jitter", "grace", "queue_ttl", "wait_timeout", "load", "load_spread", "claim", "pickup",
+            "overhead", "turnaround", "idle_message", "lease", "slow_from", "slow_until", "slow_times", "down_from",
             "spike_from", "spike_until", "spike_times", "mute_from", "mute_until", "overloaded_after", "heavy_times",
         )
     ]
     + [(name, np.int64) for name in ("readers", "queue_size", "keys", "heavy_every", "weighs_loads")]
 )  # fmt: skip
+"""Settings of readers and workers, as `Model` explains them."""
 
 PARTLY: Final = 0
 WHOLLY: Final = 1
@@ -117,16 +120,16 @@ class State(NamedTuple):
     Attributes:
         policy: one `POLICY`.
         keys: of `KEY`; behind the keys, a place for each worker that looks at a message in vain.
-        numbers: single ones, see above.
+        numbers: by `Number`.
         heap: of `EVENT`.
-        rings: two queues of keys: misses, and all others.
-        known: what each reader's process knows of the queues, see above.
-        counters: by what and second.
-        amounts: by what, `PARTLY` or `WHOLLY`, and second; see `tally`.
+        rings: the two queues, of keys.
+        heads, lengths: of each queue.
+        known: by `Known` and process of readers.
+        counters: by `Count` and second.
+        amounts: by `Amount`, `PARTLY` or `WHOLLY`, and second; see `cumulate`.
         waits: reads by how long they waited, in the same way.
         leads: commits by their lead time.
-        idle_slots: those behind the keys; the first `IDLE_MESSAGES_NOW` of them are taken.
-        pickups: from claim to acquire when a worker is idle, by second.
+        idle_slots: those behind the keys; the first `Number.IDLE_MESSAGES` of them are taken.
     """
 
     policy: Records
@@ -134,13 +137,14 @@ class State(NamedTuple):
     numbers: Ints
     heap: Records
     rings: NDArray[np.int32]
+    heads: Ints
+    lengths: Ints
     known: Floats
     counters: Ints
     amounts: Floats
     waits: Floats
     leads: Ints
     idle_slots: Ints
-    pickups: Floats
 
 
 WAIT_BINS_PER_SECOND: Final = 1_000
@@ -185,9 +189,8 @@ def add(state: State, what: int, at: float, amount: float) -> None:
 
 
 @compiled_within
-def record_lead(state: State, at: float, lead: float) -> None:
-    """Note what a refresh took, from its claim to its commit."""
-    add(state, LEADS, at, lead)
+def record_lead(state: State, lead: float) -> None:
+    """Count a refresh by its time from claim to commit."""
     slot = int(math.log10(max(lead, MIN_LEAD_SECONDS) / MIN_LEAD_SECONDS) * LEAD_BINS_PER_DECADE)
     state.leads[min(slot, LEAD_BINS - 1)] += 1
 
@@ -200,12 +203,12 @@ def count_reads(state: State, number: int, until: float, is_final: bool) -> None
     """
     key, policy = state.keys[number], state.policy[0]
     hard, rate, longest = key.soft + policy.grace, float(key.rate), policy.wait_timeout
-    _spread_reads(state, STALE_READS, max(key.since, key.soft), min(until, hard), rate, 0.0)
+    _spread_reads(state, Amount.STALE_READS, max(key.since, key.soft), min(until, hard), rate, 0.0)
     begin = max(key.since, hard)
     if begin < until:
-        _spread_reads(state, WAITING_READS, begin, until, rate, 0.0)
+        _spread_reads(state, Amount.WAITING_READS, begin, until, rate, 0.0)
         # Who has waited for so long gives up then; who came later has the value.
-        _spread_reads(state, TIMED_OUT_READS, begin + longest, until, rate, longest)
+        _spread_reads(state, Amount.TIMED_OUT_READS, begin + longest, until, rate, longest)
         if not is_final:  # else nobody knows yet how long they will have waited
             spread(state.waits, WAIT_BINS_PER_SECOND, 0.0, min(until - begin, longest), rate)
             last, first = min(until, policy.spike_until), max(begin, policy.spike_from)
@@ -235,10 +238,10 @@ def _spread_reads(state: State, what: int, begin: float, end: float, rate: float
 @compiled_within
 def _count_first_read(state: State, since: float, until: float, is_final: bool) -> None:  # noqa: FBT001
     """Count the read that triggered, where it waits."""
-    add(state, WAITING_READS, since, 1.0)
+    add(state, Amount.WAITING_READS, since, 1.0)
     waited, longest = until - since, state.policy[0].wait_timeout
     if waited >= longest:
-        add(state, TIMED_OUT_READS, since + longest, 1.0)
+        add(state, Amount.TIMED_OUT_READS, since + longest, 1.0)
     elif not is_final:
         bins = state.waits.shape[1]
         state.waits[PARTLY, min(int(waited * WAIT_BINS_PER_SECOND), bins - 1)] += 1.0

@@ -19,27 +19,15 @@ from api_client.read.wait import REPUBLISH_INTERVAL_SECONDS
 from api_client.trigger.backpressure import LENGTH_CACHED_SECONDS
 from api_client.trigger.claim_and_publish import REPUBLISH_SECONDS
 from api_client.trigger.suppression import MAX_SUPPRESSION_SECONDS
-from benchmarks.simulate.backpressure import admits, claim_times, has_room, known_length, poll_while_long
-from benchmarks.simulate.compiled import compiled, compiled_within, first_positive, smoothed
-from benchmarks.simulate.event_queue import NO_KEY, pop, schedule
-from benchmarks.simulate.state import (
-    ARE_DOWN,
-    BUSY,
-    COMMITS,
-    COMMITS_IN_TIME,
-    DROPPED,
-    EARLY,
-    FREE,
-    IDLE_MESSAGES_NOW,
-    LENGTHS,
-    LOST,
-    LOST_RUNS,
-    MISS,
-    QUEUED,
-    RESTING,
-    RUNNING,
-    STALE,
-    STALE_READS,
+from benchmarks.simulate.engine.backpressure import admits, claim_times, has_room, known_length, poll_while_long
+from benchmarks.simulate.engine.compiled import compiled, compiled_within, first_positive, smoothed
+from benchmarks.simulate.engine.event_queue import NO_KEY, pop, schedule
+from benchmarks.simulate.engine.state import (
+    Amount,
+    Count,
+    Number,
+    Phase,
+    Queue,
     State,
     add,
     count,
@@ -48,7 +36,7 @@ from benchmarks.simulate.state import (
     record_lead,
     spread,
 )
-from benchmarks.simulate.worker_pool import MISSES, OTHERS, dispatch, occupy_worker, publish
+from benchmarks.simulate.engine.worker_pool import dispatch, occupy_worker, publish
 
 # What is compiled takes plain constants.
 _STALE_AGAIN: Final = REPUBLISH_SECONDS
@@ -74,14 +62,14 @@ def advance(state: State, second: int) -> None:
 def draw_reads(state: State, at: float) -> None:
     """Draw for each key at rest when its next read triggers: at the begin, and when the rate of reads changes."""
     for number in range(state.policy[0].keys):
-        if state.keys[number].state == RESTING:
+        if state.keys[number].state == Phase.RESTING:
             _schedule_read(state, number, at, read_rate(state, number, at))
 
 
 @compiled
 def lose_messages(state: State) -> None:
     """Lose what is in the queues."""
-    state.numbers[LENGTHS + MISSES] = state.numbers[LENGTHS + OTHERS] = 0
+    state.lengths[:] = 0
 
 
 @compiled
@@ -92,11 +80,10 @@ def flush(state: State, at: float) -> None:
         key = state.keys[number]
         if key.since < at:
             count_reads(state, number, at, is_final=False)
-        if key.state == RUNNING:
-            count(state, LOST_RUNS, at)
-            spread(state.amounts[BUSY], 1, float(key.moment), float(key.due), 1.0)
+        if key.state == Phase.RUNNING:
+            spread(state.amounts[Amount.BUSY], 1, float(key.moment), float(key.due), 1.0)
             occupy_worker(state, float(key.due))
-        key.state = RESTING
+        key.state = Phase.RESTING
         key.since = math.inf
         key.soft = at - state.policy[0].grace
         key.delta = 0.0
@@ -110,8 +97,8 @@ def finish(state: State, end: float) -> None:
         key = state.keys[number]
         if key.since < end:
             count_reads(state, number, end, is_final=True)
-        if key.state == RUNNING:
-            spread(state.amounts[BUSY], 1, float(key.moment), end, 1.0)
+        if key.state == Phase.RUNNING:
+            spread(state.amounts[Amount.BUSY], 1, float(key.moment), end, 1.0)
 
 
 @compiled_within
@@ -123,19 +110,19 @@ def trigger_rate(rate: float, readers: int, silence: float) -> float:
 @compiled_within
 def _handle_event(state: State, number: int, at: float) -> None:
     if number >= state.policy[0].keys:
-        state.numbers[IDLE_MESSAGES_NOW] -= 1
-        state.idle_slots[state.numbers[IDLE_MESSAGES_NOW]] = number
+        state.numbers[Number.IDLE_MESSAGES] -= 1
+        state.idle_slots[state.numbers[Number.IDLE_MESSAGES]] = number
         _release_worker(state, at)
         return
     what = state.keys[number].state
-    if what == RESTING:
+    if what == Phase.RESTING:
         _trigger(state, number, at)
-    elif what == QUEUED:
+    elif what == Phase.QUEUED:
         _trigger_again(state, number, at)
-    elif what == RUNNING:
+    elif what == Phase.RUNNING:
         _end_run(state, number, at)
     else:
-        state.keys[number].state = RESTING
+        state.keys[number].state = Phase.RESTING
         _trigger(state, number, at)
 
 
@@ -148,21 +135,20 @@ def _schedule_read(state: State, number: int, now: float, rate: float) -> None:
 
 @compiled_within
 def _trigger(state: State, number: int, at: float) -> None:
-    """Let a read ask for a refresh."""
     key, policy = state.keys[number], state.policy[0]
     reader, hard = _any_reader(state), key.soft + policy.grace
     if key.since == math.inf and at >= key.soft:
         key.since = at
         if at < hard:
-            add(state, STALE_READS, at, 1.0)
+            add(state, Amount.STALE_READS, at, 1.0)
     if policy.mute_from <= at < policy.mute_until:
         schedule(state, number, policy.mute_until + _pause(state, number, at, 0.0))
     elif not admits(state, number, reader, at):
-        count(state, DROPPED, at)
+        count(state, Count.DROPPED, at)
         rate = trigger_rate(read_rate(state, number, at), policy.readers, _LENGTH_HOLDS / 2)
         _schedule_read(state, number, at, rate)
     else:
-        state.known[2 * (MISSES if at >= hard else OTHERS), reader] += 1
+        state.known[2 * (Queue.MISSES if at >= hard else Queue.OTHERS), reader] += 1
         key.since = min(key.since, at)
         _claim(state, number, at, reader)
 
@@ -175,11 +161,11 @@ def _any_reader(state: State) -> int:
 @compiled_within
 def _claim(state: State, number: int, at: float, reader: int) -> None:
     key, policy = state.keys[number], state.policy[0]
-    is_repeated = key.state == QUEUED  # its message is still there
+    is_repeated = key.state == Phase.QUEUED  # its message is still there
     has_waiter = at >= key.soft + policy.grace
-    key.reason = MISS if has_waiter else STALE if at >= key.soft else EARLY
-    key.lasts = 1 if has_waiter else claim_times(known_length(state, reader, OTHERS, at), policy.queue_size)
-    key.state = QUEUED
+    key.reason = Count.MISS if has_waiter else Count.STALE if at >= key.soft else Count.EARLY
+    key.lasts = 1 if has_waiter else claim_times(known_length(state, reader, Queue.OTHERS, at), policy.queue_size)
+    key.state = Phase.QUEUED
     key.claimed = at + policy.claim
     key.moment = key.claimed
     key.times = 0
@@ -197,11 +183,11 @@ def _trigger_again(state: State, number: int, at: float) -> None:
         if admits(state, number, reader, at):
             _claim(state, number, at, reader)
         else:
-            count(state, DROPPED, at)
+            count(state, Count.DROPPED, at)
             schedule(state, number, at + _pause(state, number, at, _LENGTH_HOLDS / 2))
         return
     has_waiter = at >= key.soft + policy.grace
-    queue = MISSES if has_waiter else OTHERS
+    queue = Queue.MISSES if has_waiter else Queue.OTHERS
     is_due = has_room(known_length(state, reader, queue, at), policy.queue_size)
     if is_due or has_waiter:  # who waits asks the record first, and that counts
         key.moment = at
@@ -216,7 +202,7 @@ def _trigger_again(state: State, number: int, at: float) -> None:
 def _publish(state: State, number: int, at: float, has_waiter: bool, is_republish: bool) -> None:  # noqa: FBT001
     publish(state, number, at, has_waiter, is_republish)
     dispatch(state, at)
-    if state.keys[number].state == QUEUED:
+    if state.keys[number].state == Phase.QUEUED:
         _schedule_trigger(state, number, at)
 
 
@@ -251,17 +237,17 @@ def _end_run(state: State, number: int, at: float) -> None:
     if key.moment < policy.down_from <= at:
         _lose_run(state, number, at)
         return
-    spread(state.amounts[BUSY], 1, key.moment, at, 1.0)
+    spread(state.amounts[Amount.BUSY], 1, key.moment, at, 1.0)
     count_reads(state, number, at, is_final=False)
-    count(state, COMMITS, at)
+    count(state, Count.COMMITS, at)
     if at < key.soft:
-        count(state, COMMITS_IN_TIME, at)
+        count(state, Count.COMMITS_IN_TIME, at)
     lead = at - key.claimed
-    record_lead(state, at, lead)
-    sample = lead if key.reason != MISS else at - key.moment  # another queue than that of early ones
+    record_lead(state, lead)
+    sample = lead if key.reason != Count.MISS else at - key.moment  # another queue than that of early ones
     key.delta = smoothed(float(key.delta), sample) if key.delta > 0 else sample
     key.soft = at + policy.ttl * (1 - policy.ttl_jitter * np.random.random())
-    key.state = RESTING
+    key.state = Phase.RESTING
     key.since = math.inf
     _schedule_read(state, number, at, read_rate(state, number, at))
     _release_worker(state, at + policy.turnaround)
@@ -272,15 +258,14 @@ def _lose_run(state: State, number: int, at: float) -> None:
     """Its worker was killed meanwhile. It has renewed its lease every third of it, up to then."""
     key, policy = state.keys[number], state.policy[0]
     third = policy.lease / 3
-    count(state, LOST_RUNS, policy.down_from)
-    spread(state.amounts[BUSY], 1, key.moment, policy.down_from, 1.0)
+    spread(state.amounts[Amount.BUSY], 1, key.moment, policy.down_from, 1.0)
     renewed = key.moment + math.floor((policy.down_from - key.moment) / third) * third
-    key.state = LOST
+    key.state = Phase.LOST
     schedule(state, number, max(at, renewed + policy.lease, key.soft) + _pause(state, number, at, _SILENCE))
 
 
 @compiled_within
 def _release_worker(state: State, at: float) -> None:
-    if state.numbers[ARE_DOWN] == 0:
-        state.numbers[FREE] += 1
+    if state.numbers[Number.ARE_DOWN] == 0:
+        state.numbers[Number.FREE] += 1
         dispatch(state, at)

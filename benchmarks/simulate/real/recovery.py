@@ -1,21 +1,21 @@
-"""The triggers of `recovery` on real processes, one after the other."""
+"""Triggers of `recovery` on real processes, one after the other."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from rich.console import Console
 
 from benchmarks.reports.results import Result, figure
-from benchmarks.simulate.charts import recovery_figures, recovery_plot, recovery_table
-from benchmarks.simulate.model import Costs, Model
-from benchmarks.simulate.options import Popularity, SimulateOptions
-from benchmarks.simulate.real_processes import ANSWER_SECONDS, Observed, Plant, Readers, reader_jobs, sleep_until
+from benchmarks.simulate.engine.model import Model
+from benchmarks.simulate.options import SimulateOptions
+from benchmarks.simulate.real.processes import ANSWER_SECONDS, Observed, Plant, Readers, sleep_until, world
 from benchmarks.simulate.recovery import (
     BROKER,
     FLUSH,
@@ -30,11 +30,11 @@ from benchmarks.simulate.recovery import (
     Recovered,
     Trigger,
     recovery,
+    recovery_figures,
+    recovery_plot,
+    recovery_table,
 )
 from benchmarks.simulate.scenarios import loading
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 LOADS: Final = (0.4, 0.6, 0.8)
 _CALM_SECONDS: Final = 15
@@ -42,9 +42,24 @@ _WATCHED_LENGTHS: Final = 2.2
 _MIN_WATCHED_SECONDS: Final = 20
 _QUICK_SECONDS: Final = 4
 _QUICK_BEGINS: Final = (5, 18)
-_COSTS: Final = Costs(overhead=0.01)
 _DEVIATIONS: Final = 3
 _EXACT_SECONDS: Final = 0.5
+
+# Readers know of a spike themselves.
+_BEGIN: Final[Mapping[str, Callable[[Plant], object]]] = {
+    SPIKE.name: lambda _: None,
+    FLUSH.name: Plant.lose_all,
+    SLOW.name: lambda plant: plant.slow_down(SLOW_TIMES),
+    KILLED.name: lambda plant: plant.worker.kill(),
+    BROKER.name: lambda plant: plant.broker.kill(),
+}
+_END: Final[Mapping[str, Callable[[Plant], object]]] = {
+    SPIKE.name: lambda _: None,
+    FLUSH.name: lambda _: None,
+    SLOW.name: lambda plant: plant.slow_down(1),
+    KILLED.name: Plant.start_worker,
+    BROKER.name: lambda plant: plant.broker.restart(keep_data=False),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,58 +73,19 @@ class _Applied:
     watched: int
 
 
-def _begin(plant: Plant, trigger: Trigger) -> None:
-    """Apply a trigger; readers know of a spike themselves."""
-    if trigger.name == FLUSH.name:
-        plant.lose_all()
-    elif trigger.name == SLOW.name:
-        plant.slow_down(SLOW_TIMES)
-    elif trigger.name == KILLED.name:
-        plant.worker.kill()
-    elif trigger.name == BROKER.name:
-        plant.broker.kill()
-
-
-def _end(plant: Plant, trigger: Trigger) -> None:
-    """Take it away.
-
-    Raises:
-        BenchError: the worker did not start.
-        EmbeddedServerError: the broker did not start.
-    """
-    if trigger.name == SLOW.name:
-        plant.slow_down(1)
-    elif trigger.name == KILLED.name:
-        plant.start_worker()
-    elif trigger.name == BROKER.name:
-        plant.broker.restart(keep_data=False)
-
-
 def recovered(
     load: float, options: SimulateOptions, console: Console, versions: dict[str, str], found: list[Recovered]
 ) -> Result:
-    """Apply the triggers at a load, one after the other, and measure how reads recover.
-
-    Args:
-        load: what the keys need, as a share of what the workers can.
-        options: of the run.
-        console: is told how long it takes.
-        versions: receives those of the servers.
-        found: receives how reads recovered.
-
-    Raises:
-        EmbeddedServerError: a server did not start.
-        BenchError: the worker did not start, or the readers failed.
-    """
-    model = loading(_world(options), load)
+    """Apply the triggers at a load, one after the other, and measure how reads recover."""
+    model = loading(world(options, keys=300), load)
     plan = _plan(model, is_quick=options.quick)
     seconds = plan[-1].ends + plan[-1].watched
     console.print(f"a real run of {seconds} s …", style="dim")
     spikes = tuple((one.begins, one.ends) for one in plan if one.trigger.name == SPIKE.name)
     with ExitStack() as stack:
         plant = Plant(stack, model, versions)
-        jobs = reader_jobs(model, plant.servers, seconds, spikes=spikes, spike_times=SPIKE_TIMES)
-        readers = stack.enter_context(Readers(jobs))
+        readers = Readers(model, plant.servers, seconds, spikes=spikes, spike_times=SPIKE_TIMES)
+        stack.enter_context(readers)
         begins = readers.begin()
         applied = [_apply(plant, one, begins) for one in plan]
         observed = readers.observed(ANSWER_SECONDS + begins + seconds - time.monotonic())
@@ -124,14 +100,6 @@ def all_recovered(found: Sequence[Recovered]) -> Result:
     """Return the times to recover at all loads that were measured."""
     plot = recovery_plot("real-recovery", "real processes", found)
     return Result("real-recovery", "something goes wrong, and is over", recovery_figures(found), charts=[plot])
-
-
-def _world(options: SimulateOptions) -> Model:
-    """Return a model that two cores can hold: workers and loads mostly sleep."""
-    return Model(
-        keys=300, reads_per_second=500.0, readers=2, workers=6, seconds=0, ttl=10.0, grace=600.0, load=0.1,
-        beta=options.beta, mode=options.mode, popularity=Popularity.ZIPF, min_ttl=1.0, costs=_COSTS, seed=options.seed,
-    )  # fmt: skip
 
 
 def _plan(model: Model, *, is_quick: bool) -> list[_Applied]:
@@ -152,14 +120,13 @@ def _plan(model: Model, *, is_quick: bool) -> list[_Applied]:
 def _apply(plant: Plant, one: _Applied, begins: float) -> _Applied:
     """Apply a trigger when it is due; return it with the moment at which it was really over."""
     sleep_until(begins + one.begins)
-    _begin(plant, one.trigger)
+    _BEGIN[one.trigger.name](plant)
     sleep_until(begins + one.ends)
-    _end(plant, one.trigger)
+    _END[one.trigger.name](plant)
     return replace(one, ends=max(one.ends, math.ceil(time.monotonic() - begins - _EXACT_SECONDS)))
 
 
 def _recovered(one: _Applied, load: float, model: Model, observed: Observed) -> Recovered:
-    """Return how reads recovered from one trigger, within what was watched after it."""
     span = slice(one.begins - one.calm, one.ends + one.watched)
     reads, late = observed.reads[span], (observed.stale + observed.waited)[span]
     before = late[: one.calm].sum() / reads[: one.calm].sum()

@@ -1,0 +1,1 @@
+"""Scenarios on real processes, at a size that one machine holds."""
