@@ -79,7 +79,7 @@ from refresher.worker.tag_upkeep import TagUpkeep
 from refresher.worker.version_registration import registration_of
 
 _ANY: Final = inspect.Parameter("params", inspect.Parameter.VAR_KEYWORD)
-_RECORD_TIMES: Final = ("since", "until", "limit", "claimed_at", "published")
+_RECORD_TIMES: Final = ("since", "until", "limit", "claimed_at", "published", "failures_until")
 _server: RedisServer | None = None
 
 Explain: TypeAlias = Callable[[CacheKey, RefreshFailed], RefreshFailed]

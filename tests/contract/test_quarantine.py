@@ -8,7 +8,7 @@ import pytest
 
 from api_client.protocol import lease
 from api_client.protocol.lease import ClaimStatus, CommitStatus, FailReply
-from tests.support.lease_world import QUEUE_TTL_SECONDS, RETENTION_SECONDS, World
+from tests.support.lease_world import QUEUE_TTL_SECONDS, RETENTION_SECONDS, ClockedWorld, World
 
 FIRST_SECONDS, MAX_SECONDS = 30.0, 3_600.0
 DAY_SECONDS = 86_400.0
@@ -114,6 +114,34 @@ def test_a_retry_of_the_run_keeps_the_failure_count(world: World) -> None:
     world.retry(world.acquire().token)
     assert world.acquire(b"nonce--2", ticket="ticket-1").token
     assert world.record()["failures"] == b"1"
+
+
+@pytest.mark.parametrize("claimed", ["in time", "too late"])
+def test_a_row_in_a_record_kept_for_bookmarks_ends_as_long_after_its_pause_as_that_was(
+    clocked_world: ClockedWorld, claimed: str
+) -> None:
+    world = clocked_world
+    world.invalidate(bookmarks=["bookmark"])  # keeps the record for 20 min
+    for _ in range(3):
+        pause_seconds = failed(world).pause_seconds
+        world.pass_time(pause_seconds)
+    world.at(world.clock.now_us + int(pause_seconds * 1e6) - (claimed == "in time"))
+    world.claim("again")
+    world.pass_time(60)  # in the queue
+    assert abandoned(world).failures == (4 if claimed == "in time" else 1)
+
+
+def test_a_row_in_a_record_kept_for_bookmarks_lasts_for_the_retention_at_least(clocked_world: ClockedWorld) -> None:
+    clocked_world.invalidate(bookmarks=["bookmark"])
+    failed(clocked_world)
+    clocked_world.pass_time(FIRST_SECONDS + 60.0 - 1e-6)
+    assert failed(clocked_world).failures == 2
+
+
+def test_a_row_that_an_earlier_release_has_counted_goes_on(world: World) -> None:
+    failed_often(world, 2)
+    world.client.hdel(world.key.record, "failures_until")
+    assert failed(world).failures == 3
 
 
 def commit(world: World) -> None:

@@ -41,7 +41,9 @@ class Record:
     attempts: int | None = None
     ended_by: bytes | None = None
     failures: int | None = None
+    failures_until: int | None = None
     failed_token: int | None = None
+    overtook: bytes | None = None
     published: int | None = None
     republished: int | None = None
     by: str | None = None

@@ -117,7 +117,7 @@ class Model:
         if not (self.record and self.record.state == "queued" and self.record.claim == claim_id):
             return False
         if forget:
-            self.record = replace(self.record, failures=None, attempts=None)
+            self.record = replace(self.record, failures=None, failures_until=None, attempts=None)
         self._rest(goes_on=True)
         return True
 
@@ -141,6 +141,7 @@ class Model:
         requested = [number, record.generation or 0, record.claim_number if record.state == "queued" else 0]
         if self.entry and self.entry.token > max(*requested, self.entry.generation):
             return ALREADY_FRESH, record.state, self.entry.token
+        overtakes = record.run is not None and record.run.nonce != nonce
         token, waited = self.draw(), record.state in {"queued", "retrying"} and record.claimed_at is not None
         self.record = replace(
             record, state="running", since=self.now, until=self.now + us(LEASE_SECONDS), number=token,
@@ -148,7 +149,7 @@ class Model:
             claim_number=max(number, record.claim_number or 0, 1),
             claimed_at=min(record.claimed_at, self.now) if waited else self.now,
             run=Run(token, nonce, self.now + us(LIMIT_SECONDS)), kind=None, attempts=self._failed_attempts(),
-            ended_by=None, cools_only_bookmarks=None, by=self.by,
+            ended_by=None, cools_only_bookmarks=None, overtook=nonce if overtakes else None, by=self.by,
             gone_at_ms=self.kept_until(LIMIT_SECONDS + RETENTION_SECONDS),
         )  # fmt: skip
         return ACQUIRED, "running", token
@@ -214,7 +215,7 @@ class Model:
 
     def _end_run(self, claimed_since: bool) -> None:
         if claimed_since:
-            self.record = replace(self.record, run=None, failures=None, attempts=None)
+            self.record = replace(self.record, run=None, failures=None, failures_until=None, attempts=None)
         else:
             self._rest()
 
@@ -251,7 +252,8 @@ class Model:
             return self.left_us() / 1e6, record.failures or 0, 0
         if not self._is_running(token, nonce):
             return None
-        failures, pause_seconds = record.failures or 0, COOLING_SECONDS
+        goes_on = record.failures_until is None or (record.claimed_at or 0) < record.failures_until
+        failures, pause_seconds = (record.failures or 0) if goes_on else 0, COOLING_SECONDS
         if is_counted:
             failures += 1
             pause_seconds = min(COOLING_SECONDS * 2 ** (failures - 1), MAX_COOLING_SECONDS)
@@ -267,8 +269,10 @@ class Model:
                 self.record, bookmarks=None, bookmarks_before=None, bookmarks_since=None,
                 cools_only_bookmarks=1 if record.bookmarks else None,
             )  # fmt: skip
-        gone_at_ms = self.kept_until(pause_seconds + max(RETENTION_SECONDS, pause_seconds))
-        self.record = replace(self.record, gone_at_ms=gone_at_ms)
+        remembered_seconds = pause_seconds + max(RETENTION_SECONDS, pause_seconds)
+        self.record = replace(
+            self.record, failures_until=self.now + us(remembered_seconds), gone_at_ms=self.kept_until(remembered_seconds)
+        )
         return pause_seconds, failures, record.failed_token or 0
 
     def hand_back(self, token: int, nonce: bytes) -> bool:
@@ -292,7 +296,7 @@ class Model:
         record = self.record or Record("invalidated")
         self.record = replace(
             record, generation=generation, number=generation, hard=generation if hard else record.hard,
-            failures=None, attempts=None,
+            failures=None, failures_until=None, attempts=None,
         )  # fmt: skip
         if bookmarks:
             kept, before, since = self.kept_bookmarks()

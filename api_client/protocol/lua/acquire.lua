@@ -17,7 +17,7 @@
 --          bookmarks: lines, some of them empty or there twice
 --          entry_header: the entry without its payload, for its δ state; '' where there is none
 --          attempts: how many of this refresh have failed; a run whose lease ran out is one, unless it was in place
---          has_overtaken: such a run was the last one, and nobody has counted it; false where the reply is sent again
+--          has_overtaken: such a run was the last one, and nobody has counted it
 -- keeps    I1: the token is larger than any drawn before, and overwrites that of the lease's last owner
 local now = clock_us()
 local entry, record = read_entry(KEYS[1]), read_record(KEYS[2])
@@ -30,7 +30,8 @@ end
 
 if record.state == 'running' and record.nonce == nonce then
   return { 1, 'running', text(left_us(record, now)), text(record.token), text(now), text(record.claimed_at),
-    text(record.generation), bookmarks_to_read_after(record, now), header, text(record.attempts), false }
+    text(record.generation), bookmarks_to_read_after(record, now), header, text(record.attempts),
+    record.overtook == nonce }
 end
 
 -- A claim of this nonce is this very run, which was handed back: a repeated acquire that comes late is nobody's.
@@ -66,9 +67,13 @@ redis.call('HSET', KEYS[2], 'state', 'running', 'since', text(now), 'until', tex
   'claimed_at', text(claimed_at),
   -- 0 says "none" where a run is handed back.
   'claim_number', text(math.max(tonumber(ARGV[2]), record.claim_number, 1)), 'by', ARGV[7])
-redis.call('HDEL', KEYS[2], 'claim', 'ticket', 'kind', 'why', 'attempts', 'ended_by', 'cools_only_bookmarks', 'in_place')
+redis.call('HDEL', KEYS[2], 'claim', 'ticket', 'kind', 'why', 'attempts', 'ended_by', 'cools_only_bookmarks', 'in_place',
+  'overtook')
 if ARGV[8] == '1' then
   redis.call('HSET', KEYS[2], 'in_place', nonce)
+end
+if has_overtaken then
+  redis.call('HSET', KEYS[2], 'overtook', nonce)
 end
 local attempts = failed_attempts(record)
 if attempts > 0 then

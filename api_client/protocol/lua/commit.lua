@@ -54,7 +54,7 @@ if stale then
 end
 if record.state == 'queued' then
   -- A late commit, after somebody claimed the lapsed lease: that claim goes on, this run is over.
-  redis.call('HDEL', KEYS[2], 'token', 'nonce', 'limit', 'failures', 'attempts')
+  redis.call('HDEL', KEYS[2], 'token', 'nonce', 'limit', 'failures', 'failures_until', 'attempts')
 elseif stale then
   rest_invalidated(KEYS[2], record, now, tonumber(ARGV[5]))
 else

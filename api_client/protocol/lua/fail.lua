@@ -19,7 +19,7 @@
 --          and where the step is repeated
 -- keeps    the entry: a stale value is served as long as its grace lasts. The count goes through claims, also such
 --          as are taken back, and runs; a commit, an invalidation, and a pause that passed as long ago as it was long
---          end it (where bookmarks of an invalidation count for longer, not before these).
+--          end it, unless the refresh that fails had been claimed by then.
 --          I3: bookmarks of invalidations go only where the graph refused them, the claim had none of its own that may
 --          have been at fault, and no invalidation has come since. Where bookmarks at fault go, claims that have none
 --          pass the cooling
@@ -31,7 +31,9 @@ end
 if record.state ~= 'running' or text(record.token) ~= ARGV[1] or record.nonce ~= ARGV[2] then
   return { 0, '0', 0, '0' }
 end
-local pause_us, longest_us, failures = tonumber(ARGV[3]), tonumber(ARGV[8]), record.failures
+local pause_us, longest_us = tonumber(ARGV[3]), tonumber(ARGV[8])
+-- Bookmarks of an invalidation keep a record, and what it counts, for longer.
+local failures = record.claimed_at < record.failures_until and record.failures or 0
 if longest_us > 0 then
   failures = failures + 1
   pause_us = math.min(pause_us * 2 ^ (failures - 1), math.max(longest_us, pause_us))
@@ -51,6 +53,8 @@ if are_refused then
   record.bookmarks_since = 0
 end
 local pause_ms = math.ceil(pause_us / 1000)
-keep_record(KEYS[1], record, now, pause_ms + math.max(tonumber(ARGV[6]), pause_ms))
+local remembered_ms = pause_ms + math.max(tonumber(ARGV[6]), pause_ms)
+redis.call('HSET', KEYS[1], 'failures_until', text(now + remembered_ms * 1000))
+keep_record(KEYS[1], record, now, remembered_ms)
 notify(ARGV[7], 'failed')
 return { 1, text(pause_us), failures, text(record.failed_token) }

@@ -30,7 +30,7 @@ if hard then
   redis.call('HSET', KEYS[2], 'hard', text(generation))
 end
 -- What was changed may be what made it fail: a run under way that fails yet is the first of a new row.
-redis.call('HDEL', KEYS[2], 'failures', 'attempts')
+redis.call('HDEL', KEYS[2], 'failures', 'failures_until', 'attempts')
 if record.state ~= 'queued' and record.state ~= 'running' then
   rest_invalidated(KEYS[2], record, now, retention_ms)
 else

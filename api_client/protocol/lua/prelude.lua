@@ -44,7 +44,8 @@ end
 local function read_record(key)
   local f = redis.call('HMGET', key, 'state', 'until', 'number', 'claim', 'claim_number', 'claimed_at', 'token',
     'nonce', 'limit', 'ticket', 'generation', 'hard', 'bookmarks', 'kind', 'attempts', 'ended_by', 'failures', 'failed_token',
-    'since', 'bookmarks_since', 'bookmarks_before', 'claim_bookmarks', 'cools_only_bookmarks', 'in_place', 'why')
+    'since', 'bookmarks_since', 'bookmarks_before', 'claim_bookmarks', 'cools_only_bookmarks', 'in_place', 'why',
+    'failures_until', 'overtook')
   return {
     state = f[1] or nil, deadline = tonumber(f[2] or 0), number = tonumber(f[3] or 0),
     claim = f[4] or '', claim_number = tonumber(f[5] or 0), claimed_at = tonumber(f[6] or 0),
@@ -54,6 +55,7 @@ local function read_record(key)
     failures = tonumber(f[17] or 0), failed_token = tonumber(f[18] or 0),
     since = tonumber(f[19] or 0), bookmarks_since = tonumber(f[20] or 0), bookmarks_before = f[21],
     claim_bookmarks = f[22] or '', cools_only_bookmarks = f[23], in_place = f[24], why = f[25] or '',
+    failures_until = tonumber(f[26] or LARGEST), overtook = f[27],
   }
 end
 

@@ -13,7 +13,7 @@ if record.state ~= 'queued' or record.claim ~= ARGV[1] then
   return 0
 end
 if ARGV[3] == '1' then
-  redis.call('HDEL', KEYS[1], 'failures', 'attempts')
+  redis.call('HDEL', KEYS[1], 'failures', 'failures_until', 'attempts')
   record.failures, record.attempts = 0, 0
 end
 if record.failures > 0 or record.attempts > 0 then
