@@ -88,6 +88,12 @@ class Query:
         return [one.name for one in params if one.default is not one.empty and one.name != PREVIOUS]
 
     @property
+    def takes(self) -> str | None:
+        """The params that its loader takes, as ``n,limit=``; None: several calls at once."""
+        params = [one.name + "=" * (one.default is not one.empty) for one in self._signature.parameters.values()]
+        return None if self.batch is not None else ",".join(params[1:])
+
+    @property
     def has_tags(self) -> bool:
         """True where its entries may have tags."""
         return self.tags is not None
@@ -242,38 +248,12 @@ def query(
     Raises:
         ConfigurationError: an argument is wrong; it says what is allowed.
     """
-    check = _Arguments(name, ttl)
-    make = functools.partial(
-        Query,
-        version=check.whole("version", version, MAX_VERSION),
-        ttl_seconds=check.duration("ttl", ttl),
-        grace_seconds=check.grace(grace, ttl),
-        beta=None if beta is None else check.factor("beta", beta),
-        sigma=float(check.factor("sigma", sigma)),
-        degree_cypher=None if degree is None else check.cypher("degree", degree, "one number"),
-        beta_function=check.beta_function(beta_function),
-        delta_window=check.delta_window(delta),
-        sensitive=check.flag("sensitive", sensitive),
-        slots=None if slots is None else check.whole("slots", slots, MAX_SLOTS, "a whole number of slots, "),
-        budget=Budget(
-            None if rate is None else check.rate(rate),
-            None
-            if concurrency is None
-            else check.whole("concurrency", concurrency, MAX_CONCURRENCY, "loads at once, "),
-        ),
-        batch=None if batch is None else check.whole("batch", batch, MAX_BATCH, "a whole number of calls, "),
-        tags=check.tags(tags),
-        negative_ttl_seconds=None if negative_ttl is None else check.duration("negative_ttl", negative_ttl),
-        conditional=check.flag("conditional", conditional),
-        version_cypher=None if version_cypher is None else check.cypher("version_cypher", version_cypher, "one row"),
-        ttl_jitter=None if jitter is None else check.jitter(jitter),
-    )
+    check = _Arguments(locals())
+    make = functools.partial(Query, **check.fields())
 
     def register(loader: L) -> L:
         check.name(loader)
-        check.loader(loader, is_batch=batch is not None, conditional=conditional)
-        if callable(tags):
-            check.tags_function(tags, {} if batch is not None else _required_params(loader))
+        check.loader(loader)
         (registry if into is None else into).add(make(name=check.query, loader=loader))
         return loader
 
@@ -322,10 +302,12 @@ def _place(error: BaseException, module: str) -> str:
 
 
 class _Arguments:
-    """Checks the arguments of one `query`: each method returns a plain value, or raises a ConfigurationError."""
+    """Checks what one `query` was given: each method returns an argument's plain value, or raises ConfigurationError."""
 
-    def __init__(self, name: object, ttl: Duration) -> None:
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self._given = dict(given)
         self.query: str = ""
+        name, ttl = given["name"], given["ttl"]
         if callable(name) and ttl is _REQUIRED:
             allowed = 'a decorator with arguments: @query(ttl="5m", grace="1h")'
             raise ConfigurationError("@query", _origin(name), f"allowed is {allowed}")
@@ -333,6 +315,31 @@ class _Arguments:
             self.name(name)
         if ttl is _REQUIRED:
             raise ConfigurationError(self.of("ttl"), "(none)", 'allowed is how long a value is fresh: ttl="5m"')
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of a `Query` but its name and loader."""
+        return {
+            "version": self.whole("version", MAX_VERSION),
+            "ttl_seconds": self.duration("ttl"),
+            "grace_seconds": self.grace(),
+            "beta": self.optional("beta", self.factor),
+            "sigma": float(self.factor("sigma")),
+            "degree_cypher": self.optional("degree", self.cypher, "one number"),
+            "beta_function": self.beta_function(),
+            "delta_window": self.delta_window(),
+            "sensitive": self.flag("sensitive"),
+            "slots": self.optional("slots", self.whole, MAX_SLOTS, "a whole number of slots, "),
+            "budget": Budget(
+                self.optional("rate", self.rate),
+                self.optional("concurrency", self.whole, MAX_CONCURRENCY, "loads at once, "),
+            ),
+            "batch": self.optional("batch", self.whole, MAX_BATCH, "a whole number of calls, "),
+            "tags": self.tags(),
+            "negative_ttl_seconds": self.optional("negative_ttl", self.duration),
+            "conditional": self.flag("conditional"),
+            "version_cypher": self.optional("version_cypher", self.cypher, "one row"),
+            "ttl_jitter": self.optional("jitter", self.jitter),
+        }
 
     def name(self, given: object) -> None:
         """Check the query's name, or where it has none yet take that of its loader."""
@@ -352,67 +359,72 @@ class _Arguments:
         if not valid:
             raise ConfigurationError(self.of(option), repr(value)[:80], f"allowed is {allowed}")
 
-    def whole(self, option: str, value: int, most: int, unit: str = "") -> int:
-        value = plain(value)
+    def optional(self, option: str, check: Callable[..., T], *args: object) -> T | None:
+        return None if self._given[option] is None else check(option, *args)
+
+    def whole(self, option: str, most: int, unit: str = "") -> int:
+        value: int = plain(self._given[option])
         is_whole = isinstance(value, int) and not isinstance(value, bool)
         self.require(option, value, is_whole and 1 <= value <= most, f"{unit}1 to {most}")
         return value
 
-    def flag(self, option: str, value: bool) -> bool:  # noqa: FBT001
-        value = plain(value)
+    def flag(self, option: str) -> bool:
+        value: bool = plain(self._given[option])
         self.require(option, value, isinstance(value, bool), "True or False")
         return value
 
-    def rate(self, value: float) -> float:
-        value = plain(value)
+    def rate(self, option: str) -> float:
+        value: float = plain(self._given[option])
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         allowed = f"loads a second, {MIN_RATE:g} to {MAX_RATE:g}"
-        self.require("rate", value, is_number and MIN_RATE <= value <= MAX_RATE, allowed)
+        self.require(option, value, is_number and MIN_RATE <= value <= MAX_RATE, allowed)
         return value
 
-    def factor(self, option: str, value: float) -> float:
-        value = plain(value)
+    def factor(self, option: str) -> float:
+        value: float = plain(self._given[option])
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         self.require(option, value, is_number and 0 < value <= 1000, "more than 0, up to 1000")
         return value
 
-    def parsed(self, option: str, parse: Callable[[Any], T], value: Any) -> T:
+    def parsed(self, option: str, parse: Callable[[Any], T]) -> T:
         """Return what ``parse`` makes of an option's value; its ValueError says what is allowed."""
+        value = self._given[option]
         try:
             return parse(value)
         except ValueError as error:
             raise ConfigurationError(self.of(option), repr(value)[:80], str(error)) from error
 
-    def duration(self, option: str, value: Duration) -> float:
-        duration_seconds = self.parsed(option, seconds, value)
-        self.require(option, value, duration_seconds <= MAX_SECONDS, "at most ten years")
+    def duration(self, option: str) -> float:
+        duration_seconds = self.parsed(option, seconds)
+        self.require(option, self._given[option], duration_seconds <= MAX_SECONDS, "at most ten years")
         return duration_seconds
 
-    def grace(self, value: Duration | None, ttl: Duration) -> float:
-        if value is None:
+    def grace(self) -> float:
+        if self._given["grace"] is None:
             allowed = 'a duration, for how much longer than its TTL a stale value may be served: "1h", or 0 for never'
-            self.require("grace", value, seconds(ttl) == 0, allowed)
+            self.require("grace", None, seconds(self._given["ttl"]) == 0, allowed)
             return 0.0
-        return self.duration("grace", value)
+        return self.duration("grace")
 
-    def jitter(self, value: float | str) -> float:
-        found = self.parsed("jitter", share, value)
-        self.require("jitter", value, found <= MAX_JITTER, JITTER_ALLOWED)
+    def jitter(self, option: str) -> float:
+        found = self.parsed(option, share)
+        self.require(option, self._given[option], found <= MAX_JITTER, JITTER_ALLOWED)
         return found
 
-    def cypher(self, option: str, value: str, what: str) -> str:
+    def cypher(self, option: str, what: str) -> str:
+        value: str = self._given[option]
         self.require(option, value, isinstance(value, str) and value.strip() != "", f"Cypher that returns {what}")
         return value
 
-    def beta_function(self, function: BetaFunction | None) -> BetaFunction | None:
+    def beta_function(self) -> BetaFunction | None:
+        function: BetaFunction | None = self._given["beta_function"]
         valid = function is None or callable(function)
         self.require("beta_function", function, valid, "a function (β0, degree or 0, σ) → β")
         return function
 
-    def tags(self, value: Collection[str] | TagsFunction | None) -> tuple[str, ...] | TagsFunction | None:
-        if value is None or callable(value):
-            return value
-        return self.parsed("tags", check_tags, value)
+    def tags(self) -> tuple[str, ...] | TagsFunction | None:
+        value: TagsFunction | None = self._given["tags"]
+        return value if value is None or callable(value) else self.parsed("tags", check_tags)
 
     def tags_function(self, function: TagsFunction, params: Mapping[str, object]) -> None:
         try:
@@ -424,7 +436,8 @@ class _Arguments:
         call = ", ".join(("value", *(f"{name}=…" for name in params)))
         self.require("tags", function, valid, f"a function that may be called as f({call})")
 
-    def delta_window(self, delta: str) -> int:
+    def delta_window(self) -> int:
+        delta = self._given["delta"]
         if delta in {"smoothed", "last"}:
             return 0 if delta == "smoothed" else 1
         kind, _, count = str(delta).partition(":")
@@ -432,7 +445,8 @@ class _Arguments:
         self.require("delta", delta, valid, f'"smoothed", "last" or "mean:n" with n from 1 to {MAX_SAMPLES}')
         return int(count)
 
-    def loader(self, loader: Loader, *, is_batch: bool, conditional: bool) -> None:
+    def loader(self, loader: Loader) -> None:
+        is_batch, conditional, tags = self._given["batch"] is not None, self._given["conditional"], self._given["tags"]
         is_async = any(
             inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one)
             for one in (loader, getattr(type(loader), "__call__", None))  # noqa: B004 - not whether, but which
@@ -453,6 +467,8 @@ class _Arguments:
         by_position = [one.name for one in _parameters(loader)[1:] if one.kind is one.POSITIONAL_ONLY]
         allowed = f"a function whose params have names; {', '.join(by_position)} can be given by position alone"
         self.require("the loader", loader, not by_position, allowed)
+        if callable(tags):
+            self.tags_function(tags, {} if is_batch else _required_params(loader))
 
 
 def _parameters(loader: object) -> list[inspect.Parameter]:

@@ -7,7 +7,8 @@
 
 A version that the writer does not find was registered later: its first load began after the write.
 
-Which versions are loaded in batches stands there too, for publishers: for as long as a worker says so.
+How live workers load a version stands there too: in batches, for publishers, or taking which params, for workers that
+can't load it themselves.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from api_client.protocol.keys import MAX_VERSION, CacheKey, key_of_version, vers
 from api_client.protocol.lease import Call, invalidate
 
 MAX_QUERIES_REMEMBERED: Final = 4_096
-_BATCHED: Final = "batched:"
+_BATCHED, _TAKES = "batched:", "takes:"
 
 Rounds: TypeAlias = Generator[Sequence[Call[Any]], Sequence[Any], dict[int, int]]
 """Yields the calls of one round trip each, is sent their replies, and returns the generation of each version."""
@@ -36,9 +37,25 @@ def read_versions(namespace: str, query: str) -> Call[frozenset[int]]:
     return Call("versions", (versions_key(namespace, query),), (), versions_of)
 
 
-def register_batched(namespace: str, query: str, version: int, *, lives_seconds: float) -> Call[int]:
-    """Make known that a version's loader takes several calls at once, for the next ``lives_seconds``."""
-    return _register(namespace, query, f"{_BATCHED}{version}", lives_seconds)
+def loader_of(version: int, takes: str | None) -> str:
+    """Return how a version is loaded: a loader that takes these params, or with None several calls at once."""
+    return f"{_BATCHED}{version}" if takes is None else f"{_TAKES}{version}:{takes}"
+
+
+def register_loader(namespace: str, query: str, loader: str, *, lives_seconds: float) -> Call[int]:
+    """Make known that a live worker loads a version so, for the next ``lives_seconds``."""
+    return _register(namespace, query, loader, lives_seconds)
+
+
+def read_loaders(namespace: str, query: str, version: int) -> Call[frozenset[str]]:
+    """Return the call for how live workers load a version."""
+    batched, takes = loader_of(version, None), loader_of(version, "")
+
+    def loaders(members: Sequence[bytes]) -> frozenset[str]:
+        texts = [member.decode(errors="replace") for member in members]
+        return frozenset(text for text in texts if text == batched or text.startswith(takes))
+
+    return Call("versions", (versions_key(namespace, query),), (), loaders)
 
 
 def versions_of(members: Sequence[bytes]) -> frozenset[int]:

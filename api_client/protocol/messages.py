@@ -58,7 +58,8 @@ class RefreshItem(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     ``params`` is their JSON text, canonical where a reader wrote it. ``claim_number`` is the number of the claim; an
     acquire whose entry is newer has nothing to do. ``ticket`` and ``attempt`` (1 is the first) are those of a retry;
-    ``cache_attempt`` counts how often this attempt was sent again because Redis was unavailable. ``trace`` is that
+    ``cache_attempt`` counts how often this attempt was sent again because Redis was unavailable, ``passes`` how often
+    because the worker's release could not load it. ``trace`` is that
     of the read that triggered it (W3C Trace Context: traceparent, tracestate); an item that is sent again keeps it.
     """
 
@@ -70,6 +71,7 @@ class RefreshItem(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     ticket: Annotated[str, msgspec.Meta(max_length=MAX_TICKET)] = ""
     attempt: Annotated[int, msgspec.Meta(ge=1)] = 1
     cache_attempt: Annotated[int, msgspec.Meta(ge=0)] = 0
+    passes: Annotated[int, msgspec.Meta(ge=0)] = 0
     trace: Mapping[str, str] | msgspec.UnsetType = msgspec.UNSET
 
     @property

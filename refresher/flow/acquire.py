@@ -15,6 +15,7 @@ from api_client.protocol import lease
 from api_client.protocol.keys import CacheKey
 from api_client.protocol.lease import AcquireReply, AcquireStatus, Call
 from api_client.protocol.messages import RefreshItem
+from refresher.errors import LoadFailed
 from refresher.flow.follow_up import hand_back
 from refresher.flow.outcome import Ended, Outcome, OutcomeKind
 from refresher.flow.ports import RefreshDeps
@@ -56,10 +57,27 @@ def acquire(
         if deps.hands_back(error):
             # Redis may have run them, or not: repeated, they return the same runs.
             runs = [one for one in _begin(deps, query, requests, reports=False) if isinstance(one, Run)]
+            for run in runs:
+                report_takeover(deps, run)
             hand_back(deps, settings, runs)
         raise
     by_place = dict(zip(keys, begun, strict=True))
     return [by_place.get(place, _MALFORMED) for place in range(len(items))]
+
+
+def report_takeover(deps: RefreshDeps, run: Run) -> None:
+    """Count the attempt of a process that can't, if there was one: it has ended, or stands still and is fenced."""
+    if run.lease.has_overtaken:
+        lost, attempt = taken_over(), max(run.lease.attempts, 1)
+        deps.events.retried(run.key.query, kind=lost.kind, attempt=attempt, pause_seconds=0.0)
+        log.warning("attempt %d of %s failed (%s); retrying now", attempt, run.name, lost.shown)
+
+
+def taken_over() -> LoadFailed:
+    """Return the failure of a run whose lease ran out."""
+    return LoadFailed(
+        "taken_over", "its lease ran out: the process that loaded it had ended, or stood still", is_transient=True
+    )
 
 
 def _request(
@@ -95,7 +113,7 @@ def _begin(
             begun.append(reply)
         elif reply.status is AcquireStatus.ACQUIRED:
             attempt = max(request.item.attempt, reply.attempts + 1)
-            item = msgspec.structs.replace(request.item, attempt=attempt)
+            item = msgspec.structs.replace(request.item, attempt=attempt, passes=0)
             held = replace(reply, left_seconds=reply.left_seconds - waited_seconds)
             begun.append(Run(item, request.key, query, request.nonce, held, deps.monotonic(), deps.monotonic))
         else:

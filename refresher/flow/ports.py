@@ -167,7 +167,7 @@ class WorkerEvents:
         """Record a message with nothing to do: already_fresh, or the state of the record that held the key.
 
         Or one that was put back, to come again later: no_slot, since its query held all the slots that it may, or
-        no_budget.
+        no_budget; or passed on to a worker whose release loads it: unknown_query, wrong_params.
         """
 
     def waited_for_budget(self, query: str, *, seconds: float) -> None:

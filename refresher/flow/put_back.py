@@ -1,17 +1,34 @@
-"""Items that can't be loaded now: they go back into their queue, for a pause that grows while that lasts."""
+"""Items that can't be loaded now, or not here: they go back into their queue.
+
+During a rolling deployment a message may name a query, or params, that this worker's release does not know and
+another's does. It passes the message on: at once for the first times, since the broker gives it to the worker that has
+been idle for longest, then after pauses. No lease is taken, so no attempt is counted, and the claim's time runs on. One
+that nobody has taken by then is dropped: the next read claims anew. Where no other live worker loads the query, it is
+abandoned at once.
+"""
 
 from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
+import msgspec
+
+from api_client.errors import InvalidQuery
+from api_client.protocol.live_versions import loader_of, read_loaders
 from api_client.protocol.messages import RefreshItem
+from refresher.errors import LoadFailed
 from refresher.flow.outcome import Outcome, OutcomeKind
-from refresher.flow.ports import WorkerEvents
+from refresher.flow.ports import RefreshDeps, WorkerEvents
+from refresher.queries import Query
 
 MAX_PAUSE_SECONDS: Final = 8
+PASSES_AT_ONCE: Final = 4
+MAX_PASSES: Final = 10
+"""By then half a minute has passed, in which the message has met this many workers of another release."""
+UNKNOWN_QUERY, WRONG_PARAMS = "unknown_query", "wrong_params"
 
 
 class PutBack:
@@ -48,3 +65,49 @@ class PutBack:
             )
             for item in items
         ]
+
+
+def fitting(query: Query | None, item: RefreshItem, params: Mapping[str, Any]) -> Query:
+    """Return the query if it can be loaded here with these params.
+
+    Raises:
+        LoadFailed: it can't.
+    """
+    if query is None:
+        message = f"no query {item.query!r}, version {item.version}, is registered here"
+        raise LoadFailed(UNKNOWN_QUERY, message, is_transient=False)
+    try:
+        query.check_params(params)
+    except TypeError as error:
+        raise LoadFailed(WRONG_PARAMS, f"{query.name}: {error}", is_transient=False) from error
+    return query
+
+
+def pass_on(deps: RefreshDeps, namespace: str, query: Query | None, items: Sequence[RefreshItem]) -> list[Outcome]:
+    """Return the outcomes of items of one query that another worker may be able to load; none: load them here.
+
+    Raises:
+        CacheUnavailable: Redis did not answer.
+    """
+    try:
+        for item in items:
+            fitting(query, item, item.key(namespace).params)
+    except InvalidQuery:
+        return []
+    except LoadFailed as misfit:
+        loaders = deps.lease_steps.run(read_loaders(namespace, items[0].query, items[0].version))
+        if loaders - {query and loader_of(query.version, query.takes)}:
+            return [_passed_on(deps.events, item, misfit.kind) for item in items]
+    return []
+
+
+def _passed_on(events: WorkerEvents, item: RefreshItem, why: str) -> Outcome:
+    events.skipped(item.query, why=why)
+    if item.passes >= MAX_PASSES:
+        return Outcome(OutcomeKind.SKIPPED, item.query, why=why, attempts=item.attempt)
+    late = item.passes - PASSES_AT_ONCE
+    return Outcome(
+        OutcomeKind.RETRY, item.query, why=why, attempts=item.attempt,
+        again=msgspec.structs.replace(item, passes=item.passes + 1),
+        pause_seconds=0 if late < 0 else min(MAX_PAUSE_SECONDS, 2**late),
+    )  # fmt: skip

@@ -30,11 +30,12 @@ from api_client.transport.scripts import none_failed
 from api_client.transport.wire import is_out_of_memory
 from refresher.errors import LoadFailed
 from refresher.flow import nesting, policy
-from refresher.flow.acquire import acquire
+from refresher.flow.acquire import acquire, report_takeover, taken_over
 from refresher.flow.entries import entry_of, parts_of
 from refresher.flow.follow_up import hand_back, hand_back_call, request_follow_up
 from refresher.flow.outcome import Ended, Outcome, OutcomeKind
 from refresher.flow.ports import LoadShare, RefreshDeps
+from refresher.flow.put_back import fitting, pass_on
 from refresher.flow.registration import register, with_tags
 from refresher.flow.renewals import HeldLease
 from refresher.flow.revalidation import previous_of
@@ -47,7 +48,6 @@ from refresher.flow.run import (
     letter_of,
     shown_failure,
 )
-from refresher.queries import Query
 from refresher.results import Previous
 from refresher.settings import WorkerSettings
 
@@ -88,7 +88,11 @@ class Refresher:
         query = self._deps.registry.find(items[0].query, items[0].version)
         share = self._deps.share_of(query, items)
         try:
-            begun = share.take() or acquire(self._deps, self._settings, query, items, owner)
+            begun = (
+                pass_on(self._deps, self._settings.namespace, query, items)
+                or share.take()
+                or acquire(self._deps, self._settings, query, items, owner)
+            )
             ended = self._load_under_leases([one for one in begun if isinstance(one, Run)], share)
             return [ended[one.nonce] if isinstance(one, Run) else one for one in begun]
         except CacheUnavailable as error:
@@ -122,8 +126,7 @@ class Refresher:
         nonces = {run.nonce for run in unfit}
         loaded = [run for run in runs if run.nonce not in nonces]
         for run in loaded:
-            if run.lease.has_overtaken:
-                self._report_takeover(run)
+            report_takeover(self._deps, run)
         with self._holding(loaded) if loaded else nullcontext():
             ended = {run.nonce: self._end_unloaded(run) for run in unfit}
             if loaded:
@@ -136,8 +139,8 @@ class Refresher:
 
     def _end_unloaded(self, run: Run) -> Ended:
         if self._is_spent(run):
-            return self._ended(self._abandon, run, run.lease.attempts, _taken_over())
-        return self._ended(self._send_alone, run, _taken_over())
+            return self._ended(self._abandon, run, run.lease.attempts, taken_over())
+        return self._ended(self._send_alone, run, taken_over())
 
     @contextmanager
     def _holding(self, runs: Sequence[Run]) -> Iterator[None]:
@@ -236,7 +239,7 @@ class Refresher:
         """Return the entry of each run, or why it has none. All code of the query's author runs in here."""
         settings = self._settings
         calls = [run.key.params for run in runs]  # this attempt's own: the loader may change them
-        query = _checked_query(runs[0], calls[0])
+        query = fitting(runs[0].query, runs[0].item, calls[0])
         read_started_us = [run.now_us() for run in runs]
         left_seconds = min(settings.budget_seconds - runs[0].elapsed_seconds(), nesting.left_seconds())
         timeout_seconds = max(0.01, min(settings.transaction_timeout_seconds, left_seconds))
@@ -387,12 +390,6 @@ class Refresher:
         shown = shown_failure(run, failure, self._settings)
         log.info("attempt %d of %s failed (%s); retrying in %.2f s", attempt, run.name, shown, pause_seconds)
 
-    def _report_takeover(self, run: Run) -> None:
-        """Count the attempt of a process that can't: it has ended, or stands still and its write will be rejected."""
-        lost, attempt = _taken_over(), max(run.lease.attempts, 1)
-        self._deps.events.retried(run.key.query, kind=lost.kind, attempt=attempt, pause_seconds=0.0)
-        log.warning("attempt %d of %s failed (%s); retrying now", attempt, run.name, lost.shown)
-
     def _retry_later(self, run: Run, attempts: int, failure: LoadFailed, wanted_seconds: float) -> Outcome:
         ticket, pause_seconds = uuid.uuid4().hex, policy.whole_seconds(wanted_seconds)
         kept = self._step(
@@ -455,17 +452,6 @@ class Refresher:
         return self._deps.lease_steps.run(call)
 
 
-def _checked_query(run: Run, params: dict[str, Any]) -> Query:
-    if run.query is None:
-        message = f"no query {run.item.query!r}, version {run.item.version}, is registered here"
-        raise LoadFailed("unknown_query", message, is_transient=False)
-    try:
-        run.query.check_params(params)
-    except TypeError as error:
-        raise LoadFailed("wrong_params", f"{run.query.name}: {error}", is_transient=False) from error
-    return run.query
-
-
 def _is_granted_again(share: LoadShare) -> bool:
     """Take one more load's share; without Redis there is none."""
     try:
@@ -476,9 +462,3 @@ def _is_granted_again(share: LoadShare) -> bool:
 
 def _previous_gone() -> LoadFailed:
     return LoadFailed("previous_gone", "the entry that it has found unchanged is gone", is_transient=True)
-
-
-def _taken_over() -> LoadFailed:
-    return LoadFailed(
-        "taken_over", "its lease ran out: the process that loaded it had ended, or stood still", is_transient=True
-    )

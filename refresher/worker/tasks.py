@@ -20,6 +20,7 @@ from api_client.trigger.broker import monitoring_options
 from refresher.flow.budgets import NO_BUDGET
 from refresher.flow.outcome import Outcome, OutcomeKind, summary
 from refresher.flow.ports import DropReason, events_of
+from refresher.flow.put_back import UNKNOWN_QUERY, WRONG_PARAMS
 from refresher.worker.celery_fixes.soft_limit import soft_limit
 from refresher.worker.shutdown import end_process
 from refresher.worker.slots import NO_SLOT
@@ -138,7 +139,7 @@ def _schedule_retries(task: Any, settings: WorkerSettings, outcomes: Sequence[Ou
             continue
         if is_alone:
             _retry(task, settings, outcome, outcome.again)
-        elif outcome.why in {NO_SLOT, NO_BUDGET, CACHE_UNAVAILABLE}:
+        elif outcome.why in {NO_SLOT, NO_BUDGET, CACHE_UNAVAILABLE, UNKNOWN_QUERY, WRONG_PARAMS}:
             together[outcome.pause_seconds].append(outcome.again)
         else:
             resend(task.app, _queue(task, settings), settings, [outcome.again], countdown=outcome.pause_seconds)

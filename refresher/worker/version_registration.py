@@ -11,15 +11,16 @@ from typing import Final
 
 from api_client.errors import CacheUnavailable
 from api_client.protocol.lease import Call
-from api_client.protocol.live_versions import register, register_batched
+from api_client.protocol.live_versions import loader_of, register, register_loader
 from api_client.transport.scripts import LeaseStepRunner, at_once
 from refresher.queries import Query, Registry
 from refresher.settings import WorkerSettings
 from refresher.worker.redis_link import RetryingLink
 
 HEARTBEAT_SECONDS: Final = 10.0
-# Readers go on sending batches for this time after the last worker that takes them.
-BATCHED_SECONDS: Final = 60.0
+# For this time after the last worker that loads a version, readers go on sending it in batches, and other workers pass
+# its messages on.
+LOADER_SECONDS: Final = 60.0
 # A process goes on for this time while it can't register again, on a cluster one of whose nodes is down for example.
 MARGIN_SECONDS: Final = 600.0
 # And tries again after this one: each try holds a load up for a timeout, whether its own node is up or not.
@@ -34,14 +35,16 @@ def registration_of(query: Query, settings: WorkerSettings) -> Call[int]:
 
 
 def registrations_of(queries: Iterable[Query], settings: WorkerSettings) -> list[Call[int]]:
-    """Return the calls of a heartbeat: all versions, and those that are loaded in batches."""
-    batched = [query for query in queries if query.batch is not None]
+    """Return the calls of a heartbeat: all versions, and how this worker loads them."""
     return [
-        *(registration_of(query, settings) for query in queries),
-        *(
-            register_batched(settings.namespace, query.name, query.version, lives_seconds=BATCHED_SECONDS)
-            for query in batched
-        ),
+        call
+        for query in queries
+        for call in (
+            registration_of(query, settings),
+            register_loader(
+                settings.namespace, query.name, loader_of(query.version, query.takes), lives_seconds=LOADER_SECONDS
+            ),
+        )
     ]
 
 

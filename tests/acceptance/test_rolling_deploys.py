@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from api_client.errors import RefreshFailed, UnknownQuery
 from refresher.embedded import GuardedProcess
 from tests.acceptance.conftest import System
 from tests.support import long_running_traffic, scripted_queries
@@ -172,6 +173,66 @@ def test_messages_of_a_newer_version_wait_for_a_worker_that_understands_them(
     fleet.end(reader.process)
     assert (reader.reported("errors"), reader.reported("went_back"), reader.reported("unreadable")) == ([], [], {})
     assert fleet.dropped() == []
+
+
+OLD = """
+from refresher import query
+
+@query("profile", ttl="1h", grace="1h")
+def profile(tx, n):
+    return ["old", n]
+"""
+NEW = """
+from refresher import query
+
+@query("profile", ttl="1h", grace="1h")
+def profile(tx, n, limit=1):
+    return ["new", n]
+
+@query("profile", ttl="1h", grace="1h", version=2)
+def profile_2(tx, n):
+    return ["new", n]
+
+@query("added", ttl="1h", grace="1h", batch=10)
+def added(tx, calls):
+    return [["new", call["n"]] for call in calls]
+"""
+
+
+@pytest.mark.parametrize(
+    ("query", "version", "more", "why"),
+    [
+        ("added", 1, {}, "unknown_query"),
+        ("profile", 2, {}, "unknown_query"),
+        ("profile", 1, {"limit": 2}, "wrong_params"),
+    ],
+    ids=["query", "version", "param"],
+)
+def test_an_old_worker_passes_on_what_only_a_new_one_can_load(
+    system_without_graph: System, tmp_path: Path, query: str, version: int, more: dict[str, int], why: str
+) -> None:
+    system = system_without_graph
+    (tmp_path / "old_queries.py").write_text(OLD)
+    (tmp_path / "new_queries.py").write_text(NEW)
+    path = f"{tmp_path}{os.pathsep}{system.env['PYTHONPATH']}"
+    olds = [system.start_worker("-c", "1", PYTHONPATH=path, REFRESHER_QUERIES="old_queries") for _ in range(2)]
+    new = system.start_worker("-c", "1", PYTHONPATH=path, REFRESHER_QUERIES="new_queries")
+    eventually(lambda: system.cache.zcard("cache:v1:{profile}") == 5, "both releases have registered")
+    client = system.client()
+
+    def logged(text: str) -> int:
+        return sum(old.tail_of_log(1_000_000).count(text) for old in olds)
+
+    for n in range(100):
+        assert client.get(query, {"n": n, **more}, version=version) == ["new", n]
+        if n >= 10 and logged(f"retry ({why}) {query}"):
+            break
+    assert logged(f"retry ({why}) {query}"), "an old worker has met one"
+    assert logged("abandoned") == new.tail_of_log(1_000_000).count("abandoned") == 0
+    with pytest.raises(RefreshFailed, match="wrong_params"):
+        client.get("profile", {"nobody": "takes this"}, version=2)
+    with pytest.raises(UnknownQuery):
+        client.get("nobody_knows")
 
 
 @pytest.mark.parametrize("release", [NOW, *MADE_UP])

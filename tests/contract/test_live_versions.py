@@ -11,7 +11,15 @@ import redis
 from api_client.protocol import lease
 from api_client.protocol.entry import decode_header, encode
 from api_client.protocol.keys import make_key, versions_key
-from api_client.protocol.live_versions import KnownVersions, VersionedInvalidation, read_versions, register
+from api_client.protocol.live_versions import (
+    KnownVersions,
+    VersionedInvalidation,
+    loader_of,
+    read_loaders,
+    read_versions,
+    register,
+    register_loader,
+)
 from api_client.transport.scripts import LeaseStore
 from tests.support.lease_world import ClockedWorld, World, a_header, acquire_call
 from tests.support.redis_memory import full
@@ -59,9 +67,11 @@ def test_a_version_is_kept_for_the_longest_lifetime_that_a_worker_registered(
 def test_the_registry_key_expires_with_its_last_version(clocked_world: ClockedWorld, query: str) -> None:
     add(clocked_world, query, 1, lives_seconds=100)
     add(clocked_world, query, 2, lives_seconds=10)
-    clocked_world.pass_time(99)
-    assert found(clocked_world, query) == {1, 2}, "swept by the next worker only"
-    clocked_world.pass_time(2)
+    clocked_world.pass_time(10 - 1e-6)
+    assert found(clocked_world, query) == {1, 2}
+    clocked_world.pass_time(1e-6)
+    assert found(clocked_world, query) == {1}, "though nobody has swept it yet"
+    clocked_world.pass_time(91)
     assert not clocked_world.client.exists(versions_key("test", query))
 
 
@@ -81,6 +91,15 @@ def test_an_unrecognised_version_is_ignored(world: World, query: str) -> None:
     add(world, query, 7)
     world.client.zadd(versions_key("test", query), {"x": 1, "0": 1, "65536": 1, "-1": 1, "1" * 5_000: 1, "²": 1})
     assert found(world, query) == {7}
+
+
+def test_the_loaders_of_a_version_are_found_and_are_no_versions(world: World, query: str) -> None:
+    loaders = {loader_of(7, None), loader_of(7, "n,limit="), loader_of(7, "n"), loader_of(71, "n"), loader_of(8, "")}
+    for loader in loaders:
+        world.store.run(register_loader("test", query, loader, lives_seconds=60))
+    assert world.store.run(read_loaders("test", query, 7)) == {"batched:7", "takes:7:n,limit=", "takes:7:n"}
+    assert world.store.run(read_loaders("test", query, 8)) == {"takes:8:"}
+    assert world.store.run(read_loaders("test", query, 1)) == found(world, query) == frozenset()
 
 
 def test_a_registration_in_a_full_redis_fails_and_keeps_the_known_versions(world: World, query: str) -> None:

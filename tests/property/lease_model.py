@@ -271,8 +271,9 @@ class Model:
             )  # fmt: skip
         remembered_seconds = pause_seconds + max(RETENTION_SECONDS, pause_seconds)
         self.record = replace(
-            self.record, failures_until=self.now + us(remembered_seconds), gone_at_ms=self.kept_until(remembered_seconds)
-        )
+            self.record, failures_until=self.now + us(remembered_seconds),
+            gone_at_ms=self.kept_until(remembered_seconds),
+        )  # fmt: skip
         return pause_seconds, failures, record.failed_token or 0
 
     def hand_back(self, token: int, nonce: bytes) -> bool:

@@ -11,7 +11,7 @@ import redis
 
 from api_client import ReaderSettings, RefreshReason
 from api_client.protocol.keys import CacheKey, make_key
-from api_client.protocol.live_versions import register, register_batched
+from api_client.protocol.live_versions import loader_of, register, register_loader
 from api_client.protocol.messages import RefreshItem
 from api_client.transport.link import CacheLink
 from api_client.transport.scripts import LeaseStore
@@ -130,7 +130,7 @@ def register_batched_query(client: redis.Redis, version: int = 1) -> None:
     """Register a version of the query as one that workers load in batches."""
     store = LeaseStore(client)
     store.run(register(NAMESPACE, "q", version, lives_seconds=60.0))
-    store.run(register_batched(NAMESPACE, "q", version, lives_seconds=60.0))
+    store.run(register_loader(NAMESPACE, "q", loader_of(version, None), lives_seconds=60.0))
 
 
 def key(n: int) -> CacheKey:

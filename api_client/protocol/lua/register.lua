@@ -1,7 +1,7 @@
 -- register: entries of this version of a query can exist from now on, so an invalidation has to reach them.
 --
 -- KEYS[1]  versions
--- ARGV[1]  version             number; or batched:number, of a version that is loaded in batches
+-- ARGV[1]  version             number, or batched:number, takes:number:params: how a worker loads it now
 -- ARGV[2]  lives_ms            ms      after which no entry of a load that begins soon can be left
 --
 -- returns  1

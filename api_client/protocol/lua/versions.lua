@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  versions
 --
--- returns  the versions, as text, including expired ones that are not swept yet
+-- returns  what is registered and not forgotten yet, as text
 -- keeps    nothing is changed. What has been registered before is found, so an invalidation of all that is returned
 --          leaves no entry out
-return redis.call('ZRANGE', KEYS[1], 0, -1)
+return redis.call('ZRANGE', KEYS[1], '(' .. text(clock_us()), '+inf', 'BYSCORE')

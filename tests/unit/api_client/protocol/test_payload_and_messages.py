@@ -217,7 +217,7 @@ def test_each_decode_returns_a_new_value() -> None:
 
 FULL = RefreshItem(
     query="q", version=2, params='{"a":[1,null,{"b":"é"}]}', claim_number=2**53 - 1, reason=RefreshReason.STALE,
-    ticket="t", attempt=3, cache_attempt=1,
+    ticket="t", attempt=3, cache_attempt=1, passes=2,
 )  # fmt: skip
 
 
@@ -233,6 +233,7 @@ def test_a_message_has_the_shape_promised_from_the_first_release_on() -> None:
             {
                 "query": "q", "version": 2, "params": '{"a":[1,null,{"b":"é"}]}', "claim_number": 2**53 - 1,
                 "reason": "stale", "ticket": "t", "attempt": 3, "cache_attempt": 1,
+                "passes": 2,
             }
         ],
     }  # fmt: skip

@@ -31,6 +31,7 @@ from api_client.protocol.lease import (
     FailReply,
     RecordState,
 )
+from api_client.protocol.live_versions import loader_of
 from api_client.protocol.messages import RefreshItem, RefreshReason, item_for
 from refresher.errors import LoadFailed
 from refresher.flow import nesting
@@ -77,7 +78,7 @@ class Worker(WorkerEvents, StepByStep):
         self.calls: dict[str, Call[Any]] = {}
         self.replies: dict[str, Any] = {
             "acquire": ACQUIRED, "commit": CommitStatus.ACCEPTED, "retry": True, "fail": FailReply(30.0, 2, 77),
-            "hand_back": 7,
+            "hand_back": 7, "versions": frozenset(),
             "claim": ClaimReply(ClaimStatus.CLAIMED, RecordState.QUEUED, 60.0, "", 0, 8, 8, NOW_US), "unclaim": True,
         }  # fmt: skip
         self.loads: deque[Any] = deque()
@@ -480,15 +481,46 @@ def test_a_failure_whose_lease_is_lost_writes_no_dead_letter(worker: Worker) -> 
     assert worker.letters == []
 
 
-@pytest.mark.parametrize(
-    ("item", "kind"),
-    [(RefreshItem(query="q", version=2), "unknown_query"), (RefreshItem(query="q", params='{"m":1}'), "wrong_params")],
-)
-def test_an_unknown_query_and_wrong_params_are_abandoned_without_a_load(
-    worker: Worker, item: RefreshItem, kind: str
-) -> None:
+MISFITS = [
+    (RefreshItem(query="q", version=2), "unknown_query"),
+    (RefreshItem(query="q", params='{"m":1}'), "wrong_params"),
+]
+
+
+@pytest.mark.parametrize(("item", "kind"), MISFITS)
+def test_what_no_live_worker_loads_is_abandoned_without_a_load(worker: Worker, item: RefreshItem, kind: str) -> None:
+    worker.replies["versions"] = frozenset({loader_of(1, "n,previous=")})  # this worker's own
+    if item.version == 2:
+        worker.replies["versions"] = frozenset()
     assert worker.refresher.refresh(item).why == kind
     assert "load" not in worker.steps()
+
+
+@pytest.mark.parametrize("loader", [loader_of(2, None), loader_of(2, "m")])
+@pytest.mark.parametrize(("item", "kind"), MISFITS)
+def test_what_a_worker_of_another_release_loads_is_passed_on_without_a_lease(
+    worker: Worker, item: RefreshItem, kind: str, loader: str
+) -> None:
+    worker.replies["versions"] = frozenset({loader})
+    pauses_seconds = []
+    with_ticket = msgspec.structs.replace(item, ticket="t", attempt=3, cache_attempt=1)
+    again = with_ticket
+    while (outcome := worker.refresher.refresh(again)).again is not None:
+        assert (outcome.kind, outcome.why) == (OutcomeKind.RETRY, kind)
+        again = outcome.again
+        pauses_seconds.append(outcome.pause_seconds)
+    assert pauses_seconds == [0, 0, 0, 0, 1, 2, 4, 8, 8, 8]
+    assert again == msgspec.structs.replace(with_ticket, passes=10)
+    assert (outcome.kind, outcome.why) == (OutcomeKind.SKIPPED, kind)
+    assert set(worker.steps()) == {"versions", "skipped"}
+
+
+def test_a_retry_of_what_was_passed_on_before_may_be_passed_on_as_often(worker: Worker) -> None:
+    worker.loads.append(failing())
+    worker.u = 0.999
+    outcome = worker.refresher.refresh(msgspec.structs.replace(ITEM, passes=9, attempt=3))
+    assert outcome.again is not None
+    assert outcome.again.passes == 0
 
 
 @pytest.mark.parametrize("item", [RefreshItem(query="private", params='{"n":41}'), RefreshItem(query="nobody_knows")])
