@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
-import sys
-import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
 from api_client.config.durations import Duration, seconds, share
@@ -260,49 +256,8 @@ def query(
     return register
 
 
-def import_from_working_directory() -> None:
-    """Let modules that register queries be imported from the working directory, by a program that pip has installed.
-
-    Celery's own does so while it imports its app, and no longer. Last, so that installed modules take precedence.
-    """
-    if "" not in sys.path:
-        sys.path.append("")
-
-
-def import_queries(modules: Iterable[str]) -> None:
-    """Import the modules that register queries.
-
-    Raises:
-        ConfigurationError: one can't be imported; names it and the reason.
-    """
-    for module in modules:
-        try:
-            importlib.import_module(module)
-        except ConfigurationError:
-            raise  # a wrong @query: it names the query and what is allowed
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            # The module's own code has run, and may have called sys.exit: one line, whatever it raised.
-            why = f"{type(error).__name__}: {str(error)[:300]}{_place(error, module)}"
-            raise ConfigurationError(
-                "REFRESHER_QUERIES", repr(module), f"importing it failed with {why}; allowed are importable modules"
-            ) from error
-
-
-def _place(error: BaseException, module: str) -> str:
-    """Return in which line of the module's package an error arose, as text; empty where none of its lines has run."""
-    package = module.partition(".")[0]
-    place = ""
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        is_theirs = frame.f_globals is not globals()
-        if is_theirs and str(frame.f_globals.get("__name__")).partition(".")[0] == package:
-            place = f" ({Path(frame.f_code.co_filename).name}, line {line})"
-    return place
-
-
 class _Arguments:
-    """Checks what one `query` was given: each method returns an argument's plain value, or raises ConfigurationError."""
+    """Checks what one `query` was given: each method returns a plain value, or raises a ConfigurationError."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self._given = dict(given)

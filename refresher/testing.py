@@ -115,22 +115,8 @@ class InlineCache:
         self._failures: dict[str, tuple[str, BaseException | None]] = {}
         self._thread = threading.local()
         policy = msgspec.structs.replace(policy, redis_url=url, namespace=namespace)
-        store = self._link.store
         self._upkeep = TagUpkeep(policy)
-        deps = RefreshDeps(
-            lease_steps=store,
-            origin=self,
-            encode=values.encode,
-            registry=cast("Registry", self),
-            keep_leases=lambda _: nullcontext(),
-            publish=self._refresh,
-            write_dead_letter=self._keep_failure,
-            monotonic=monotonic_seconds,
-            sleep=lambda _: None,
-            events=WorkerEvents(),
-            failure_of=classify_error,
-            register=lambda query: store.run(registration_of(query, policy)),
-        )
+        deps = self._deps(policy)
         self._refresher = Refresher(policy, deps)
         # What is published is loaded at once: a load that Ctrl-C has ended would be handed back to itself.
         nested = self._refresher.with_deps(replace(in_place_deps(deps), hands_back=lambda _: False))
@@ -144,6 +130,23 @@ class InlineCache:
         self.client: CacheClient = _InlineClient(reader, self._refresh, self._explain)
         self.async_client: AsyncCacheClient = _AsyncInlineClient(reader, self._refresh, self._explain)
         self._before: tuple[CacheClient | None, AsyncCacheClient | None] = None, None
+
+    def _deps(self, policy: WorkerSettings) -> RefreshDeps:
+        store = self._link.store
+        return RefreshDeps(
+            lease_steps=store,
+            origin=self,
+            encode=values.encode,
+            registry=cast("Registry", self),
+            keep_leases=lambda _: nullcontext(),
+            publish=self._refresh,
+            write_dead_letter=self._keep_failure,
+            monotonic=monotonic_seconds,
+            sleep=lambda _: None,
+            events=WorkerEvents(),
+            failure_of=classify_error,
+            register=lambda query: store.run(registration_of(query, policy)),
+        )
 
     def answer(
         self,

@@ -6,7 +6,7 @@ key                        type     what
 ``ns:e1:{q:v:digest}``     string   the entry: header and payload (`entry`)
 ``ns:l1:{q:v:digest}``     hash     the lease record, while a refresh or a bookmark needs it (`lease`)
 ``ns:n1:{q:v:digest}``     channel  the notifications of commit, fail and invalidate
-``ns:v1:{q}``              zset     versions that workers load, and load in batches, by their ends (`live_versions`)
+``ns:v1:{q}``              zset     versions that workers load, and how, by their ends (`live_versions`)
 ``ns:b1:{budget}:shares``  zset     loads in progress under the namespace's budget, by their ends (`budget`)
 ``ns:b1:{budget}:pace``    hash     its rate, and who waits; both also of a query, ``…:q``. Gone soon after a load
 ``ns:n1:tier``             channel  silent; subscribed to for its class of connections (`local.tracking`)

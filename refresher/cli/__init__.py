@@ -26,7 +26,7 @@ def main() -> None:
 def _run() -> None:
     try:
         from refresher.cli.commands import EXPECTED_ERRORS, app
-        from refresher.queries import import_from_working_directory
+        from refresher.query_modules import import_from_working_directory
     except ModuleNotFoundError as error:
         _fail(f"{error.name} is not installed: pip install 'refresher[worker]'")
     import_from_working_directory()

@@ -10,7 +10,8 @@ import typer
 from api_client.errors import ConfigurationError
 from api_client.explain import duration
 from refresher.cli.output import as_json, table_of, wide_console
-from refresher.queries import PREVIOUS, Query, import_queries, registry
+from refresher.queries import PREVIOUS, Query, registry
+from refresher.query_modules import import_queries
 from refresher.settings import WorkerSettings
 
 _COLUMNS: Final = ("query", "v", "params", "TTL", "grace", "early refresh", "slots", "budget", "about")

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from refresher.queries import import_from_working_directory, import_queries
+from refresher.query_modules import import_from_working_directory, import_queries
 
 _MAX_SECONDS: Final = 60.0
 

@@ -22,7 +22,8 @@ from refresher.dev.imports import files_imported_anew, imported_files
 from refresher.dev.sample import ABOUT, load_sample
 from refresher.embedded import ArcadeDbServer, GuardedProcess, Interrupts, RedisServer, free_port
 from refresher.ops.http import is_ok
-from refresher.queries import import_queries, registry
+from refresher.queries import registry
+from refresher.query_modules import import_queries
 from refresher.settings import WorkerSettings
 
 START_SECONDS: Final = 60.0

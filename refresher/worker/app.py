@@ -28,7 +28,8 @@ from refresher.ops.forks import fork_gate
 from refresher.ops.health import Health
 from refresher.ops.health_server import HealthServer
 from refresher.ops.heartbeat import Heartbeat, HeartbeatStep
-from refresher.queries import import_from_working_directory, import_queries, registry
+from refresher.queries import registry
+from refresher.query_modules import import_from_working_directory, import_queries
 from refresher.settings import WorkerSettings
 from refresher.telemetry.metrics import WorkerGauges
 from refresher.telemetry.prometheus import GaugeCollector, MetricsServer
@@ -128,7 +129,7 @@ def _add(app: Celery, settings: WorkerSettings, events: WorkerEvents | None) -> 
         return CompositeWorkerEvents(*found) if found else WorkerEvents()
 
     monitors = Monitors(app, settings.namespace)
-    slots, misses = NodeSlots(), queue_for(settings.namespace, settings.broker_url, has_waiter=True)
+    slots = NodeSlots()
     runtimes = PerProcess(
         lambda: Runtime(settings, _broker(settings), events=build_events(), shuts_down=shutdown.is_set, slots=slots)
     )
@@ -143,25 +144,34 @@ def _add(app: Celery, settings: WorkerSettings, events: WorkerEvents | None) -> 
         settings,
         slots=slots,
         runtimes=runtimes,
-        in_place=InPlace(
-            registry,
-            lambda: runtimes.get().in_place,
-            lambda item, pause_seconds: resend(app, misses, settings, [item], countdown=pause_seconds),
-            monitors.show,
-        ),
+        in_place=_in_place(app, settings, runtimes, monitors),
         monitors=monitors,
         metrics=metrics,
         health=HealthServer(settings, app.refresher_loop_heartbeat, health),
-        periodic=[
-            Periodic(
-                "register the queries' versions",
-                settings.redis_url,
-                HEARTBEAT_SECONDS,
-                lambda link: register_versions(link, settings, registry),
-            ),
-            Periodic("keep up the tags", settings.redis_url, UPKEEP_SECONDS, TagUpkeep(settings)),
-        ],
+        periodic=_periodic(settings),
     )
+
+
+def _in_place(app: Celery, settings: WorkerSettings, runtimes: PerProcess, monitors: Monitors) -> InPlace:
+    misses = queue_for(settings.namespace, settings.broker_url, has_waiter=True)
+    return InPlace(
+        registry,
+        lambda: runtimes.get().in_place,
+        lambda item, pause_seconds: resend(app, misses, settings, [item], countdown=pause_seconds),
+        monitors.show,
+    )
+
+
+def _periodic(settings: WorkerSettings) -> list[Periodic]:
+    return [
+        Periodic(
+            "register the queries' versions",
+            settings.redis_url,
+            HEARTBEAT_SECONDS,
+            lambda link: register_versions(link, settings, registry),
+        ),
+        Periodic("keep up the tags", settings.redis_url, UPKEEP_SECONDS, TagUpkeep(settings)),
+    ]
 
 
 def _broker(settings: WorkerSettings) -> CeleryBroker:

@@ -12,7 +12,8 @@ from refresher.ops.doctor.deployment import Deployment
 from refresher.ops.doctor.findings import Finding, ok, problem, warning
 from refresher.ops.http import fetch_health, get
 from refresher.ops.startup_checks import graph_problem, misspelled_settings
-from refresher.queries import import_queries, registry
+from refresher.queries import registry
+from refresher.query_modules import import_queries
 
 _WORKER_METRIC: Final = b"\nrefresher_ready{"
 _DROPPED: Final = re.compile(rb'^refresher_messages_dropped_total\{reason="(\w+)"\} ([0-9.e+]+)$', re.MULTILINE)

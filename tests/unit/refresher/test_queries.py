@@ -12,7 +12,8 @@ import pytest
 from api_client.errors import ConfigurationError
 from api_client.protocol.budget import Budget
 from refresher.ops.startup_checks import params_with_defaults
-from refresher.queries import Query, Registry, import_queries, query, registry
+from refresher.queries import Query, Registry, query, registry
+from refresher.query_modules import import_queries
 
 
 def loader(tx: object, person_id: int, *, limit: int = 10) -> list[int]:

@@ -1,0 +1,50 @@
+"""Sizes of what ships, and of the benchmarks: no function or file grows past what is read at a glance."""
+
+from __future__ import annotations
+
+import ast
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+MAX_FUNCTION_LINES, MAX_FILE_LINES = 40, 500
+FILES = sorted(
+    chain.from_iterable((ROOT / folder).rglob("*.py") for folder in ("api_client", "refresher", "benchmarks"))
+)
+
+
+def _lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Return a function's lines without its decorators and its docstring."""
+    first, last = function.body[0], function.end_lineno or 0
+    documented = ast.get_docstring(function) is not None
+    return last - function.lineno + 1 - documented * ((first.end_lineno or 0) - first.lineno + 1)
+
+
+def _functions(source: str) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return [one for one in ast.walk(ast.parse(source)) if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+
+def test_no_function_has_more_than_40_lines_without_its_docstring() -> None:
+    found = [(path.relative_to(ROOT), one) for path in FILES for one in _functions(path.read_text())]
+    assert len(found) > 1_000
+    assert [f"{path}: {one.name} {_lines(one)}" for path, one in found if _lines(one) > MAX_FUNCTION_LINES] == []
+
+
+def test_no_file_has_more_than_500_lines() -> None:
+    lines = {path.relative_to(ROOT): len(path.read_text().splitlines()) for path in FILES}
+    assert {path: count for path, count in lines.items() if count > MAX_FILE_LINES} == {}
+
+
+@pytest.mark.parametrize(
+    ("source", "lines"),
+    [
+        ("def f():\n    return 1", 2),
+        ('def f():\n    """Do.\n\n    More.\n    """\n    return 1', 2),
+        ("@one\n@two\nasync def f(\n    a,\n):\n    return a", 4),
+    ],
+)
+def test_a_docstring_and_decorators_do_not_count(source: str, lines: int) -> None:
+    (function,) = _functions(source)
+    assert _lines(function) == lines
