@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.unit.refresher.flow.test_refresh_flow import ACQUIRED, ITEM, NOW_US, Worker, failing
+from tests.unit.refresher.flow.test_refresh_flow import ACQUIRED, ITEM, NOW_US, Worker, failing, interrupt_first_acquire
 
 
 class Counted(Worker):
@@ -81,3 +81,12 @@ def test_a_claim_from_after_the_acquire_makes_no_negative_delta() -> None:
     worker.load_seconds = 0.0
     worker.replies["acquire"] = replace(ACQUIRED, claimed_at_us=NOW_US + 10**9)
     assert worker.refresher.refresh(ITEM).delta_seconds == 0.0
+
+
+def test_a_run_that_is_handed_back_while_it_is_acquired_counts_the_one_that_it_took_over() -> None:
+    worker = Counted()
+    worker.replies["acquire"] = replace(ACQUIRED, has_overtaken=True, attempts=2)
+    interrupt_first_acquire(worker, SystemExit())
+    with pytest.raises(SystemExit):
+        worker.refresher.refresh(ITEM)
+    assert worker.steps() == ["acquire", "acquire", "retried", "hand_back", "publish"]

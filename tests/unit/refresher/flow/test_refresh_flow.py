@@ -593,7 +593,7 @@ def test_a_worker_that_shuts_down_hands_its_run_back_and_ends(worker: Worker, en
 def test_a_worker_that_shuts_down_while_it_acquires_hands_back_what_redis_has_granted(
     worker: Worker, end: type[BaseException]
 ) -> None:
-    asked = _interrupt_first_acquire(worker, end())
+    asked = interrupt_first_acquire(worker, end())
     with pytest.raises(end):
         worker.refresher.refresh(_with_ticket(worker))
     assert worker.steps() == ["acquire", "acquire", "hand_back", "publish"]
@@ -614,13 +614,13 @@ def test_a_worker_that_shuts_down_between_acquire_and_load_hands_its_run_back(
 
 def test_a_process_that_ends_alone_while_it_acquires_hands_nothing_back(worker: Worker) -> None:
     worker.shuts_down = False
-    _interrupt_first_acquire(worker, SystemExit())
+    interrupt_first_acquire(worker, SystemExit())
     with pytest.raises(SystemExit):
         worker.refresher.refresh(ITEM)
     assert worker.steps() == ["acquire"]
 
 
-def _interrupt_first_acquire(worker: Worker, end: BaseException) -> list[Call[Any]]:
+def interrupt_first_acquire(worker: Worker, end: BaseException) -> list[Call[Any]]:
     """Return the list of calls to come."""
     asked: list[Call[Any]] = []
     run = worker.run
