@@ -199,6 +199,7 @@ def added(tx, calls):
 """
 
 
+@pytest.mark.promise("Contract and operation", "A key that only workers of another release can load is loaded by them")
 @pytest.mark.parametrize(
     ("query", "version", "more", "why"),
     [
