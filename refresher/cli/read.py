@@ -39,7 +39,7 @@ UNREGISTERED: Final = "no worker has registered it: is its name right, and does 
 _COLOURS = {EntryState.FRESH: "green", EntryState.STALE: "yellow", EntryState.MISS: "red"}
 _DIGITS: Final = re.compile(rf"[0-9a-f]{{{MIN_DIGEST},32}}", re.ASCII)
 _TIMES: Final = frozenset(
-    {"read_started", "fetched", "soft_expiry", "until", "limit", "claimed_at", "published", "since"}
+    {"read_started", "fetched", "soft_expiry", "until", "limit", "claimed_at", "published", "since", "failures_until"}
 )
 _SECONDS: Final = frozenset({"ttl", "delta", "delta_deviation", "run", "run_deviation"})
 
@@ -83,14 +83,18 @@ def get(
                 raise
             raise WaitTimeout(query, error.waited_seconds, error.state, UNREGISTERED) from error
     shown = {"query": query, "version": version, **msgspec.structs.asdict(entry)} if as_json_ else entry.value
-    try:
-        printed = msgspec.json.format(msgspec.json.encode(shown), indent=2)
-    except TypeError as error:
-        typer.echo(f"error: the value can't be printed as JSON: {error}", err=True)
-        raise typer.Exit(1) from None
+    printed = _printed(shown)
     if not as_json_:
         typer.echo(f"{query} v{version}: {_facts(entry)}", err=True)
     typer.echo(printed)
+
+
+def _printed(value: object) -> str:
+    try:
+        return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    except TypeError as error:
+        typer.echo(f"error: the value can't be printed as JSON: {error}", err=True)
+        raise typer.Exit(1) from None
 
 
 def _is_registered(settings: ReaderSettings, key: CacheKey) -> bool:
