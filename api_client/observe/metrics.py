@@ -6,10 +6,11 @@ A back end makes one instrument for each row of a table; `refresher.telemetry` h
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from api_client.observe.events import ReaderEvents, ReadFailure
 from api_client.protocol.messages import RefreshReason
@@ -32,11 +33,20 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One row: ``unit`` is OpenTelemetry's, ``expected`` the values of the last label that are exposed at 0."""
+    """One row.
+
+    Attributes:
+        event: the event that it counts; its labels are fields of that.
+        amount: the field that is recorded of it; default: 1 for each event.
+        unit: OpenTelemetry's.
+        expected: the values of the last label that are exposed at 0.
+    """
 
     name: str
     help: str
+    event: str = ""
     labels: tuple[str, ...] = ("query",)
+    amount: str = ""
     kind: Kind = Kind.COUNTER
     unit: str = ""
     buckets: tuple[float, ...] = ()
@@ -89,40 +99,60 @@ def by_name(*metrics: Metric) -> Mapping[str, Metric]:
 
 READER_METRICS: Final = by_name(
     Metric("cache_hit", "Values served from the cache, fresh or stale"),
-    Metric("cache_miss", "Reads that found no value that satisfied them, and waited"),
-    Metric("cache_unavailable", "Reads that found Redis unavailable"),
+    Metric("cache_miss", "Reads that found no value that satisfied them, and waited", "miss"),
+    Metric("cache_unavailable", "Reads that found Redis unavailable", "unavailable"),
     Metric("cache_expired_served", "Values served past their soft expiry"),
     Metric("xfetch_stale_served", "Values served on a positive decision, early or past the soft expiry"),
-    Metric("xfetch_single_flight_hits", "Callers that were served by a wait which another caller had begun"),
-    Metric("xfetch_lock_contention", "Claims that were refused, because an earlier one stood"),
-    Metric("xfetch_refresh_republished", "Queued refreshes that were published once more"),
+    Metric(
+        "xfetch_single_flight_hits",
+        "Callers that were served by a wait which another caller had begun",
+        "single_flight_hit",
+    ),
+    Metric("xfetch_lock_contention", "Claims that were refused, because an earlier one stood", "refresh_deduplicated"),
+    Metric("xfetch_refresh_republished", "Queued refreshes that were published once more", "refresh_republished"),
     Metric(
         "xfetch_refresh_triggered",
         "Refreshes triggered: early, stale, miss, invalidated, manual",
+        "refresh_triggered",
         labels=("query", "reason"),
         expected=tuple(RefreshReason),
     ),
     Metric(
         "xfetch_refresh_dropped",
         "Triggers that were not published: backlog, backpressure, breaker, repeat",
+        "refresh_dropped",
         labels=("query", "why"),
     ),
-    Metric("xfetch_trigger_failed", "Claims that could not be made or published", labels=("query", "why")),
+    Metric(
+        "xfetch_trigger_failed", "Claims that could not be made or published", "trigger_failed", labels=("query", "why")
+    ),
     Metric(
         "cache_read_failed",
         "Reads that ended without a value: unavailable, timeout, refresh_failed, unknown_query, decode",
+        "read_failed",
         labels=("query", "why"),
         expected=tuple(ReadFailure),
     ),
     Metric(
-        "cache_unreadable", "Entries treated as a miss: garbage, version, flags, digest", labels=("query", "reason")
+        "cache_unreadable",
+        "Entries treated as a miss: garbage, version, flags, digest",
+        "unreadable_entry",
+        labels=("query", "reason"),
     ),
-    Metric("cache_tag_invalidations", "Invalidations of tags: soft, hard", labels=("kind",)),
-    Metric("cache_tag_entries_invalidated", "Entries that they made stale, or dropped", labels=("kind",)),
+    Metric("cache_tag_invalidations", "Invalidations of tags: soft, hard", "tags_invalidated", labels=("kind",)),
+    Metric(
+        "cache_tag_entries_invalidated",
+        "Entries that they made stale, or dropped",
+        "tags_invalidated",
+        ("kind",),
+        "entries",
+    ),
     Metric(
         "cache_tag_invalidation_seconds",
         "What an invalidation of tags took",
+        "tags_invalidated",
         labels=("kind",),
+        amount="seconds",
         kind=Kind.HISTOGRAM,
         unit="s",
         buckets=TAG_BUCKETS_SECONDS,
@@ -140,12 +170,47 @@ HIT_METRICS: Final = (
 )  # fmt: skip
 
 
-class MeteredEvents(ReaderEvents):
+class Metered:
+    """Counts events in the metrics of a table, by a back end."""
+
+    def __init__(self, table: Mapping[str, Metric], backend: Backend) -> None:
+        self._backend, self._labels = backend, QueryLabels()
+        self._by_event: dict[str, list[Metric]] = {}
+        for metric in table.values():
+            self._by_event.setdefault(metric.event, []).append(metric)
+
+    def count(self, event: str, query: str | None = None, **fields: Any) -> None:
+        """Record an event in each metric of it."""
+        values = fields if query is None else {"query": self._label_of(query), **fields}
+        for metric in self._by_event[event]:
+            record = self._backend.bind(metric.name, *(str(values[label]) for label in metric.labels))
+            record(fields[metric.amount] if metric.amount else 1)
+
+    def _label_of(self, query: str) -> str:
+        return self._labels.of(query)
+
+
+M = TypeVar("M", bound=type[Metered])
+
+
+def counting(table: Mapping[str, Metric]) -> Callable[[M], M]:
+    """Have a class count the events that the rows of ``table`` name and it does not handle itself."""
+
+    def complete(cls: M) -> M:
+        for event in {metric.event for metric in table.values()} - vars(cls).keys():
+            if hasattr(cls, event):
+                setattr(cls, event, functools.partialmethod(Metered.count, event))
+        return cls
+
+    return complete
+
+
+@counting(READER_METRICS)
+class MeteredEvents(Metered, ReaderEvents):
     """Records a reader's events in the metrics of a back end."""
 
     def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-        self._labels = QueryLabels()
+        super().__init__(READER_METRICS, backend)
         self._hits: dict[str, tuple[Record, ...]] = {}
 
     def hit(self, query: str, *, age_seconds: float, ttl_remaining_seconds: float, triggered: bool) -> None:
@@ -164,58 +229,15 @@ class MeteredEvents(ReaderEvents):
         if triggered:
             triggers(1)
 
-    def miss(self, query: str) -> None:
-        """Count a read that waits."""
-        self._count("cache_miss", query)
-
-    def single_flight_hit(self, query: str, *, waited_seconds: float) -> None:
-        """Count a caller that was served by another one's wait."""
-        self._count("xfetch_single_flight_hits", query)
-
-    def unreadable_entry(self, query: str, *, reason: str) -> None:
-        """Count an entry that was treated as a miss."""
-        self._count("cache_unreadable", query, reason)
-
-    def refresh_triggered(self, query: str, *, reason: RefreshReason) -> None:
-        """Count a claim that was granted and published."""
-        self._count("xfetch_refresh_triggered", query, reason.value)
-
-    def refresh_republished(self, query: str) -> None:
-        """Count a refresh that was published once more."""
-        self._count("xfetch_refresh_republished", query)
-
-    def refresh_deduplicated(self, query: str, *, state: str) -> None:
-        """Count a claim that was refused."""
-        self._count("xfetch_lock_contention", query)
-
-    def refresh_dropped(self, query: str, *, why: str) -> None:
-        """Count a trigger that was not claimed."""
-        self._count("xfetch_refresh_dropped", query, why)
-
-    def trigger_failed(self, query: str, *, why: str) -> None:
-        """Count a claim that could not be made or published."""
-        self._count("xfetch_trigger_failed", query, why)
-
-    def unavailable(self, query: str) -> None:
-        """Count a read that found Redis unavailable."""
-        self._count("cache_unavailable", query)
-
-    def read_failed(self, query: str, *, why: ReadFailure) -> None:
-        """Count a read that ended without a value."""
-        self._count("cache_read_failed", query, why.value)
-
     def tags_invalidated(self, *, hard: bool, entries: int, seconds: float) -> None:
         """Count an invalidation of tags, its entries and its time."""
-        kind = "hard" if hard else "soft"
-        self._backend.bind("cache_tag_invalidations", kind)(1)
-        self._backend.bind("cache_tag_entries_invalidated", kind)(entries)
-        self._backend.bind("cache_tag_invalidation_seconds", kind)(seconds)
+        self.count("tags_invalidated", kind="hard" if hard else "soft", entries=entries, seconds=seconds)
 
-    def _count(self, name: str, query: str, *labels: str) -> None:
-        query = self._labels.of(query)
+    def _label_of(self, query: str) -> str:
+        query = super()._label_of(query)
         if query not in self._hits:
             self._expect(query)
-        self._backend.bind(name, query, *labels)(1)
+        return query
 
     def _expect(self, query: str) -> tuple[Record, ...]:
         """Expose a query's counters at 0: the value that one has when it is first seen is no increase to Prometheus."""

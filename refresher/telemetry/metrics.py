@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from api_client.observe.metrics import Backend, Kind, Metric, QueryLabels, Record, by_name
+from api_client.observe.metrics import Backend, Kind, Metered, Metric, by_name, counting
 from refresher.flow.dead_letters import DeadLetter, letters_by_query
 from refresher.flow.ports import DropReason, WorkerEvents
 from refresher.queries import Registry
@@ -23,41 +23,47 @@ HELD: Final = frozenset({"running", "retrying"})
 """The states of a lease record by which another run holds the key of a message."""
 COMPLETED: Final = "xfetch_refresh_completed"
 DROPPED: Final = "refresher_messages_dropped"
-ACTIVE: Final = ("xfetch_active_refreshes", "xfetch_active_locks")
 
 
-def _duration(name: str, help_: str) -> Metric:
-    return Metric(name, help_, kind=Kind.HISTOGRAM, unit="s", buckets=SECONDS_BUCKETS)
+def _duration(name: str, help_: str, event: str, amount: str) -> Metric:
+    return Metric(name, help_, event, amount=amount, kind=Kind.HISTOGRAM, unit="s", buckets=SECONDS_BUCKETS)
 
 
 WORKER_METRICS: Final = by_name(
-    Metric(COMPLETED, "Values stored"),
-    Metric("xfetch_refresh_unchanged", "Those of them that a load had found unchanged"),
-    Metric("xfetch_refresh_loads", "Calls of a loader, each for one key or for a batch"),
-    Metric("xfetch_refresh_failed", "Refreshes that were abandoned", labels=("query", "kind")),
-    Metric("xfetch_refresh_retried", "Failed attempts that were retried", labels=("query", "kind")),
+    Metric(COMPLETED, "Values stored", "committed"),
+    Metric("xfetch_refresh_unchanged", "Those of them that a load had found unchanged", "found_unchanged"),
+    Metric("xfetch_refresh_loads", "Calls of a loader, each for one key or for a batch", "load_begun"),
+    Metric("xfetch_refresh_failed", "Refreshes that were abandoned", "failed", labels=("query", "kind")),
+    Metric("xfetch_refresh_retried", "Failed attempts that were retried", "retried", labels=("query", "kind")),
     Metric(
         "xfetch_refresh_skipped",
         "Messages with nothing to do: already_fresh, the state that held the key; or put back: no_slot, no_budget",
+        "skipped",
         labels=("query", "why"),
     ),
     Metric(
         "xfetch_stale_write_rejected",
         "Writes that were refused: superseded, invalidated, lost",
+        "rejected",
         labels=("query", "why"),
     ),
-    Metric("xfetch_lock_contention", "Messages that found another run at their key"),
-    Metric(DROPPED, "Unrecognised messages, by what was wrong", labels=("reason",)),
-    _duration("xfetch_refresh_duration_seconds", "From the lease to the commit"),
-    _duration("xfetch_refresh_lead_seconds", "From the claim to the commit (δ)"),
-    _duration("xfetch_budget_wait_seconds", "For how long loads that had to wait for the budget did"),
-    Metric(ACTIVE[0], "Runs in progress", kind=Kind.UP_DOWN),
-    Metric(ACTIVE[1], "Leases that are held", kind=Kind.UP_DOWN),
+    Metric("xfetch_lock_contention", "Messages that found another run at their key", "contended"),
+    Metric(DROPPED, "Unrecognised messages, by what was wrong", "message_dropped", labels=("reason",)),
+    _duration("xfetch_refresh_duration_seconds", "From the lease to the commit", "committed", "run_seconds"),
+    _duration("xfetch_refresh_lead_seconds", "From the claim to the commit (δ)", "committed", "delta_seconds"),
+    _duration(
+        "xfetch_budget_wait_seconds",
+        "For how long loads that had to wait for the budget did",
+        "waited_for_budget",
+        "seconds",
+    ),
+    Metric("xfetch_active_refreshes", "Runs in progress", "active", amount="more", kind=Kind.UP_DOWN),
+    Metric("xfetch_active_locks", "Leases that are held", "active", amount="more", kind=Kind.UP_DOWN),
 )
 
 
 def _gauge(name: str, help_: str, *labels: str, unit: str = "") -> Metric:
-    return Metric(name, help_, labels, Kind.GAUGE, unit)
+    return Metric(name, help_, labels=labels, kind=Kind.GAUGE, unit=unit)
 
 
 READY: Final = _gauge("refresher_ready", "Whether all is well with what the worker needs: 1, or 0", "part")
@@ -74,71 +80,33 @@ TTL: Final = _gauge("xfetch_query_ttl_seconds", "Soft expiry of the query's valu
 GRACE: Final = _gauge("xfetch_query_grace_seconds", "For how long they may be served after it", "query", unit="s")
 
 
-class MeteredWorkerEvents(WorkerEvents):
+@counting(WORKER_METRICS)
+class MeteredWorkerEvents(Metered, WorkerEvents):
     """Records a worker's events in the metrics of a back end."""
 
     def __init__(self, backend: Backend) -> None:
-        self._backend, self._labels = backend, QueryLabels()
-
-    def _bind(self, name: str, query: str, *labels: str) -> Record:
-        return self._backend.bind(name, self._labels.of(query), *labels)
+        super().__init__(WORKER_METRICS, backend)
 
     def expect(self, queries: Iterable[str]) -> None:
         """Expose registered queries at 0: a counter's value when it is first seen is no increase to Prometheus."""
         for query in queries:
-            self._bind(COMPLETED, self._labels.of(query, is_proven=True))
+            self._backend.bind(COMPLETED, self._labels.of(query, is_proven=True))
         for reason in DropReason:
             self._backend.bind(DROPPED, reason)
 
     def acquired(self, query: str) -> None:
         """Count a run that begins."""
-        for name in ACTIVE:
-            self._bind(name, query)(1)
-
-    def load_begun(self, query: str, *, keys: int) -> None:
-        """Count a load that begins."""
-        self._bind("xfetch_refresh_loads", query)(1)
+        self.count("active", query, more=1)
 
     def ended(self, query: str) -> None:
         """Count a run that has ended."""
-        for name in ACTIVE:
-            self._bind(name, query)(-1)
-
-    def committed(self, query: str, *, delta_seconds: float, run_seconds: float, as_stale: bool) -> None:
-        """Count a value stored."""
-        self._bind(COMPLETED, query)(1)
-        self._bind("xfetch_refresh_duration_seconds", query)(run_seconds)
-        self._bind("xfetch_refresh_lead_seconds", query)(delta_seconds)
-
-    def found_unchanged(self, query: str) -> None:
-        """Count a value that was found unchanged."""
-        self._bind("xfetch_refresh_unchanged", query)(1)
-
-    def rejected(self, query: str, *, why: str) -> None:
-        """Count a write that was refused."""
-        self._bind("xfetch_stale_write_rejected", query, why)(1)
+        self.count("active", query, more=-1)
 
     def skipped(self, query: str, *, why: str) -> None:
         """Count a message with nothing to do."""
-        self._bind("xfetch_refresh_skipped", query, why)(1)
+        self.count("skipped", query, why=why)
         if why in HELD:
-            self._bind("xfetch_lock_contention", query)(1)
-
-    def waited_for_budget(self, query: str, *, seconds: float) -> None:
-        """Count a wait for the budget."""
-        self._bind("xfetch_budget_wait_seconds", query)(seconds)
-
-    def retried(self, query: str, *, kind: str, attempt: int, pause_seconds: float) -> None:
-        """Count a failed attempt that will be repeated."""
-        self._bind("xfetch_refresh_retried", query, kind)(1)
-
-    def failed(self, query: str, *, kind: str, attempts: int) -> None:
-        """Count a refresh that was given up."""
-        self._bind("xfetch_refresh_failed", query, kind)(1)
-
-    def message_dropped(self, *, reason: str) -> None:
-        """Count a message that was dropped unread."""
-        self._backend.bind(DROPPED, reason)(1)
+            self.count("contended", query)
 
 
 Values: TypeAlias = Mapping[Metric, Mapping[tuple[str, ...], float]]
@@ -162,6 +130,16 @@ class WorkerGauges:
     shares: Callable[[], Mapping[str, float]]
     pending_tags: Callable[[], int]
     queries: Registry
+
+    def parts(self) -> Iterable[tuple[str, Callable[[], Values], tuple[Metric, ...]]]:
+        """Return what is looked up together: the part that has to be ready for it ("": none), how, and its metrics."""
+        return (
+            ("broker", self.queue, (QUEUE_SIZE,)),
+            ("cache", self.dead, (DEAD_LETTERS, QUARANTINED)),
+            ("cache", self.tags, (PENDING_TAGS,)),
+            ("cache", self.budgets, (SHARES,)),
+            ("", self.times, (TTL, GRACE)),
+        )
 
     def queue(self) -> Values:
         """Return how many refreshes wait."""

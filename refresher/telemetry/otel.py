@@ -15,20 +15,7 @@ from api_client._version import __version__
 from api_client.observe.metrics import Metric
 from api_client.observe.otel import SCOPE, OTelBackend
 from refresher.flow.ports import WorkerSpans
-from refresher.telemetry.metrics import (
-    DEAD_LETTERS,
-    GRACE,
-    PENDING_TAGS,
-    QUARANTINED,
-    QUEUE_SIZE,
-    SHARES,
-    TTL,
-    WORKER_METRICS,
-    MeteredWorkerEvents,
-    Values,
-    WorkerGauges,
-    look_up,
-)
+from refresher.telemetry.metrics import WORKER_METRICS, MeteredWorkerEvents, Values, WorkerGauges, look_up
 from refresher.telemetry.otel_spans import OTelWorkerSpans
 
 
@@ -55,13 +42,7 @@ class OTelWorkerEvents(MeteredWorkerEvents):
 
 def observe_gauges(gauges: WorkerGauges, meter: Meter) -> None:
     """Have ``meter`` look ``gauges`` up at each export."""
-    for look, found in (
-        (gauges.queue, (QUEUE_SIZE,)),
-        (gauges.dead, (DEAD_LETTERS, QUARANTINED)),
-        (gauges.tags, (PENDING_TAGS,)),
-        (gauges.budgets, (SHARES,)),
-        (gauges.times, (TTL, GRACE)),
-    ):
+    for _, look, found in gauges.parts():
         for metric in found:
             observe = functools.partial(_observe, look, metric)
             meter.create_observable_gauge(metric.name, [observe], metric.unit, metric.help)

@@ -75,15 +75,7 @@ class GaugeCollector:
             problems = self._ready().checks
             return {READY: {(part,): float(problem is None) for part, problem in problems.items()}}
 
-        gauges = self.gauges
-        for part, look in (
-            ("", readiness),
-            ("broker", gauges.queue),
-            ("cache", gauges.dead),
-            ("cache", gauges.tags),
-            ("cache", gauges.budgets),
-            ("", gauges.times),
-        ):
+        for part, look, _ in (("", readiness, (READY,)), *self.gauges.parts()):
             if problems.get(part):
                 continue
             for metric, values in look_up(look).items():
