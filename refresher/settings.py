@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from api_client.config.environment import DURATION, PositiveMilliseconds, PositiveSeconds, Seconds, env
-from api_client.config.settings import MEBIBYTE, SharedSettings
+from api_client.config.environment import DURATION, PositiveMilliseconds, PositiveSeconds, Seconds, Switch, env
+from api_client.config.settings import MAX_STRING_BYTES, SharedSettings
 from api_client.config.url_checks import is_file, is_number_of_a_port
 from api_client.errors import ConfigurationError
 from api_client.protocol.budget import MAX_CONCURRENCY, MAX_RATE, MIN_RATE, Budget
@@ -54,8 +54,12 @@ def neo4j_uri_fault(uri: str) -> str | None:
     return None
 
 
+_NEO4J_URI: Final = {"url": True, "fault_of": neo4j_uri_fault}
 Address: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, description="an address to listen on")]
 RATE_ALLOWED: Final = f"loads a second, 0 (not limited), or {MIN_RATE:g} to {MAX_RATE:g}"
+CONCURRENCY_ALLOWED: Final = f"loads at once, 0 (not limited) to {MAX_CONCURRENCY}"
+BUDGET_ALLOWED: Final = '0.1 s to 1 h, as seconds or text such as "30s"'
+DIGITS_ALLOWED: Final = f"a whole number of digits, 0 (all) to {MAX_DRAW_DIGITS}"
 Count: TypeAlias = Annotated[int, msgspec.Meta(gt=0, le=10_000, description="a whole number, 1 to 10000")]
 MAX_JITTER: Final = 0.5
 JITTER_ALLOWED: Final = '0 to a half, as "10%" or 0.1'
@@ -63,7 +67,6 @@ TTL_JITTER: Final = 0.0
 """None: by the simulation a tenth shortens the echo of a flush by a thirtieth at most, and costs a twentieth more
 loads. What is read often is spread by XFetch anyway (docs/how-to/tune.md)."""
 Port: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=65535, description="a port, 1 to 65535, or 0 (none)")]
-Switch: TypeAlias = Annotated[bool, msgspec.Meta(description="true or false")]
 
 
 class WorkerSettings(SharedSettings, frozen=True, kw_only=True):
@@ -73,66 +76,41 @@ class WorkerSettings(SharedSettings, frozen=True, kw_only=True):
     plus the longest pause < visibility timeout. All follow from the budget, so they can't contradict each other.
     """
 
-    queries: Annotated[str, msgspec.Meta(description="module names, comma-separated"), env("REFRESHER_QUERIES")] = ""
-    neo4j_uri: Annotated[
-        str,
-        msgspec.Meta(
-            pattern=NEO4J_URI_PATTERN, extra={"url": True, "fault_of": neo4j_uri_fault}, description=NEO4J_URI_ALLOWED
-        ),
-        env("NEO4J_URI"),
-    ] = "bolt://127.0.0.1:7687"
+    queries: Annotated[str, env("REFRESHER_QUERIES", "module names, comma-separated")] = ""
+    neo4j_uri: Annotated[str, env("NEO4J_URI", NEO4J_URI_ALLOWED, pattern=NEO4J_URI_PATTERN, extra=_NEO4J_URI)] = (
+        "bolt://127.0.0.1:7687"
+    )
     neo4j_user: Annotated[str, env("NEO4J_USER")] = "neo4j"
     neo4j_password: Annotated[str, env("NEO4J_PASSWORD", secret=True)] = ""
     neo4j_database: Annotated[str, env("NEO4J_DATABASE")] = ""
-    neo4j_ca_certs: Annotated[str, msgspec.Meta(description="a file of certificates"), env("NEO4J_CA_CERTS")] = ""
+    neo4j_ca_certs: Annotated[str, env("NEO4J_CA_CERTS", "a file of certificates")] = ""
     xfetch_enabled: Annotated[Switch, env("CACHE_XFETCH_ENABLED")] = True
-    beta: Annotated[
-        float,
-        msgspec.Meta(gt=0, le=1000, description="more than 0, up to 1000 (0.5 to 2.0 is usual)"),
-        env("CACHE_XFETCH_BETA"),
-    ] = 1.0
+    beta: Annotated[float, env("CACHE_XFETCH_BETA", "more than 0, up to 1000 (0.5 to 2.0 is usual)", gt=0, le=1000)] = (
+        1.0
+    )
     min_ttl_seconds: Annotated[Seconds, env("CACHE_XFETCH_MIN_TTL")] = 60.0
     ttl_jitter: Annotated[
         float,
-        msgspec.Meta(ge=0, le=MAX_JITTER, extra={"share": True}, description=f"a share of the TTL, {JITTER_ALLOWED}"),
-        env("CACHE_TTL_JITTER"),
+        env("CACHE_TTL_JITTER", f"a share of the TTL, {JITTER_ALLOWED}", ge=0, le=MAX_JITTER, extra={"share": True}),
     ] = TTL_JITTER
     workers: Annotated[Count, env("CACHE_XFETCH_WORKERS")] = 4
     # Over all workers of the namespace; of one query, @query(rate=…, concurrency=…) does.
-    refresh_rate: Annotated[
-        float, msgspec.Meta(ge=0, le=MAX_RATE, description=RATE_ALLOWED), env("CACHE_REFRESH_RATE")
-    ] = 0.0
+    refresh_rate: Annotated[float, env("CACHE_REFRESH_RATE", RATE_ALLOWED, ge=0, le=MAX_RATE)] = 0.0
     refresh_concurrency: Annotated[
-        int,
-        msgspec.Meta(ge=0, le=MAX_CONCURRENCY, description=f"loads at once, 0 (not limited) to {MAX_CONCURRENCY}"),
-        env("CACHE_REFRESH_CONCURRENCY"),
+        int, env("CACHE_REFRESH_CONCURRENCY", CONCURRENCY_ALLOWED, ge=0, le=MAX_CONCURRENCY)
     ] = 0
-    budget_seconds: Annotated[
-        float,
-        msgspec.Meta(ge=0.1, le=3600, extra=DURATION, description='0.1 s to 1 h, as seconds or text such as "30s"'),
-        env("CACHE_XFETCH_TIMEOUT"),
-    ] = 30.0
+    budget_seconds: Annotated[float, env("CACHE_XFETCH_TIMEOUT", BUDGET_ALLOWED, ge=0.1, le=3600, extra=DURATION)] = (
+        30.0
+    )
     retry_enabled: Annotated[Switch, env("CACHE_XFETCH_RETRY_ENABLED")] = True
-    retry_max: Annotated[
-        int, msgspec.Meta(ge=0, le=100, description="a whole number, 0 to 100"), env("CACHE_XFETCH_RETRY_MAX")
-    ] = 3
+    retry_max: Annotated[int, env("CACHE_XFETCH_RETRY_MAX", "a whole number, 0 to 100", ge=0, le=100)] = 3
     # Less than CACHE_COOLING: every pause is that long.
     cooling_max_seconds: Annotated[PositiveSeconds, env("CACHE_COOLING_MAX")] = 3600.0
-    retry_backoff: Annotated[
-        float, msgspec.Meta(ge=1, le=100, description="a number, 1 to 100"), env("CACHE_XFETCH_RETRY_BACKOFF")
-    ] = 2.0
-    draw_digits: Annotated[
-        int,
-        msgspec.Meta(ge=0, le=MAX_DRAW_DIGITS, description=f"a whole number of digits, 0 (all) to {MAX_DRAW_DIGITS}"),
-        env("CACHE_XFETCH_RND_PRECISION"),
-    ] = 0
-    refresh_mode: Annotated[
-        RefreshMode, msgspec.Meta(description="topology_sensitive or plain"), env("TSPR_REFRESH_MODE")
-    ] = RefreshMode.PLAIN
+    retry_backoff: Annotated[float, env("CACHE_XFETCH_RETRY_BACKOFF", "a number, 1 to 100", ge=1, le=100)] = 2.0
+    draw_digits: Annotated[int, env("CACHE_XFETCH_RND_PRECISION", DIGITS_ALLOWED, ge=0, le=MAX_DRAW_DIGITS)] = 0
+    refresh_mode: Annotated[RefreshMode, env("TSPR_REFRESH_MODE", "topology_sensitive or plain")] = RefreshMode.PLAIN
     compress_min_bytes: Annotated[
-        int,
-        msgspec.Meta(ge=0, le=512 * MEBIBYTE, description="bytes, 0 (never) to 536870912"),
-        env("CACHE_COMPRESS_MIN_BYTES"),
+        int, env("CACHE_COMPRESS_MIN_BYTES", f"bytes, 0 (never) to {MAX_STRING_BYTES}", ge=0, le=MAX_STRING_BYTES)
     ] = 16 * 1024
     lease_floor_ms: Annotated[PositiveMilliseconds, env("STAMPEDE_LOCK_TIMEOUT_MS")] = 5000.0
     show_failures: Annotated[Switch, env("CACHE_SHOW_FAILURES")] = False

@@ -35,37 +35,41 @@ _SHOWN_OPTIONS: Final = frozenset(
 )  # fmt: skip
 _TRUE, _FALSE = frozenset({"true", "1", "yes", "on"}), frozenset({"false", "0", "no", "off"})
 
-Seconds: TypeAlias = Annotated[
-    float,
-    msgspec.Meta(ge=0, le=MAX_SECONDS, extra=DURATION, description=f"0 to a hundred years, {DURATION_ALLOWED}"),
-]
-PositiveSeconds: TypeAlias = Annotated[
-    float,
-    msgspec.Meta(
-        gt=0, le=MAX_SECONDS, extra=DURATION, description=f"more than 0, up to a hundred years, {DURATION_ALLOWED}"
-    ),
-]
-Timeout: TypeAlias = Annotated[
-    float,
-    msgspec.Meta(
-        gt=0, le=MAX_SECONDS, extra={**DURATION, "most_without_unit": 60.0},
-        description=f"more than 0, up to a hundred years, {DURATION_ALLOWED}; more than 60 s with a unit",
-    ),
-]  # fmt: skip
-Milliseconds: TypeAlias = Annotated[
-    float,
-    msgspec.Meta(ge=0, le=3_600_000, extra=_MILLISECONDS, description=f"milliseconds, 0 to {_MILLISECONDS_ALLOWED}"),
-]
-PositiveMilliseconds: TypeAlias = Annotated[
-    float,
-    msgspec.Meta(
-        gt=0,
-        le=3_600_000,
-        extra=_MILLISECONDS,
-        description=f"milliseconds, more than 0, up to {_MILLISECONDS_ALLOWED}",
-    ),
-]
+
+def env(
+    name: str, allowed: str | None = None, *, secret: bool = False, fallback: str = "", **bounds: Any
+) -> msgspec.Meta:
+    """Annotate a setting.
+
+    Args:
+        name: its variable, and ``fallback``, one that is read where that is not set.
+        allowed: its values, in words.
+        secret: no error shows its value.
+        bounds: as for `msgspec.Meta`.
+    """
+    extra = {"variable": name, "secret": secret, "fallback": fallback, **bounds.pop("extra", {})}
+    return msgspec.Meta(extra=extra, description=allowed, **bounds)
+
+
+def _seconds(least: str, more: str = "", extra: dict[str, Any] = DURATION, **bound: Any) -> msgspec.Meta:
+    allowed = f"{least} a hundred years, {DURATION_ALLOWED}{more}"
+    return msgspec.Meta(le=MAX_SECONDS, extra=extra, description=allowed, **bound)
+
+
+def _milliseconds(least: str, **bound: Any) -> msgspec.Meta:
+    allowed = f"milliseconds, {least} {_MILLISECONDS_ALLOWED}"
+    return msgspec.Meta(le=3_600_000, extra=_MILLISECONDS, description=allowed, **bound)
+
+
+_TIMEOUT: Final = {**DURATION, "most_without_unit": 60.0}
+Seconds: TypeAlias = Annotated[float, _seconds("0 to", ge=0)]
+PositiveSeconds: TypeAlias = Annotated[float, _seconds("more than 0, up to", gt=0)]
+SecondOrMore: TypeAlias = Annotated[float, _seconds("1 s or more, up to", ge=1)]
+Timeout: TypeAlias = Annotated[float, _seconds("more than 0, up to", "; more than 60 s with a unit", _TIMEOUT, gt=0)]
+Milliseconds: TypeAlias = Annotated[float, _milliseconds("0 to", ge=0)]
+PositiveMilliseconds: TypeAlias = Annotated[float, _milliseconds("more than 0, up to", gt=0)]
 Url: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, extra={"url": True}, description="a URL")]
+Switch: TypeAlias = Annotated[bool, msgspec.Meta(description="true or false")]
 
 
 class _Keywords(msgspec.StructMeta):
@@ -144,11 +148,6 @@ class Settings(msgspec.Struct, metaclass=_Keywords, frozen=True, kw_only=True, f
     def __repr__(self) -> str:
         shown = (f"{field}={_shown(note, getattr(self, field))}" for field, note in _annotations(type(self)).items())
         return f"{type(self).__name__}({', '.join(shown)})"
-
-
-def env(name: str, *, secret: bool = False, fallback: str = "") -> msgspec.Meta:
-    """Annotate a field with its variable, a fallback variable, and whether its value is secret."""
-    return msgspec.Meta(extra={"variable": name, "secret": secret, "fallback": fallback})
 
 
 def variable(annotation: Any, field: str) -> str:

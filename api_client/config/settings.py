@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-import msgspec
-
 from api_client.config.broker_url import is_rabbitmq
-from api_client.config.durations import ALLOWED as DURATION_ALLOWED
-from api_client.config.durations import MAX_SECONDS
 from api_client.config.environment import (
-    DURATION,
     Milliseconds,
     PositiveMilliseconds,
     PositiveSeconds,
+    SecondOrMore,
     Settings,
+    Switch,
     Timeout,
     Url,
     env,
@@ -25,6 +22,8 @@ from api_client.errors import ConfigurationError
 from api_client.protocol.keys import NAMESPACE_ALLOWED
 
 MEBIBYTE: Final = 1024 * 1024
+MAX_STRING_BYTES: Final = 512 * MEBIBYTE
+_VALUE_ALLOWED: Final = f"bytes, 1 to {MAX_STRING_BYTES} (what a Redis string can hold)"
 
 
 class SharedSettings(Settings, frozen=True, kw_only=True):
@@ -32,46 +31,34 @@ class SharedSettings(Settings, frozen=True, kw_only=True):
 
     redis_url: Annotated[
         Url,
-        msgspec.Meta(
+        env(
+            "CACHE_REDIS_URL",
+            "redis://…, redis+sentinel://…, redis+cluster://…, the same with rediss, or unix://…",
             pattern=r"^(rediss?(\+sentinel|\+cluster)?|unix)://",
-            description="redis://…, redis+sentinel://…, redis+cluster://…, the same with rediss, or unix://…",
             extra={"fault_of": cache_url_fault},
         ),
-        env("CACHE_REDIS_URL"),
     ] = "redis://127.0.0.1:6379/0"
     broker_url: Annotated[
         Url,
-        msgspec.Meta(
+        env(
+            "CACHE_BROKER_URL",
+            "redis://…, redis+sentinel://…, the same with rediss, unix://…, amqp://… or amqps://…",
+            fallback="CELERY_BROKER_URL",
             pattern=r"^(rediss?(\+sentinel)?|unix|amqps?|pyamqp)://",
-            description="redis://…, redis+sentinel://…, the same with rediss, unix://…, amqp://… or amqps://…",
             extra={"fault_of": broker_url_fault},
         ),
-        env("CACHE_BROKER_URL", fallback="CELERY_BROKER_URL"),
     ] = "redis://127.0.0.1:6379/1"
-    namespace: Annotated[
-        str, msgspec.Meta(pattern=r"\A[A-Za-z0-9_.-]{1,64}\Z", description=NAMESPACE_ALLOWED), env("CACHE_NAMESPACE")
-    ] = "cache"
+    namespace: Annotated[str, env("CACHE_NAMESPACE", NAMESPACE_ALLOWED, pattern=r"\A[A-Za-z0-9_.-]{1,64}\Z")] = "cache"
     queue_ttl_seconds: Annotated[PositiveSeconds, env("CACHE_QUEUE_TTL")] = 60.0
     # At least a second: without a pause a query that fails is loaded again at every read.
-    cooling_seconds: Annotated[
-        float,
-        msgspec.Meta(
-            ge=1,
-            le=MAX_SECONDS,
-            extra=DURATION,
-            description=f"1 s or more, up to a hundred years, {DURATION_ALLOWED}",
-        ),
-        env("CACHE_COOLING"),
-    ] = 30.0
+    cooling_seconds: Annotated[SecondOrMore, env("CACHE_COOLING")] = 30.0
     record_retention_seconds: Annotated[PositiveSeconds, env("CACHE_RECORD_RETENTION")] = 60.0
     jitter_min_ms: Annotated[Milliseconds, env("STAMPEDE_JITTER_MIN_MS")] = 0.0
     jitter_max_ms: Annotated[Milliseconds, env("STAMPEDE_JITTER_MAX_MS")] = 50.0
-    max_value_bytes: Annotated[
-        int,
-        msgspec.Meta(gt=0, le=512 * MEBIBYTE, description="bytes, 1 to 536870912 (what a Redis string can hold)"),
-        env("CACHE_MAX_VALUE_BYTES"),
-    ] = 8 * MEBIBYTE
-    otel: Annotated[bool, msgspec.Meta(description="true or false"), env("CACHE_OTEL")] = False
+    max_value_bytes: Annotated[int, env("CACHE_MAX_VALUE_BYTES", _VALUE_ALLOWED, gt=0, le=MAX_STRING_BYTES)] = (
+        8 * MEBIBYTE
+    )
+    otel: Annotated[Switch, env("CACHE_OTEL")] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -93,17 +80,11 @@ class ReaderSettings(SharedSettings, frozen=True, kw_only=True):
     redis_reply_timeout_seconds: Annotated[Timeout, env("CACHE_REDIS_REPLY_TIMEOUT")] = 5.0
     wait_poll_ms: Annotated[PositiveMilliseconds, env("STAMPEDE_WAIT_POLL_MS")] = 10.0
     wait_timeout_ms: Annotated[PositiveMilliseconds, env("STAMPEDE_WAIT_TIMEOUT_MS")] = 5000.0
-    queue_size: Annotated[
-        int, msgspec.Meta(ge=0, description="a whole number, 0 or more"), env("CACHE_XFETCH_QUEUE_SIZE")
-    ] = 100
-    local_max_entries: Annotated[
-        int, msgspec.Meta(ge=0, description="a whole number, 0 (off) or more"), env("CACHE_LOCAL_MAX_ENTRIES")
-    ] = 0
-    local_max_bytes: Annotated[
-        int, msgspec.Meta(gt=0, description="bytes, 1 or more"), env("CACHE_LOCAL_MAX_BYTES")
-    ] = 64 * MEBIBYTE
+    queue_size: Annotated[int, env("CACHE_XFETCH_QUEUE_SIZE", "a whole number, 0 or more", ge=0)] = 100
+    local_max_entries: Annotated[int, env("CACHE_LOCAL_MAX_ENTRIES", "a whole number, 0 (off) or more", ge=0)] = 0
+    local_max_bytes: Annotated[int, env("CACHE_LOCAL_MAX_BYTES", "bytes, 1 or more", gt=0)] = 64 * MEBIBYTE
     local_max_age_seconds: Annotated[Timeout, env("CACHE_LOCAL_MAX_AGE")] = 1.0
-    metrics: Annotated[bool, msgspec.Meta(description="true or false"), env("CACHE_METRICS")] = False
+    metrics: Annotated[Switch, env("CACHE_METRICS")] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
