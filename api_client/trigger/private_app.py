@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from celery.app.amqp import AMQP
 from celery.app.base import Celery
@@ -19,8 +19,36 @@ from kombu.utils.functional import lazy
 
 from api_client.config.broker import publisher_settings
 
+if TYPE_CHECKING:
 
-class PrivateApp(Celery):  # type: ignore[misc, unused-ignore]
+    class _Celery:
+        """The part in use of Celery's class, which has no types."""
+
+        def __init__(self, main: str, **options: Any) -> None: ...
+        def connection_for_read(self, url: Any = None, **options: Any) -> Any: ...
+        def connection_for_write(self, url: Any = None, **options: Any) -> Any: ...
+        def close(self) -> None: ...
+        def __getattr__(self, name: str) -> Any: ...
+        def __setattr__(self, name: str, value: Any) -> None: ...
+
+    class _Amqp:
+        """The same of its AMQP part."""
+
+        app: Any
+
+    class _Pool:
+        """The same of kombu's pools."""
+
+        _closed: bool
+
+        def __init__(self, connection: Any, limit: int) -> None: ...
+        def release(self, resource: Any) -> None: ...
+        def __getattr__(self, name: str) -> Any: ...
+else:
+    _Celery, _Amqp, _Pool = Celery, AMQP, ConnectionPool
+
+
+class PrivateApp(_Celery):
     """An app that is never current or default, and connects to the broker of its settings, to no other.
 
     Celery's own takes CELERY_BROKER_URL of the environment first: that may name another broker, and may have options of
@@ -93,7 +121,7 @@ class PublishingApp(PrivateApp):
         super().close()
 
 
-class PrivateAmqp(AMQP):  # type: ignore[misc, unused-ignore]
+class PrivateAmqp(_Amqp):
     """Publisher, monitor and control of workers for a `PublishingApp`: by the app's own pools."""
 
     @property
@@ -114,7 +142,7 @@ class PrivatePools:
         self.connections.close()
 
 
-class _Connections(ConnectionPool):  # type: ignore[misc, unused-ignore]
+class _Connections(_Pool):
     # kombu would close a child's by a shutdown of the socket, which is the parent's as well.
     close_after_fork = False
 

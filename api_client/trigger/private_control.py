@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from celery.app.control import Control
 
 from api_client.config.broker_url import is_rabbitmq
 
+if TYPE_CHECKING:
 
-class PrivateControl(Control):  # type: ignore[misc, unused-ignore]
+    class _Control:
+        """The part in use of Celery's class, which has no types."""
+
+        app: Any
+
+        def broadcast(self, *args: Any, **options: Any) -> Any: ...
+else:
+    _Control = Control
+
+
+class PrivateControl(_Control):
     """Workers' replies, each request's over a connection of its own.
 
     On Redis a connection still listens when the wait for replies is over. A late one would end the next request over

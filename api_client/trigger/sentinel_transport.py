@@ -7,7 +7,7 @@ would keep its publishers and workers, and those that connect later would meet a
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kombu.transport import redis as kombu_redis
 from redis.exceptions import ConnectionError
@@ -16,14 +16,34 @@ from api_client.transport.connection_maker import resolve_by
 from api_client.transport.redis_py import MasterPool
 from api_client.transport.sentinel import MasterAddress, SentinelResolver
 
+if TYPE_CHECKING:
+
+    class _Channel:
+        """The part in use of kombu's class, which has no types."""
+
+        client: Any
+        _sentinel_manager: Any
+        connection: Any
+        master_name: str
+        sentinel_kwargs: dict[str, Any]
+        from_transport_options: tuple[str, ...]
+
+        def _connparams(self, asynchronous: bool = False) -> dict[str, Any]: ...  # noqa: FBT001, FBT002
+        def _brpop_start(self, timeout: float | None = None) -> None: ...
+
+    class _Transport:
+        """The same of kombu's transport."""
+else:
+    _Channel, _Transport = kombu_redis.SentinelChannel, kombu_redis.SentinelTransport
+
 # To ask all Sentinels. The worker's main process waits for it, once a second, or every five where none answers.
 ASK_SECONDS: Final = 0.5
 
 
-class SentinelChannel(kombu_redis.SentinelChannel):  # type: ignore[misc, unused-ignore]
+class SentinelChannel(_Channel):
     """A channel to the master. Its option ``sentinels`` has their addresses: a list of host and port each."""
 
-    from_transport_options: tuple[str, ...] = (*kombu_redis.SentinelChannel.from_transport_options, "sentinels")
+    from_transport_options: tuple[str, ...] = (*_Channel.from_transport_options, "sentinels")
     sentinels: list[list[Any]]
 
     def _sentinel_managed_pool(self, asynchronous: bool = False) -> Any:  # noqa: FBT001, FBT002 - kombu's
@@ -48,7 +68,7 @@ class SentinelChannel(kombu_redis.SentinelChannel):  # type: ignore[misc, unused
         super()._brpop_start(timeout)
 
 
-class SentinelTransport(kombu_redis.SentinelTransport):  # type: ignore[misc, unused-ignore]
+class SentinelTransport(_Transport):
     """kombu's transport, named by `api_client.config.broker_url.connection_settings`."""
 
     Channel = SentinelChannel
