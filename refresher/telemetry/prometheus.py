@@ -249,7 +249,7 @@ class OwnFolder:
     """
 
     def __init__(self) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
+        self.path: Path = Path(tempfile.mkdtemp(prefix=PREFIX))
         unlocked = self.path / "unlocked"
         self._lock = unlocked.open("w")
         fcntl.flock(self._lock, fcntl.LOCK_EX)
