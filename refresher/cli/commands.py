@@ -11,6 +11,7 @@ from refresher.cli.dead import dead
 from refresher.cli.demo import demo
 from refresher.cli.dev import dev
 from refresher.cli.doctor import doctor
+from refresher.cli.feed import feed
 from refresher.cli.health import health
 from refresher.cli.queries import queries
 from refresher.cli.read import explain, get, inspect
@@ -42,6 +43,7 @@ app.command(short_help="Load a value now.")(refresh)
 app.command(short_help="Make a value stale, or drop it.")(invalidate)
 app.command(short_help="Check all parts, and show how to fix what is wrong.")(doctor)
 app.command(short_help="Query whether this host's worker is ready, or live.")(health)
+app.add_typer(feed, name="feed", short_help="Invalidate by the graph's changes, whoever wrote them.")
 app.add_typer(dead, short_help="List, retry or drop abandoned refreshes.")
 
 

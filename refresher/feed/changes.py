@@ -1,0 +1,91 @@
+"""Changes of the graph as a source hands them out, and the tags that they invalidate.
+
+A source is an outbox that a trigger fills, or any other: it hands out what is there, in about the order of the commits,
+and keeps it until it is acknowledged. So a change is seen at least once, whatever ends in between; to invalidate once
+more costs a load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+
+from refresher.feed.watches import BULK, Watches
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Changes of some transactions.
+
+    Attributes:
+        tags: what they invalidate, each once.
+        positions: of their transactions, for `ChangeSource.acknowledge`.
+        committed_at: of each transaction, in seconds since 1970 by the graph's clock.
+        bookmarks: a load after them reads all of the changes.
+        bulk: of how many transactions the changes were too many to be named.
+    """
+
+    tags: tuple[str, ...]
+    positions: tuple[str, ...]
+    committed_at: tuple[float, ...]
+    bookmarks: tuple[str, ...]
+    bulk: int = 0
+
+
+class ChangeSource(Protocol):
+    """Where changes come from."""
+
+    def take(self) -> Changes:
+        """Return the oldest changes, a bounded number; those that are not acknowledged come again."""
+
+    def acknowledge(self, changes: Changes) -> None:
+        """Remove changes, once what they invalidate is invalidated. May be repeated."""
+
+
+class Change(msgspec.Struct, frozen=True):
+    """What one transaction changed, as the trigger notes it: by watched label, the keys of its nodes, before and after.
+
+    By watched type, the keys of the nodes at the relationships' ends. A ``bulk`` change names no keys.
+    """
+
+    bulk: bool
+    nodes: list[tuple[str, list[Any]]]
+    relationships: list[tuple[str, list[Any]]]
+
+
+_decode = msgspec.json.Decoder(Change).decode
+
+
+def change_of(note: object) -> Change | None:
+    """Return the change of a note; None: it can't be read, as one that somebody else has written."""
+    try:
+        return _decode(note) if isinstance(note, str) else None
+    except msgspec.MsgspecError:
+        return None
+
+
+def tags_of(change: Change | None, watches: Watches) -> Iterator[str]:
+    """Yield the tags that a change invalidates; of one that can't be read, all coarse ones."""
+    if change is None:
+        for name in (*watches.nodes, *watches.relationships):
+            yield from (name, f"{name}:{BULK}")
+        return
+    for label, keys in change.nodes:
+        yield label
+        yield from _named(label, [(label, key) for key in keys], change, watches)
+    for kind, ends in change.relationships:
+        yield kind
+        yield from _named(kind, [(end["label"], end["value"]) for end in ends], change, watches, f"{kind}@")
+
+
+def _named(
+    name: str, keys: Sequence[tuple[str, Any]], change: Change, watches: Watches, prefix: str = ""
+) -> Iterator[str]:
+    if change.bulk:
+        yield f"{name}:{BULK}"
+    for label, key in keys:
+        if label in watches.nodes and (tag := watches.node_tag(label, key)) is not None:
+            yield prefix + tag

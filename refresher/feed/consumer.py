@@ -1,0 +1,169 @@
+"""The consumer: takes changes, invalidates their tags, and acknowledges them; one at a time by a lease.
+
+::
+
+    take ──▶ invalidate their tags, with the bookmark ──▶ acknowledge
+      └───────────── ends anywhere: they are taken again ────────────┘
+
+The lease spares the graph several consumers that do the same; correctness does not rest on it. To invalidate twice is
+harmless, and a consumer acknowledges only what it has invalidated itself, so that one which was paused and overtaken
+does no harm either.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from api_client.protocol import lease
+from api_client.protocol.keys import make_key
+from api_client.protocol.lease import AcquireStatus
+from api_client.protocol.tags import MAX_TAGS, TagWalk
+from api_client.transport.scripts import LeaseStepRunner, all_answered, drive
+from refresher.feed.changes import Changes, ChangeSource
+from refresher.settings import WorkerSettings
+
+log: Final = logging.getLogger(__name__)
+
+LEASE_KEY: Final = "refresher.feed"
+LEASE_SECONDS: Final = 3.0
+LEASE_LIMIT_SECONDS: Final = 3_600.0
+IDLE_SECONDS: Final = 0.05
+WAITING_SECONDS: Final = 1.0
+"""Between two attempts to take the lease that another consumer holds."""
+
+
+class Lease:
+    """The lease of the namespace's consumer: the same record and steps as an entry's, without an entry."""
+
+    def __init__(self, steps: LeaseStepRunner, settings: WorkerSettings, monotonic: Callable[[], float]) -> None:
+        self._steps, self._settings, self._monotonic = steps, settings, monotonic
+        self._key = make_key(settings.namespace, LEASE_KEY, None, 1)
+        self._nonce, self._token, self._renew_at = b"", 0, 0.0
+
+    def is_held(self) -> bool:
+        """Take the lease, or renew it when a third of its time is over; False: another consumer has it.
+
+        Raises:
+            CacheUnavailable: Redis did not answer.
+        """
+        if self._token and self._monotonic() < self._renew_at:
+            return True
+        if self._token and self._steps.run(
+            lease.renew(self._key, token=self._token, nonce=self._nonce, lease_seconds=LEASE_SECONDS)
+        ):
+            self._renew_at = self._monotonic() + LEASE_SECONDS / 3
+            return True
+        self._nonce = secrets.token_bytes(8)
+        reply = self._steps.run(
+            lease.acquire(
+                self._key,
+                nonce=self._nonce,
+                claim_number=0,
+                ticket="",
+                lease_seconds=LEASE_SECONDS,
+                limit_seconds=LEASE_LIMIT_SECONDS,
+                retention_seconds=self._settings.record_retention_seconds,
+            )
+        )
+        self._token = reply.token if reply.status is AcquireStatus.ACQUIRED else 0
+        self._renew_at = self._monotonic() + LEASE_SECONDS / 3
+        return bool(self._token)
+
+    def give_up(self) -> None:
+        """Let another consumer have it at once; may be repeated.
+
+        Raises:
+            CacheUnavailable: Redis did not answer; it runs out by itself.
+        """
+        token, self._token = self._token, 0
+        if token:
+            retention_seconds = self._settings.record_retention_seconds
+            self._steps.run(
+                lease.hand_back(
+                    self._key, token=token, nonce=self._nonce, queue_ttl_seconds=0, retention_seconds=retention_seconds
+                )
+            )
+
+
+class Consumer:
+    """Carries changes from a source to the cache, until it is stopped.
+
+    Args:
+        source: hands out changes.
+        steps: runs steps on the cache; sends each again for some seconds.
+        settings: of the namespace.
+        on_invalidated: called with the changes whose tags are invalidated, and how many entries that met.
+    """
+
+    def __init__(
+        self,
+        source: ChangeSource,
+        steps: LeaseStepRunner,
+        settings: WorkerSettings,
+        *,
+        on_invalidated: Callable[[Changes, int], object] = lambda *_: None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._source, self._steps, self._settings = source, steps, settings
+        self._on_invalidated = on_invalidated
+        self._lease = Lease(steps, settings, monotonic)
+
+    def run(self, stopped: threading.Event) -> None:
+        """Consume until ``stopped`` is set; what fails is logged once, and tried again.
+
+        Raises nothing: whatever graph and cache answer may be over the next time.
+        """
+        failed: type[Exception] | None = None
+        while not stopped.is_set():
+            try:
+                pause_seconds = self.step()
+                if failed is not None:
+                    log.info("the feed goes on")
+                failed = None
+            except Exception as error:  # noqa: BLE001 - whatever it is, it may have passed the next time
+                if failed is not type(error):
+                    log.warning("the feed could not go on (%s: %s); retrying", type(error).__name__, error)
+                failed, pause_seconds = type(error), WAITING_SECONDS
+            stopped.wait(pause_seconds)
+        self.close()
+
+    def step(self) -> float:
+        """Take what is there and bring it to its end; returns for how long to wait before the next step, in seconds.
+
+        Raises:
+            CacheUnavailable, neo4j's errors: what was taken is taken again.
+        """
+        if not self._lease.is_held():
+            return WAITING_SECONDS
+        changes = self._source.take()
+        if not changes.positions:
+            return IDLE_SECONDS
+        if changes.bulk:
+            log.warning(
+                "%d transactions changed too much to be named: all that depends on their labels and types is stale",
+                changes.bulk,
+            )
+        self._on_invalidated(changes, self._invalidate(changes))
+        self._source.acknowledge(changes)
+        return 0.0
+
+    def close(self) -> None:
+        """Give up the lease."""
+        try:
+            self._lease.give_up()
+        except Exception as error:  # noqa: BLE001 - it runs out
+            log.info("the feed's lease runs out by itself: %s", error)
+
+    def _invalidate(self, changes: Changes) -> int:
+        count = 0
+        for start in range(0, len(changes.tags), MAX_TAGS):
+            self._lease.is_held()  # many tags take longer than it lasts; without it the rest is done all the same
+            walk = TagWalk(self._settings.namespace, retention_seconds=self._settings.record_retention_seconds)
+            rounds = walk.invalidate(changes.tags[start : start + MAX_TAGS], bookmarks=changes.bookmarks)
+            count += drive(all_answered(rounds), self._steps.run_each)
+        return count

@@ -1,0 +1,52 @@
+"""The notes of the trigger as a source of changes.
+
+Each transaction's note is a node of its own, found by its label and deleted when it is acknowledged. No position is
+kept: one that commits late is found late, and none is passed over.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import neo4j
+
+from refresher.feed.changes import Changes, change_of, tags_of
+from refresher.feed.triggers import QUIET
+from refresher.feed.watches import Watches
+
+TAKEN_AT_ONCE: Final = 500
+_TAKE: Final = "MATCH (c:RefresherChange) RETURN elementId(c) AS position, c.at AS at, c.changes AS note LIMIT $limit"
+_ACKNOWLEDGE: Final = "MATCH (c:RefresherChange) WHERE elementId(c) IN $positions DELETE c"
+
+
+class Outbox:
+    """The notes in one database.
+
+    Args:
+        driver: of a user who may read and delete nodes with the label ``RefresherChange``.
+        database: None: the user's home database.
+        watches: what the trigger was installed with.
+    """
+
+    def __init__(self, driver: neo4j.Driver, database: str | None, watches: Watches) -> None:
+        self._driver, self._database, self._watches = driver, database, watches
+
+    def take(self) -> Changes:
+        """Return the changes of up to `TAKEN_AT_ONCE` transactions."""
+        with self._driver.session(database=self._database, default_access_mode=neo4j.READ_ACCESS, **QUIET) as session:
+            rows: list[dict[str, Any]] = session.execute_read(lambda tx: tx.run(_TAKE, limit=TAKEN_AT_ONCE).data())
+            # After the read: they cover each transaction that it has seen.
+            bookmarks = tuple(session.last_bookmarks().raw_values)
+        changes = [change_of(row["note"]) for row in rows]
+        return Changes(
+            tags=tuple(dict.fromkeys(tag for change in changes for tag in tags_of(change, self._watches))),
+            positions=tuple(row["position"] for row in rows),
+            committed_at=tuple(row["at"] / 1e3 for row in rows if isinstance(row["at"], int)),
+            bookmarks=bookmarks,
+            bulk=sum(change is None or change.bulk for change in changes),
+        )
+
+    def acknowledge(self, changes: Changes) -> None:
+        """Delete the notes of these changes."""
+        with self._driver.session(database=self._database, **QUIET) as session:
+            session.execute_write(lambda tx: tx.run(_ACKNOWLEDGE, positions=list(changes.positions)).consume())

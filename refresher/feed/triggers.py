@@ -1,0 +1,189 @@
+"""The trigger that notes changes: it is APOC's, and installed by an administrator of the graph."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any, Final, LiteralString
+
+import neo4j
+from neo4j.exceptions import DriverError, Neo4jError
+
+from refresher.errors import text_of
+from refresher.feed.errors import FeedError
+from refresher.feed.watches import Watches
+
+NAME: Final = "refresher_feed"
+NOTED_ONE_BY_ONE: Final = 1_000
+"""Nodes and relationships of one transaction that are named; one that changes more is noted as a bulk change."""
+VISIBLE_SECONDS: Final = 70.0
+"""A database takes up its triggers every ``apoc.trigger.refresh``, by default a minute."""
+POLL_SECONDS: Final = 0.1
+REMOVED_AT_ONCE: Final = 10_000
+
+QUIET: Final[dict[str, Any]] = {"notifications_disabled_classifications": ["UNRECOGNIZED"]}
+"""Options of a session: a graph without a note yet does not know the label, which is as intended."""
+_HAS_APOC: Final = "SHOW PROCEDURES YIELD name WHERE name = 'apoc.trigger.install' RETURN count(*) AS n"
+_INSTALL: Final = "CALL apoc.trigger.install($database, $name, $statement, {phase: 'before'}, {params: $params})"
+_DROP: Final = "CALL apoc.trigger.drop($database, $name)"
+_LIST: Final = (
+    "CALL apoc.trigger.list() YIELD name, query, params, paused WHERE name = $name RETURN query, params, paused"
+)
+_REMOVE: Final = "MATCH (c:RefresherChange) WITH c LIMIT $limit DELETE c RETURN count(*) AS n"
+_COUNT: Final = "MATCH (c:RefresherChange) WITH count(c) AS n, min(c.at) AS oldest RETURN n, oldest, timestamp() AS now"
+_REMEDIES: Final = (
+    # What the server's text has, in lower case, and what to do about it.
+    ("not been enabled", "set apoc.trigger.enabled=true in the server's conf/apoc.conf, and restart it"),
+    ("sandbox", "set dbms.security.procedures.unrestricted=apoc.* in neo4j.conf, and restart the server"),
+    ("denied", "REFRESHER_FEED_USER and REFRESHER_FEED_PASSWORD name a user who may: an administrator"),
+    ("not allowed", "REFRESHER_FEED_USER and REFRESHER_FEED_PASSWORD name a user who may: an administrator"),
+    ("unauthorized", "REFRESHER_FEED_USER and REFRESHER_FEED_PASSWORD name a user of the graph"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """The trigger as the graph has it. ``is_current``: it is what this release installs."""
+
+    watches: Watches
+    is_current: bool
+    is_paused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Notes that are not acknowledged: how many, and the age of the oldest in seconds, by the graph's clock."""
+
+    notes: int
+    oldest_seconds: float
+
+
+class Triggers:
+    """The trigger of one database.
+
+    Args:
+        driver: of a user who may do it.
+        database: None: the user's home database.
+    """
+
+    def __init__(self, driver: neo4j.Driver, database: str | None) -> None:
+        self.driver: neo4j.Driver = driver
+        self.database: str | None = database
+
+    def install(self, watches: Watches, *, wait_seconds: float = VISIBLE_SECONDS) -> None:
+        """Install the trigger, or replace an older one; returns once the database runs it.
+
+        Raises:
+            FeedError: APOC or a right is missing, nothing is watched, or the trigger was not taken up in time.
+        """
+        if not watches.nodes and not watches.relationships:
+            raise FeedError('nothing is watched: say watch("Person", key="id") in a module of REFRESHER_QUERIES')
+        if not self._read(_HAS_APOC)[0]["n"]:
+            raise FeedError(
+                f"{self._product()} has no apoc.trigger.install: put apoc-core of the server's version into its folder "
+                "plugins, set apoc.trigger.enabled=true in conf/apoc.conf, and restart it"
+            )
+        params = {"nodes": watches.nodes, "types": sorted(watches.relationships), "limit": NOTED_ONE_BY_ONE}
+        self._administer(_INSTALL, statement=_statement(), params=params)
+        self._wait(lambda: _is_same(self.installed(), watches), wait_seconds, "taken up")
+
+    def checked(self, watches: Watches) -> Watches:
+        """Return what the database's trigger watches, which is to be ``watches``: tags are made of both.
+
+        Raises:
+            FeedError: it is not installed, or is another one.
+        """
+        found = self.installed()
+        if found is None:
+            raise FeedError("the trigger is not installed: refresher feed install")
+        if found.is_paused:
+            raise FeedError(f"the trigger is paused: CALL apoc.trigger.start(…, '{NAME}') in the database system")
+        if not found.is_current or found.watches != watches:
+            raise FeedError(
+                "the trigger is not what REFRESHER_QUERIES and this release ask for: refresher feed install"
+            )
+        return watches
+
+    def uninstall(self, *, wait_seconds: float = VISIBLE_SECONDS) -> int:
+        """Remove the trigger, and then all notes; returns how many there were.
+
+        Raises:
+            FeedError: a right is missing, or the database still ran the trigger after a while.
+        """
+        if self.installed() is not None:
+            self._administer(_DROP)
+            self._wait(lambda: self.installed() is None, wait_seconds, "given up")
+        count = 0
+        while removed := self._read(_REMOVE, limit=REMOVED_AT_ONCE, access=neo4j.WRITE_ACCESS)[0]["n"]:
+            count += removed
+        return count
+
+    def installed(self) -> Installed | None:
+        """Return the trigger that the database runs, or None.
+
+        Raises:
+            FeedError: the graph can't be asked.
+        """
+        if not self._read(_HAS_APOC)[0]["n"]:
+            return None
+        found = self._read(_LIST, name=NAME)
+        if not found:
+            return None
+        params = found[0]["params"] or {}
+        known = Watches(dict(params.get("nodes") or {}), set(params.get("types") or ()))
+        return Installed(known, found[0]["query"] == _statement(), bool(found[0]["paused"]))
+
+    def backlog(self) -> Backlog:
+        """Return what is not acknowledged.
+
+        Raises:
+            FeedError: the graph can't be asked.
+        """
+        (row,) = self._read(_COUNT)
+        age_seconds = 0.0 if row["oldest"] is None else max(0.0, (row["now"] - row["oldest"]) / 1e3)
+        return Backlog(row["n"], age_seconds)
+
+    def _product(self) -> str:
+        agent = self.driver.get_server_info().agent
+        return agent.replace("/", " ")
+
+    def _administer(self, cypher: LiteralString, **params: Any) -> None:
+        database = self.database or self._read("CALL db.info() YIELD name RETURN name")[0]["name"]
+        try:
+            with self.driver.session(database="system") as session:
+                session.run(cypher, database=database, name=NAME, **params).consume()
+        except (DriverError, Neo4jError, OSError) as error:
+            raise _failed(error) from error
+
+    def _read(self, cypher: LiteralString, *, access: str = neo4j.READ_ACCESS, **params: Any) -> list[dict[str, Any]]:
+        try:
+            with self.driver.session(database=self.database, default_access_mode=access, **QUIET) as session:
+                return session.run(cypher, **params).data()
+        except (DriverError, Neo4jError, OSError) as error:
+            raise _failed(error) from error
+
+    def _wait(self, is_done: Callable[[], bool], wait_seconds: float, what: str) -> None:
+        deadline = time.monotonic() + wait_seconds
+        while not is_done():
+            if time.monotonic() >= deadline:
+                raise FeedError(
+                    f"the database has not {what} the trigger within {wait_seconds:g} s: apoc.trigger.refresh in "
+                    "conf/apoc.conf is how often it looks, in milliseconds"
+                )
+            time.sleep(POLL_SECONDS)
+
+
+def _statement() -> str:
+    return (files("refresher.feed") / "trigger.cypher").read_text(encoding="utf-8")
+
+
+def _is_same(found: Installed | None, watches: Watches) -> bool:
+    return found is not None and found.is_current and found.watches == watches
+
+
+def _failed(error: Exception) -> FeedError:
+    text = text_of(error).splitlines()[0]
+    remedy = next((remedy for words, remedy in _REMEDIES if words in text.lower()), "")
+    return FeedError(f"the graph refuses: {text}" + (f": {remedy}" if remedy else ""))

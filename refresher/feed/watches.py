@@ -1,0 +1,131 @@
+"""What is watched in the graph, and the tags by which a change and the values that depend on it meet.
+
+======================  =====================================================================================
+tag                     invalidated by
+======================  =====================================================================================
+``Person``              any change of a node with that label: created, deleted, a property, a label
+``Person:id=42``        the same of the node with that key, and of one that had it before
+``Person:*``            a transaction that changed too many nodes to name each
+``KNOWS``               any change of a relationship of that type: created, deleted, a property
+``KNOWS@Person:id=42``  the same of one that begins or ends at that node
+``KNOWS:*``             a transaction that changed too many relationships to name each
+======================  =====================================================================================
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from api_client.errors import ConfigurationError
+from api_client.protocol.params import plain
+
+MAX_NAME_BYTES: Final = 60
+MAX_VALUE_BYTES: Final = 64
+"""A longer key value is named by its digest: with label, property and type the tag stays within its 200 bytes."""
+BULK: Final = "*"
+
+
+@dataclass(slots=True)
+class Watches:
+    """Labels, each with the property that is its nodes' key, and relationship types."""
+
+    nodes: dict[str, str] = field(default_factory=dict)
+    relationships: set[str] = field(default_factory=set)
+
+    def node(self, label: str, *, key: str) -> None:
+        """Watch nodes; see `watch`."""
+        known = self.nodes.setdefault(_name("label", label), _name("key", key))
+        if known != key:
+            raise ConfigurationError("key", repr(key), f"{label} is watched by {known!r} already: a label has one key")
+
+    def relationship(self, kind: str) -> None:
+        """Watch relationships; see `watch_relationship`."""
+        self.relationships.add(_name("type", kind))
+
+    def node_tag(self, label: str, value: Any) -> str | None:
+        """Return the tag of one node, by the value of its key; None: no value of a key that has a tag."""
+        text = _text_of(value)
+        return None if text is None else f"{label}:{self.nodes[label]}={text}"
+
+
+watches: Final = Watches()
+"""Those of this process."""
+
+
+def watch(label: str, *, key: str) -> None:
+    """Watch the nodes with a label; ``key`` is the property that identifies one of them.
+
+    Raises:
+        ConfigurationError: the label is watched by another key already, or a name is empty or too long.
+    """
+    watches.node(label, key=key)
+
+
+def watch_relationship(kind: str) -> None:
+    """Watch the relationships of a type. Their ends are known by the keys of `watch`.
+
+    Raises:
+        ConfigurationError: the name is empty or too long.
+    """
+    watches.relationship(kind)
+
+
+def node_tags(label: str, *values: Any) -> tuple[str, ...]:
+    """Return the tags of a value that depends on nodes of a watched label, given by their keys.
+
+    ``node_tags("Person", 42, 43)``; without a key, on all nodes of the label.
+
+    Raises:
+        ConfigurationError: the label is not watched.
+    """
+    if label not in watches.nodes:
+        raise _unwatched("label", label, f"watch({label!r}, key=…)")
+    return _tags(label, [watches.node_tag(label, value) for value in values])
+
+
+def relationship_tags(kind: str, label: str = "", *values: Any) -> tuple[str, ...]:
+    """Return the tags of a value that depends on relationships of a watched type, given by nodes at one of their ends.
+
+    ``relationship_tags("KNOWS", "Person", 42)``; without nodes, on all relationships of the type.
+
+    Raises:
+        ConfigurationError: the type or the label is not watched.
+    """
+    if kind not in watches.relationships:
+        raise _unwatched("type", kind, f"watch_relationship({kind!r})")
+    if values and label not in watches.nodes:
+        raise _unwatched("label", label, f"watch({label!r}, key=…)")
+    return _tags(kind, [tag and f"{kind}@{tag}" for tag in (watches.node_tag(label, value) for value in values)])
+
+
+def _tags(coarse: str, fine: list[str | None]) -> tuple[str, ...]:
+    named = [tag for tag in fine if tag]
+    return (*named, f"{coarse}:{BULK}") if named and len(named) == len(fine) else (coarse, f"{coarse}:{BULK}")
+
+
+def _text_of(value: Any) -> str | None:
+    """Return a key's value as text; None for a kind that has no one form on both ways, as a date or a list.
+
+    The graph compares 42 and 42.0 as equal, so they have one text. Different values may have one: it costs a load.
+    """
+    value = plain(value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, int | float | str):
+        return None
+    text = str(value)
+    encoded = text.encode(errors="surrogatepass")
+    return text if len(encoded) <= MAX_VALUE_BYTES else f"#{hashlib.blake2b(encoded, digest_size=16).hexdigest()}"
+
+
+def _name(what: str, name: object) -> str:
+    if not isinstance(name, str) or not 0 < len(name.encode(errors="replace")) <= MAX_NAME_BYTES:
+        raise ConfigurationError(what, repr(name)[:100], f"allowed is text of 1 to {MAX_NAME_BYTES} bytes")
+    return name
+
+
+def _unwatched(what: str, name: str, remedy: str) -> ConfigurationError:
+    known = ", ".join(sorted(watches.nodes if what == "label" else watches.relationships)) or "none"
+    return ConfigurationError(what, repr(name), f"it is not watched ({known}): {remedy}")
