@@ -114,6 +114,7 @@ class WorkerSettings(SharedSettings, frozen=True, kw_only=True):
     ] = 16 * 1024
     lease_floor_ms: Annotated[PositiveMilliseconds, env("STAMPEDE_LOCK_TIMEOUT_MS")] = 5000.0
     show_failures: Annotated[Switch, env("CACHE_SHOW_FAILURES")] = False
+    feed: Annotated[Switch, env("CACHE_FEED")] = False
     metrics_port: Annotated[Port, env("CACHE_METRICS_PORT")] = 0
     metrics_address: Annotated[Address, env("CACHE_METRICS_ADDRESS")] = "127.0.0.1"
     health_port: Annotated[Port, env("CACHE_HEALTH_PORT")] = 0

@@ -5,20 +5,18 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from api_client.explain import duration
-from refresher.cli.output import as_json
+from refresher.cli.output import as_json, counted
 from refresher.settings import WorkerSettings
 
 if TYPE_CHECKING:
     from refresher.feed.changes import Changes
-    from refresher.feed.triggers import Triggers
     from refresher.feed.watches import Watches
 
 feed: Final = typer.Typer(
@@ -29,42 +27,41 @@ feed: Final = typer.Typer(
 @feed.command()
 def install() -> None:
     """Install the trigger that notes each change of what is watched, in Neo4j with APOC."""
-    with _triggers() as (triggers, _):
-        watches = _watches()
+    from refresher.feed.run import opened_triggers
+
+    settings, watches = _settings_and_watches()
+    with opened_triggers(settings) as triggers:
         triggers.install(watches)
-        typer.echo(f"installed: {_shown(watches)}")
-        typer.echo("now run one consumer, refresher feed run, or more: one works, the others wait")
+    typer.echo(f"installed: {_shown(watches)}")
+    typer.echo("next: workers with CACHE_FEED=true, or refresher feed run; of several one works, the others wait")
 
 
 @feed.command()
 def run() -> None:
     """Take changes from the graph, and invalidate what depends on them, until Ctrl-C."""
     from refresher.embedded.interrupts import Interrupts
-    from refresher.feed.consumer import Consumer
-    from refresher.feed.outbox import Outbox
+    from refresher.feed.run import consume, opened_triggers
     from refresher.worker.redis_link import RetryingLink
 
-    stopped = threading.Event()
+    settings, wanted = _settings_and_watches()
     with (
+        suppress(KeyboardInterrupt),
         Interrupts.handled(signal.SIGINT, signal.SIGTERM),
-        _triggers() as (triggers, settings),
+        opened_triggers(settings) as triggers,
         closing(RetryingLink(settings.redis_url)) as link,
     ):
-        watches = triggers.checked(_watches())
-        typer.echo(f"watching {_shown(watches)}; Ctrl-C ends it")
-        outbox = Outbox(triggers.driver, triggers.database, watches)
-        consumer = Consumer(outbox, link.store, settings, on_invalidated=_report)
-        try:
-            consumer.run(stopped)
-        except KeyboardInterrupt:
-            consumer.close()
+        typer.echo(f"watching {_shown(wanted)}; Ctrl-C ends it")
+        consume(triggers, link.store, settings, threading.Event(), on_invalidated=_report)
 
 
 @feed.command()
 def status(as_json_: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
     """Show what is watched, and what is not taken yet; exits with 1 where the trigger is not as it should be."""
-    with _triggers() as (triggers, _):
-        wanted, found, backlog = _watches(), triggers.installed(), triggers.backlog()
+    from refresher.feed.run import opened_triggers
+
+    settings, wanted = _settings_and_watches()
+    with opened_triggers(settings) as triggers:
+        found, backlog = triggers.installed(), triggers.backlog()
     is_good = found is not None and found.is_current and not found.is_paused and found.watches == wanted
     if as_json_:
         typer.echo(as_json({
@@ -80,36 +77,27 @@ def status(as_json_: Annotated[bool, typer.Option("--json", help="As JSON.")] = 
         if not is_good:
             typer.echo(f"wanted   {_shown(wanted)}: refresher feed install")
         age = f", the oldest of {duration(backlog.oldest_seconds)} ago" if backlog.notes else ""
-        typer.echo(f"waiting  {backlog.notes:,} transactions{age}")
+        typer.echo(f"waiting  {counted(backlog.notes, 'transaction')}{age}")
     raise typer.Exit(0 if is_good else 1)
 
 
 @feed.command()
 def uninstall() -> None:
     """Remove the trigger, and the changes that nobody has taken."""
-    with _triggers() as (triggers, _):
+    from refresher.feed.run import opened_triggers
+
+    with opened_triggers(WorkerSettings.from_env()) as triggers:
         count = triggers.uninstall()
-    typer.echo(f"removed, with {count:,} changes that were not taken")
+    typer.echo(f"removed, with the changes of {counted(count, 'transaction')} that were not taken")
 
 
-@contextmanager
-def _triggers() -> Iterator[tuple[Triggers, WorkerSettings]]:
-    from refresher.feed.settings import FeedSettings
-    from refresher.feed.triggers import Triggers
-    from refresher.graph.driver import open_driver
-
-    settings, who = WorkerSettings.from_env(), FeedSettings.from_env()
-    user, password = (who.user, who.password) if who.user else (settings.neo4j_user, settings.neo4j_password)
-    with closing(open_driver(settings, user, password)) as driver:
-        yield Triggers(driver, settings.neo4j_database or None), settings
-
-
-def _watches() -> Watches:
+def _settings_and_watches() -> tuple[WorkerSettings, Watches]:
     from refresher.feed.watches import watches
     from refresher.queries import import_queries
 
-    import_queries(WorkerSettings.from_env().query_modules)
-    return watches
+    settings = WorkerSettings.from_env()
+    import_queries(settings.query_modules)
+    return settings, watches
 
 
 def _shown(watches: Watches) -> str:
@@ -120,6 +108,7 @@ def _shown(watches: Watches) -> str:
 def _report(changes: Changes, entries: int) -> None:
     oldest_seconds = time.time() - min(changes.committed_at, default=time.time())
     typer.echo(
-        f"{len(changes.positions):,} transactions, {len(changes.tags):,} tags, {entries:,} entries invalidated, "
+        f"{counted(len(changes.positions), 'transaction')}, {counted(len(changes.tags), 'tag')}, "
+        f"{entries:,} {'entry' if entries == 1 else 'entries'} invalidated, "
         f"{duration(max(0.0, oldest_seconds))} after the first"
     )

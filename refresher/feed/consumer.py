@@ -17,6 +17,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 from api_client.protocol import lease
@@ -98,6 +99,7 @@ class Consumer:
         steps: runs steps on the cache; sends each again for some seconds.
         settings: of the namespace.
         on_invalidated: called with the changes whose tags are invalidated, and how many entries that met.
+        at_work: the context of each step; a worker forks no process in it.
     """
 
     def __init__(
@@ -107,10 +109,11 @@ class Consumer:
         settings: WorkerSettings,
         *,
         on_invalidated: Callable[[Changes, int], object] = lambda *_: None,
+        at_work: Callable[[], AbstractContextManager[object]] = nullcontext,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._source, self._steps, self._settings = source, steps, settings
-        self._on_invalidated = on_invalidated
+        self._on_invalidated, self._at_work = on_invalidated, at_work
         self._lease = Lease(steps, settings, monotonic)
 
     def run(self, stopped: threading.Event) -> None:
@@ -121,7 +124,8 @@ class Consumer:
         failed: type[Exception] | None = None
         while not stopped.is_set():
             try:
-                pause_seconds = self.step()
+                with self._at_work():
+                    pause_seconds = self.step()
                 if failed is not None:
                     log.info("the feed goes on")
                 failed = None
@@ -130,7 +134,6 @@ class Consumer:
                     log.warning("the feed could not go on (%s: %s); retrying", type(error).__name__, error)
                 failed, pause_seconds = type(error), WAITING_SECONDS
             stopped.wait(pause_seconds)
-        self.close()
 
     def step(self) -> float:
         """Take what is there and bring it to its end; returns for how long to wait before the next step, in seconds.

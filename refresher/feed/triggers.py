@@ -89,8 +89,8 @@ class Triggers:
         self._administer(_INSTALL, statement=_statement(), params=params)
         self._wait(lambda: _is_same(self.installed(), watches), wait_seconds, "taken up")
 
-    def checked(self, watches: Watches) -> Watches:
-        """Return what the database's trigger watches, which is to be ``watches``: tags are made of both.
+    def check(self, watches: Watches) -> None:
+        """Check that the database runs the trigger with ``watches``: consumer and queries make tags of them.
 
         Raises:
             FeedError: it is not installed, or is another one.
@@ -100,11 +100,10 @@ class Triggers:
             raise FeedError("the trigger is not installed: refresher feed install")
         if found.is_paused:
             raise FeedError(f"the trigger is paused: CALL apoc.trigger.start(…, '{NAME}') in the database system")
-        if not found.is_current or found.watches != watches:
+        if not _is_same(found, watches):
             raise FeedError(
                 "the trigger is not what REFRESHER_QUERIES and this release ask for: refresher feed install"
             )
-        return watches
 
     def uninstall(self, *, wait_seconds: float = VISIBLE_SECONDS) -> int:
         """Remove the trigger, and then all notes; returns how many there were.

@@ -35,6 +35,7 @@ from refresher.telemetry.metrics import WorkerGauges
 from refresher.telemetry.prometheus import GaugeCollector, MetricsServer
 from refresher.telemetry.setup import Telemetry
 from refresher.worker.celery_fixes.app import translate_broker_urls
+from refresher.worker.feed import Feed
 from refresher.worker.in_place import InPlace
 from refresher.worker.lifecycle import Lifecycle, LifecycleStep
 from refresher.worker.monitors import Monitors
@@ -162,7 +163,7 @@ def _in_place(app: Celery, settings: WorkerSettings, runtimes: PerProcess, monit
     )
 
 
-def _periodic(settings: WorkerSettings) -> list[Periodic]:
+def _periodic(settings: WorkerSettings) -> list[Periodic | Feed]:
     return [
         Periodic(
             "register the queries' versions",
@@ -171,6 +172,7 @@ def _periodic(settings: WorkerSettings) -> list[Periodic]:
             lambda link: register_versions(link, settings, registry),
         ),
         Periodic("keep up the tags", settings.redis_url, UPKEEP_SECONDS, TagUpkeep(settings)),
+        Feed(settings),
     ]
 
 

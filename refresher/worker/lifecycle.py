@@ -16,6 +16,7 @@ from refresher.telemetry.prometheus import MetricsServer
 from refresher.worker.celery_fixes import warn_of_unchecked_versions
 from refresher.worker.celery_fixes.app import redact_debug_loggers, remove_decompressors
 from refresher.worker.celery_fixes.pool_pipes import read_all_in_time
+from refresher.worker.feed import Feed
 from refresher.worker.monitors import Monitors
 from refresher.worker.periodic import Periodic
 from refresher.worker.runtime import PerProcess
@@ -66,7 +67,7 @@ class Lifecycle:
         monitors: Monitors,
         metrics: MetricsServer,
         health: HealthServer,
-        periodic: Sequence[Periodic],
+        periodic: Sequence[Periodic | Feed],
     ) -> None:
         self._app, self._settings, self._slots = app, settings, slots
         self._runtimes, self._metrics, self._health, self._periodic = runtimes, metrics, health, periodic
