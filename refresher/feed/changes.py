@@ -36,7 +36,7 @@ class Changes:
 
 
 class ChangeSource(Protocol):
-    """Where changes come from."""
+    """A place that changes come from."""
 
     def take(self) -> Changes:
         """Return the oldest changes, a bounded number; those that are not acknowledged come again."""
@@ -46,7 +46,7 @@ class ChangeSource(Protocol):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What one transaction changed, as the trigger notes it: by watched label, the keys of its nodes, before and after.
+    """Changes of one transaction, as the trigger notes them: by watched label, the keys of its nodes, before and after.
 
     By watched type, the keys of the nodes at the relationships' ends. A ``bulk`` change names no keys.
     """

@@ -1,4 +1,4 @@
-"""What is watched in the graph, and the tags by which a change and the values that depend on it meet.
+"""Watched labels and types of the graph, and the tags by which a change and the values that depend on it meet.
 
 ======================  =====================================================================================
 tag                     invalidated by
@@ -21,7 +21,7 @@ from typing import Any, Final
 from api_client.errors import ConfigurationError
 from api_client.protocol.params import plain
 
-MAX_NAME_BYTES: Final = 60
+MAX_NAME_BYTES: Final = 44
 MAX_VALUE_BYTES: Final = 64
 """A longer key value is named by its digest: with label, property and type the tag stays within its 200 bytes."""
 BULK: Final = "*"

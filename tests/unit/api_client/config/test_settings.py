@@ -59,6 +59,7 @@ TABLE: dict[str, tuple[tuple[type[Settings], ...], object, tuple[str, ...]]] = {
     "CACHE_METRICS_PORT": ((WORKER,), 0, ("-1", "65536", "http", "1.5")),
     "CACHE_METRICS_ADDRESS": ((WORKER,), "127.0.0.1", ()),
     "CACHE_TTL_JITTER": ((WORKER,), 0.0, ("-1", "51%", "0.6", "x", "10 s")),
+    "CACHE_FEED": ((WORKER,), False, ("maybe", "2", "-1")),
     "CACHE_SHOW_FAILURES": ((WORKER,), False, ("maybe", "2", "-1")),
     "CACHE_HEALTH_PORT": ((WORKER,), 0, ("-1", "65536", "http", "1.5")),
     "CACHE_HEALTH_ADDRESS": ((WORKER,), "127.0.0.1", ()),
