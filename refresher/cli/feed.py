@@ -93,7 +93,7 @@ def uninstall() -> None:
 
 def _settings_and_watches() -> tuple[WorkerSettings, Watches]:
     from refresher.feed.watches import watches
-    from refresher.queries import import_queries
+    from refresher.query_modules import import_queries
 
     settings = WorkerSettings.from_env()
     import_queries(settings.query_modules)
