@@ -145,30 +145,6 @@ def test_a_clock_set_back_gives_no_run_more_than_its_budget(clocked_world: Clock
     assert world.renew(token) == 0
 
 
-def test_a_worker_whose_lease_was_ended_by_the_clock_can_commit_until_another_acquires(
-    clocked_world: ClockedWorld,
-) -> None:
-    world = clocked_world
-    token = world.acquire().token
-    world.pass_time(-HOUR)
-    claimed = world.claim("second")
-    assert world.renew(token) == 0
-    assert world.commit(token) is CommitStatus.ACCEPTED
-    assert world.state() == "queued"
-    taken = world.acquire(OTHER, number=claimed.number)
-    assert world.commit(taken.token, OTHER) is CommitStatus.ACCEPTED
-
-
-def test_a_live_worker_whose_lease_was_taken_is_fenced(clocked_world: ClockedWorld) -> None:
-    world = clocked_world
-    token = world.acquire().token
-    world.pass_time(-HOUR)
-    taken = world.acquire(OTHER, number=world.claim("second").number)
-    assert taken.token > token
-    assert (world.renew(token), world.commit(token)) == (0, CommitStatus.SUPERSEDED)
-    assert world.commit(taken.token, OTHER) is CommitStatus.ACCEPTED
-
-
 def test_without_entry_and_record_numbers_restart_at_the_clock_and_earlier_runs_are_rejected(
     clocked_world: ClockedWorld,
 ) -> None:
@@ -215,12 +191,6 @@ def test_a_republication_is_due_once_the_clock_is_set_back_beyond_the_tolerance(
     world.pass_time(-US)
     assert world.republish() == number
     assert world.republish() == 0
-
-
-def test_an_invalidated_record_has_no_deadline(clocked_world: ClockedWorld) -> None:
-    cooling(clocked_world)
-    clocked_world.invalidate()
-    assert (clocked_world.record()["until"], clocked_world.record().get("since")) == (b"0", None)
 
 
 @EVERY

@@ -143,19 +143,6 @@ def test_each_number_drawn_after_the_clock_was_set_back_is_larger(clocked_world:
     assert drawn == token + 1
 
 
-def test_a_commit_invalidated_in_flight_is_stale_even_when_the_clock_was_set_back(
-    clocked_world: ClockedWorld,
-) -> None:
-    world = clocked_world
-    token = world.acquire().token
-    world.pass_time(-HOUR)
-    generation = world.invalidate()
-    assert generation > token
-    world.pass_time(-HOUR)
-    assert world.commit(token) is CommitStatus.ACCEPTED_AS_STALE
-    assert world.entry().generation == generation
-
-
 def test_the_queue_wait_is_not_negative_when_the_clock_was_set_back(clocked_world: ClockedWorld) -> None:
     world = clocked_world
     world.claim()

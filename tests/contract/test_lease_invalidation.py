@@ -121,14 +121,6 @@ def test_an_invalidation_keeps_a_queued_claim_and_ends_a_pause_and_cooling(world
     assert (world.state(), world.claim("third").status) == ("invalidated", ClaimStatus.CLAIMED)
 
 
-def test_a_run_claimed_before_but_acquired_after_an_invalidation_commits_as_fresh(world: World) -> None:
-    number = world.claim().number
-    generation = world.invalidate()
-    token = world.acquire(number=number).token
-    assert token > generation
-    assert world.commit(token) is CommitStatus.ACCEPTED
-
-
 @pytest.mark.parametrize("bring", ["claim", "acquire"])
 def test_an_invalidation_is_kept_for_at_least_its_retention(world: World, bring: str) -> None:
     getattr(world, bring)()
@@ -168,49 +160,13 @@ def test_a_repeated_bookmark_takes_no_extra_space(world: World, again: int) -> N
     assert world.acquire().bookmarks == as_many_as_fit
 
 
-def test_of_too_many_bookmarks_the_oldest_are_dropped_whole(world: World) -> None:
-    for bookmark in MANY:
-        world.invalidate(bookmarks=[bookmark])
-    kept = world.acquire().bookmarks
-    assert kept == MANY[-len(kept) :]
-    room = lease.MAX_BOOKMARKS_BYTES - len(MANY[0]) - 1
-    assert room <= len("\n".join(kept)) <= lease.MAX_BOOKMARKS_BYTES
-
-
 def test_a_claim_with_the_maximum_of_bookmarks_keeps_all_of_them(world: World) -> None:
     most = [f"{n:02d}" + "x" * 1_022 for n in range(16)]
     world.claim(bookmarks=most)
     assert world.acquire().bookmarks == tuple(most)
 
 
-def test_bookmarks_of_an_invalidation_outlast_a_claim_a_run_and_a_pause(world: World) -> None:
-    world.invalidate(bookmarks=["b1"])
-    world.claim(bookmarks=["b2"])
-    world.retry(world.acquire().token)
-    assert world.acquire(OTHER, ticket="ticket-1").bookmarks == ("b1", "b2")
-
-
 # Repeats: the reply was lost, and the caller sends the same call again.
-
-
-def test_a_repeated_claim_returns_the_same_claim(world: World) -> None:
-    first = world.claim("mine")
-    before = world.record()
-    again = world.claim("mine")
-    assert (again.status, again.number, again.claim_number) == (ClaimStatus.CLAIMED, first.number, first.number)
-    assert world.record() == before
-    assert world.claim("another").claim_number == first.number
-
-
-def test_a_repeated_acquire_returns_the_same_run(world: World) -> None:
-    world.claim(bookmarks=["b1"])
-    world.invalidate()
-    first = world.acquire()
-    before = world.record()
-    again = world.acquire()
-    assert (again.status, again.token, again.claimed_at_us) == (first.status, first.token, first.claimed_at_us)
-    assert (again.generation, again.bookmarks) == (first.generation, ("b1",))
-    assert world.record() == before
 
 
 SINCE: dict[str, Callable[[World], object]] = {
@@ -270,13 +226,6 @@ def test_an_end_repeated_after_the_record_changed_is_refused(world: World, step:
     before = world.record()
     assert not getattr(world, step)(token)
     assert world.record() == before
-
-
-def test_a_failure_repeated_after_an_invalidation_is_refused(world: World) -> None:
-    token = world.acquire().token
-    assert world.fail(token)
-    world.invalidate()
-    assert not world.fail(token)
 
 
 def test_the_end_of_another_run_is_refused(world: World) -> None:

@@ -36,13 +36,6 @@ def test_a_lease_is_cut_to_the_budget_at_its_acquire(world: World) -> None:
     assert world.record()["until"] == world.record()["limit"]
 
 
-def test_a_renewal_extends_the_lease_from_now(world: World) -> None:
-    token = world.acquire().token
-    world.pass_time(900)
-    assert world.renew(token) == pytest.approx(LEASE_SECONDS, abs=60)
-    assert int(world.record()["until"]) - world.now_us() == pytest.approx(LEASE_SECONDS * 1e6, abs=60e6)
-
-
 @pytest.mark.parametrize(("token_off", "nonce"), [(1, b"nonce--1"), (0, OTHER)])
 def test_no_step_of_a_run_is_accepted_with_another_token_or_another_nonce(
     world: World, token_off: int, nonce: bytes
@@ -68,13 +61,6 @@ def test_no_step_of_a_run_is_accepted_without_a_record(world: World) -> None:
     assert [end.__name__ for end in ends if end(token)] == []
     assert world.commit(token) is CommitStatus.LOST
     assert (world.client.exists(world.key.record), world.entry()) == (0, None)
-
-
-@pytest.mark.parametrize("field", ["until", "limit"])
-def test_an_expired_lease_is_not_renewed(world: World, field: str) -> None:
-    token = world.acquire().token
-    world.client.hset(world.key.record, field, world.now_us() - 1)
-    assert world.renew(token) == 0
 
 
 @pytest.mark.parametrize("end", ["retry", "fail", "hand_back"])
@@ -103,21 +89,6 @@ def test_another_retry_does_not_replace_the_ticket_of_a_pause(world: World) -> N
     assert world.retry(token, ticket="ticket-1")
     assert not world.retry(token, ticket="ticket-2")
     assert world.record()["ticket"] == b"ticket-1"
-
-
-def test_a_late_commit_is_accepted_until_another_run_acquires(world: World) -> None:
-    token = world.acquire().token
-    world.pass_time(10_000)
-    assert world.commit(token) is CommitStatus.ACCEPTED
-
-
-def test_a_late_commit_keeps_a_claim_made_meanwhile(world: World) -> None:
-    token = world.acquire().token
-    world.pass_time(10_000)
-    number = world.claim("second").number
-    assert world.commit(token) is CommitStatus.ACCEPTED
-    assert (world.state(), world.record().keys() & {"token", "nonce", "limit"}) == ("queued", set())
-    assert world.acquire(OTHER, number=number).status is AcquireStatus.ACQUIRED
 
 
 @pytest.mark.promise("Protocol", "I2: an entry's token never decreases")
@@ -194,12 +165,6 @@ def test_a_committed_entry_is_stored_unchanged(world: World) -> None:
     token = world.acquire().token
     world.commit(token, degree=12)
     assert world.entry() == a_header(token, b"nonce--1", degree=12)
-
-
-def test_a_run_without_a_claim_can_be_handed_back_too(world: World) -> None:
-    token = world.acquire(number=0).token
-    assert world.hand_back(token) > 0
-    assert world.state() == "queued"
 
 
 def test_a_late_acquire_of_a_run_that_was_handed_back_takes_nothing(world: World) -> None:

@@ -84,13 +84,6 @@ def test_a_refused_claim_returns_the_kind_of_the_error(world: World, state: str)
     assert (reply.kind, reply.attempts) == expected
 
 
-def test_each_claim_draws_a_larger_number(world: World, state: str) -> None:
-    before = int(world.record().get("number", 0))
-    first, second = world.claim("second"), world.claim("third")
-    assert before < first.number < second.number
-    assert int(world.record()["number"]) == second.number
-
-
 DRAWS: dict[str, Callable[[World], int]] = {
     "claim": lambda world: world.claim().number,
     "acquire": lambda world: world.acquire(number=2**52).token,
@@ -250,14 +243,6 @@ def test_the_queue_wait_is_measured_from_the_claim_even_across_a_retry(world: Wo
     second = world.acquire(OTHER, ticket="ticket-1")
     assert first.claimed_at_us == second.claimed_at_us == claimed_at
     assert second.now_us >= claimed_at
-
-
-def test_a_run_that_takes_over_an_expired_lease_starts_a_new_queue_wait(world: World) -> None:
-    world.claim()
-    world.acquire()
-    world.pass_time(10_000)
-    taken = world.acquire(OTHER)
-    assert taken.claimed_at_us == taken.now_us
 
 
 def test_a_claim_without_claimed_at_has_no_queue_wait(world: World) -> None:
