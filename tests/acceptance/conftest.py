@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -25,12 +26,34 @@ from refresher.embedded import ArcadeDbServer, GuardedProcess, RedisServer
 from tests.servers.neo4j_server import Neo4jServer
 from tests.servers.rabbitmq_server import RabbitMqServer
 from tests.support.any_reader import KINDS, AnyReader
-from tests.support.browser import chromium
+from tests.support.requirements import skip_or_fail
 from tests.support.scripted_queries import CONTROL_URL
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
+
+
+CHROMIUM_NAMES: Final = ("chromium", "chromium-browser", "google-chrome")
+FLAGS: Final = (
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """Start a browser of its own; without one the test is skipped, or fails in CI."""
+    found = next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
+    if found is None:
+        skip_or_fail(f"none of {', '.join(CHROMIUM_NAMES)} is on PATH")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=list(FLAGS))
+        yield browser
+        browser.close()
+
 
 ROOT = Path(__file__).parents[2]
 NO_GRAPH: Final = SimpleNamespace(bolt_uri="bolt://127.0.0.1:1", user="neo4j", password="", database="")

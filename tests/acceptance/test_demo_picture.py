@@ -2,16 +2,95 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import gzip
 import os
+import pty
 import re
+import select
+import struct
+import subprocess
 import sys
+import termios
+import time
+from collections.abc import Mapping, Sequence
+from io import StringIO
 from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.text import Text
 
 from tests.acceptance.test_demo import ROOT, SMALL
 from tests.support.pictures import are_for_the_docs, keep
-from tests.support.terminal import as_svg, last_screen, run_on_terminal
 from tests.support.waiting import MAX_WAIT_SECONDS
+
+COLUMNS: Final = 100
+ROWS: Final = 60
+# The sequences by which rich erases a live frame before the next, and by which the cursor is shown and hidden.
+_TAKEN_BACK: Final = re.compile(r"\r(?:\x1b\[2K)?(?:\x1b\[1A\x1b\[2K)*")
+_CURSOR: Final = re.compile(r"\x1b\[\?25[lh]")
+_UP: Final = "\x1b[1A"
+_FROM_ELSEWHERE: Final = re.compile(r"@font-face \{.*?\}\s*|<!--.*?-->\s*", re.DOTALL)
+
+
+def run_on_terminal(argv: Sequence[str], folder: Path, env: Mapping[str, str], seconds: float) -> tuple[int, str]:
+    """Run a program on a terminal of its own, with a timeout; return its exit code and output."""
+    ours, its = pty.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+    process = subprocess.Popen(
+        argv,
+        stdin=its,
+        stdout=its,
+        stderr=its,
+        cwd=folder,
+        env={**env, "TERM": "xterm-256color"},
+        start_new_session=True,
+    )
+    os.close(its)
+    deadline = time.monotonic() + seconds
+    written = bytearray()
+    try:
+        while process.poll() is None or select.select([ours], [], [], 0)[0]:
+            assert time.monotonic() < deadline, written[-2_000:].decode(errors="replace")
+            if select.select([ours], [], [], 0.1)[0]:
+                try:
+                    written += os.read(ours, 65_536)
+                except OSError:  # the other end is closed
+                    break
+        return process.wait(max(1.0, deadline - time.monotonic())), written.decode(errors="replace")
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        process.wait()
+        os.close(ours)
+
+
+def last_screen(written: str) -> str:
+    """Return the final contents of the terminal, without erased frames."""
+    lines, at = [""], 0
+    text = _CURSOR.sub("", written.replace("\r\n", "\n"))
+    for back in _TAKEN_BACK.finditer(text):
+        _add(lines, text[at : back.start()])
+        del lines[len(lines) - 1 - back[0].count(_UP) :]
+        lines.append("")
+        at = back.end()
+    _add(lines, text[at:])
+    return "\n".join(lines)
+
+
+def _add(lines: list[str], text: str) -> None:
+    first, *more = text.split("\n")
+    lines[-1] += first
+    lines += more
+
+
+def as_svg(screen: str, title: str) -> bytes:
+    """Return a self-contained picture of a screen."""
+    console = Console(record=True, width=COLUMNS, file=StringIO(), force_terminal=True, color_system="truecolor")
+    console.print(Text.from_ansi(screen.strip("\n")), soft_wrap=True)
+    return _FROM_ELSEWHERE.sub("", console.export_svg(title=title, unique_id="terminal")).encode()
 
 
 def test_the_final_terminal_screen_of_the_demo(tmp_path: Path) -> None:

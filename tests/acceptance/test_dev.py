@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support.dev import READY, Dev, names_in
 from tests.support.processes import addresses_beyond_loopback, shown_in_process_list
 from tests.support.waiting import MAX_WAIT_SECONDS
+from tests.support.watched_command import READY, Dev, names_in
 
 MODULE = """
 from refresher import query

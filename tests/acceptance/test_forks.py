@@ -14,7 +14,7 @@ import pytest
 from refresher.embedded import RedisServer
 from tests.acceptance.conftest import NO_GRAPH, ROOT, System
 from tests.servers.rabbitmq_server import RabbitMqServer
-from tests.support.pairs import each_with_each
+from tests.support.requirements import each_with_each
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 

@@ -17,8 +17,8 @@ from refresher.embedded import free_port
 from tests.acceptance.conftest import ROOT, System
 from tests.support.fault_proxy import FaultProxy
 from tests.support.graph_session import graph_session
-from tests.support.pairs import each_with_each
 from tests.support.patience import patient_environment
+from tests.support.requirements import each_with_each
 from tests.support.waiting import eventually
 from tests.support.web_server import EXAMPLES, WebServer, commands_of
 

@@ -13,7 +13,7 @@ import pytest
 
 from refresher.embedded import GuardedProcess, free_port
 from tests.acceptance.conftest import ROOT, System
-from tests.support.prometheus_server import Prometheus
+from tests.support.monitored_system import Prometheus
 from tests.support.waiting import eventually
 
 DASHBOARD = json.loads((ROOT / "deploy" / "grafana" / "refresher.json").read_text(encoding="utf-8"))

@@ -2,21 +2,23 @@
 
 Readers (threads, and an event loop) and the writer are processes of their own; what they saw and did is evaluated at
 the end, by the same checker as in ``refresher doctor --watch``. Half a minute, ten minutes in
-`make test-long`; SOAK_SECONDS sets any other span, SOAK_READS_PER_SECOND another rate.
-"""
+`make test-long`; SOAK_SECONDS sets any other span, SOAK_READS_PER_SECOND another rate."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import signal
 import sys
+import threading
 import time
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import psutil
 import pytest
@@ -28,13 +30,154 @@ from refresher.checker.oracle import Checker, Invalidated, Observation
 from refresher.checker.writer import check_repairs
 from refresher.embedded import ArcadeDbServer, GuardedProcess, RedisServer
 from tests.acceptance.conftest import ROOT, System
-from tests.acceptance.soak.faults import Faults, Happened
-from tests.acceptance.soak.measures import Sampler
 from tests.acceptance.soak.processes import BUCKETS_MS, QUERY, SOAKED
+from tests.support.failing_queries import FAILING
 from tests.support.fault_proxy import FaultProxy
 from tests.support.graph_session import graph_session
 from tests.support.requirements import IS_LONG
 from tests.support.waiting import MAX_WAIT_SECONDS, PATIENCE, eventually
+
+SAMPLE_SECONDS = 1.0
+WARM_UP_SHARE = 1 / 3
+MEBIBYTE = 1024 * 1024
+
+
+def slope(points: list[tuple[float, float]]) -> float:
+    """Return the slope of the least-squares line through the points."""
+    mean_x = sum(x for x, _ in points) / len(points)
+    mean_y = sum(y for _, y in points) / len(points)
+    spread = sum((x - mean_x) ** 2 for x, _ in points)
+    return sum((x - mean_x) * (y - mean_y) for x, y in points) / spread if spread else 0.0
+
+
+class Sampler:
+    """Takes memory and number of open files of named processes every second. ``pids`` says which they are by now."""
+
+    def __init__(self, pids: Callable[[], dict[str, int]]) -> None:
+        self._pids = pids
+        self._memory: dict[str, list[tuple[float, float]]] = defaultdict(list)
+        self._files: dict[str, list[tuple[float, float]]] = defaultdict(list)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def growth_mebibytes(self) -> dict[str, float]:
+        """Return the growth of each process after its warm-up, by the line through its samples."""
+        return {name: self._growth(points) / MEBIBYTE for name, points in self._memory.items()}
+
+    def growth_files(self) -> dict[str, float]:
+        """Return by how many open files each process has grown after its warm-up."""
+        return {name: self._growth(points) for name, points in self._files.items()}
+
+    def last_mebibytes(self) -> dict[str, float]:
+        return {name: points[-1][1] / MEBIBYTE for name, points in self._memory.items()}
+
+    @staticmethod
+    def _growth(points: list[tuple[float, float]]) -> float:
+        warm = points[int(len(points) * WARM_UP_SHARE) :]
+        return slope(warm) * (warm[-1][0] - warm[0][0])
+
+    def _run(self) -> None:
+        while not self._stopped.wait(SAMPLE_SECONDS):
+            for name, pid in self._pids().items():
+                try:
+                    process = psutil.Process(pid)
+                    now = time.monotonic()
+                    self._memory[name].append((now, process.memory_info().rss))
+                    self._files[name].append((now, process.num_fds()))
+                except psutil.NoSuchProcess:
+                    continue
+
+
+PERIOD_SECONDS = 5.0
+HUNG_SECONDS = 2.5
+DOWN_SECONDS = 1.0
+FAILING_PERCENT = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """A fault, from its begin to the recovery of what it broke (monotonic, s)."""
+
+    what: str
+    began: float
+    ended: float
+
+
+class Faults:
+    """Injects one fault after another, every `PERIOD_SECONDS`, and repairs each.
+
+    ``steady`` is a worker that is never killed; a second one is.
+    """
+
+    def __init__(self, system: System, broker: redis.Redis, broker_proxy: FaultProxy, worker: dict[str, str]) -> None:
+        self._system, self._broker, self._broker_proxy, self._worker = system, broker, broker_proxy, worker
+        self.steady = system.start_worker("-c", "2", **worker)
+        self._victim = system.start_worker("-c", "2", **worker)
+        self.happened: list[Happened] = []
+
+    def run(self, end: float) -> None:
+        """Inject faults until ``end`` (monotonic, s). On return, everything works and loads succeed."""
+        pacer = threading.Event()
+        turns = itertools.cycle(
+            (
+                self.kill_a_worker, self.hang_the_broker, self.flush_the_cache, self.cut_the_broker,
+                self.restart_the_cache, self.lose_the_messages, self.kill_a_pool_process,
+            )
+        )  # fmt: skip
+        for number, turn in enumerate(turns):
+            due = time.monotonic() + PERIOD_SECONDS
+            if due > end:
+                break
+            # Loads fail in every other period, so that each fault comes with and without that.
+            self._system.control.set(FAILING, FAILING_PERCENT * (number % 2))
+            began = time.monotonic()
+            turn()
+            self.happened.append(Happened(turn.__name__, began, time.monotonic()))
+            pacer.wait(max(0.0, due - time.monotonic()))
+        self._system.control.set(FAILING, 0)
+
+    def kill_a_worker(self) -> None:
+        self._victim.kill()
+        self._victim = self._started()
+
+    def _started(self) -> GuardedProcess:
+        return self._system.start_worker("-c", "2", ready=False, **self._worker)
+
+    def kill_a_pool_process(self) -> None:
+        children = psutil.Process(self._victim.pid).children()
+        if children:  # it may not have come up yet
+            os.kill(children[-1].pid, signal.SIGKILL)
+
+    def hang_the_broker(self) -> None:
+        self._broker_proxy.hangs()
+        threading.Event().wait(HUNG_SECONDS)
+        self._broker_proxy.passes()
+
+    def cut_the_broker(self) -> None:
+        self._broker_proxy.refuses()
+        threading.Event().wait(DOWN_SECONDS)
+        self._broker_proxy.passes()
+
+    def flush_the_cache(self) -> None:
+        self._system.cache.flushdb()
+
+    def restart_the_cache(self) -> None:
+        self._system.redis_server.kill()
+        threading.Event().wait(DOWN_SECONDS)
+        self._system.redis_server.restart(keep_data=False)
+        eventually(self._system.cache.ping, "the cache is back")
+
+    def lose_the_messages(self) -> None:
+        self._broker.flushdb()
+
 
 READS_PER_SECOND = float(os.environ.get("SOAK_READS_PER_SECOND", "1000"))
 LONG, SHORT = 600.0, 36.0  # the short one has each fault once

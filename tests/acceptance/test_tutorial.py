@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.dev import READY, Dev
 from tests.support.pages import blocks_of
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
+from tests.support.watched_command import READY, Dev
 from tests.support.web_server import EXAMPLES, WebServer
 
 

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.contract.actors import Mishaps, Reader, Worker, Writer
-from tests.contract.explorer import Explorer
+from tests.contract.explorer import Explorer, Mishaps, Reader, Worker, Writer
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 if TYPE_CHECKING:
-    from tests.contract.actors import Actor
+    from tests.contract.explorer import Actor
     from tests.support.lease_world import ClockedWorld
 
 log = logging.getLogger(__name__)

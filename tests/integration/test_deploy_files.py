@@ -18,8 +18,8 @@ from refresher.settings import WorkerSettings
 from tests.servers.maven import LTS
 from tests.support.confined import directives
 from tests.support.deployment_files import DEPLOY, compose, copy_with_secrets, environment, stages
+from tests.support.requirements import run, tool
 from tests.support.settings_page import settings_in_code
-from tests.support.tools import run, tool
 
 ON_REDIS = compose()
 ON_RABBITMQ = compose("compose.yaml", "compose.rabbitmq.yaml")

@@ -11,8 +11,7 @@ import pytest
 
 from tests.support.confined import directives
 from tests.support.deployment_files import DEPLOY, ROOT, compose, image, stages
-from tests.support.requirements import skip_or_fail
-from tests.support.tools import run, tool
+from tests.support.requirements import run, skip_or_fail, tool
 
 SERVICES = compose()["services"]
 UNITS = sorted(DEPLOY.glob("*.service"))

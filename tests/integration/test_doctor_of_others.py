@@ -32,8 +32,8 @@ from refresher.queries import Registry
 from refresher.settings import WorkerSettings
 from refresher.worker.redis_link import RetryingLink
 from tests.support.any_reader import KINDS, AnyReader
-from tests.support.canned_http_server import CannedHttpServer
 from tests.support.doctor import run_check
+from tests.support.http_requests import CannedHttpServer
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 pytestmark = pytest.mark.usefixtures("patient_commands")

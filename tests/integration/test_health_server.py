@@ -18,8 +18,8 @@ from refresher.ops.health_server import HealthServer
 from refresher.ops.heartbeat import Heartbeat, Phase
 from refresher.ops.http import MinimalHTTPHandler, MinimalHTTPServer
 from refresher.settings import WorkerSettings
-from tests.support.clock import Time
 from tests.support.http_requests import fetch
+from tests.support.timing import Time
 
 
 @pytest.fixture

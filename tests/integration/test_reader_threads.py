@@ -16,8 +16,8 @@ from api_client.transport.pubsub import Notifications
 from api_client.trigger.backlog import Trigger
 from refresher.embedded import RedisServer
 from tests.support.any_reader import KINDS, AnyReader, client_of
-from tests.support.forks import run_forked
 from tests.support.internals import default_lock, publisher_of
+from tests.support.processes import run_forked
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 

@@ -20,8 +20,8 @@ from api_client.local.tracking import (
 )
 from refresher.embedded import RedisServer
 from tests.support.fault_proxy import FaultProxy
-from tests.support.forks import run_forked
 from tests.support.internals import failures_of, pause_seconds, set_refused
+from tests.support.processes import run_forked
 from tests.support.timing import Measured
 from tests.support.tracked import HEADER, Tracked, entry_key, listening_threads, losses
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually

@@ -15,7 +15,7 @@ from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
 from tests.support.any_reader import local_cache_of
 from tests.support.fake_worker import WorkedKey
-from tests.support.forks import run_forked
+from tests.support.processes import run_forked
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from tests.support.tools import tool
+from tests.support.requirements import tool
 
 CHART = Path(__file__).parents[2] / "deploy" / "helm" / "refresher"
 VALUES = tuple(sorted(path.name.removesuffix("-values.yaml") for path in (CHART / "ci").glob("*-values.yaml")))

@@ -1,6 +1,10 @@
-"""Queries about processes of this machine."""
+"""Queries about processes of this machine, and code in a forked child of the test."""
 
 from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Callable
 
 import psutil
 
@@ -26,3 +30,22 @@ def shown_in_process_list(secret: str) -> list[str]:
     """Return every command line on this machine with ``secret`` in it."""
     lines = [" ".join(process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"])]
     return [line for line in lines if secret in line]
+
+
+def run_forked(act: Callable[[], object], *, meanwhile: Callable[[], object] = lambda: None) -> None:
+    """Run ``act`` in a forked child, and ``meanwhile`` here; fail with the child's traceback if ``act`` raises."""
+    pid = os.fork()
+    if not pid:
+        code = 1
+        try:
+            act()
+            code = 0
+        except BaseException:  # noqa: BLE001 - whatever it is, this process ends here
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    try:
+        meanwhile()
+    finally:
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    assert code == 0, "what the child raised is on stderr"

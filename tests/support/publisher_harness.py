@@ -22,8 +22,8 @@ from api_client.trigger.history import DecisionLog
 from api_client.trigger.publisher import Publisher
 from api_client.trigger.suppression import TriggerSuppressor
 from refresher.embedded import RedisServer
-from tests.support.clock import Time
 from tests.support.event_recorder import EventRecorder
+from tests.support.timing import Time
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 NAMESPACE = "cache"

@@ -2,8 +2,7 @@
 
 It is a `FaultProxy` that knows where requests and replies begin and end. A reply is recorded when Redis sends it, even
 if it never reaches the client. Lease steps go to Redis one at a time, so that the history has them in the order in
-which Redis ran them.
-"""
+which Redis ran them."""
 
 from __future__ import annotations
 
@@ -15,11 +14,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
+
+import hiredis
 
 from tests.support.fault_proxy import CHUNK_BYTES, FaultProxy, Pair
 from tests.support.history import Exchange, History, name_of
-from tests.support.resp import command_of, frame_end, reply_of
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 _SUBSCRIBES: Final = frozenset({"SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "MONITOR"})
@@ -207,3 +207,43 @@ async def _read(reader: asyncio.StreamReader) -> bytes:
 
 def _fitting(name: str, key: str) -> Callable[[Exchange], bool]:
     return lambda exchange: exchange.name == name and key in {"", exchange.key}
+
+
+_LINE_END = b"\r\n"
+_BULK = frozenset(b"$=!")
+_AGGREGATES = {ord("*"): 1, ord("~"): 1, ord(">"): 1, ord("%"): 2, ord("|"): 2}  # the number of values of an element
+_ATTRIBUTES = ord("|")
+
+
+def frame_end(data: bytes, start: int = 0) -> int | None:
+    """Return where the frame that begins at ``start`` ends; None while it is not whole. RESP2 and RESP3."""
+    line = data.find(_LINE_END, start)
+    if line < 0:
+        return None
+    kind, end = data[start], line + len(_LINE_END)
+    if kind in _BULK:
+        length = int(data[start + 1 : line])
+        end += length + len(_LINE_END) if length >= 0 else 0
+        return end if end <= len(data) else None
+    if kind not in _AGGREGATES:
+        return end
+    # Attributes come before their value, and are in one frame with it.
+    elements = int(data[start + 1 : line]) * _AGGREGATES[kind] + (kind == _ATTRIBUTES)
+    for _ in range(elements):
+        inner = frame_end(data, end)
+        if inner is None:
+            return None
+        end = inner
+    return end
+
+
+def command_of(frame: bytes) -> tuple[bytes, ...]:
+    """Return a request as its words."""
+    return tuple(reply_of(frame))
+
+
+def reply_of(frame: bytes) -> Any:
+    """Return the value of a reply; an error is a `hiredis.ReplyError`, returned and not raised."""
+    reader = hiredis.Reader()
+    reader.feed(frame)
+    return reader.gets()

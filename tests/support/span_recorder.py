@@ -1,11 +1,13 @@
-"""Recorded spans, whether they came through an exporter in memory or over OTLP."""
+"""What a test's SDK of OpenTelemetry recorded: spans, and metrics in the shape that Prometheus scrapes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
+from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -90,3 +92,27 @@ def lines_of(span: RecordedSpan, spans: Sequence[RecordedSpan], *shown: str, dep
         if child.parent == span.id:
             lines += lines_of(child, spans, *shown, depth=depth + 1)
     return lines
+
+
+def recorded_metrics(reader: InMemoryMetricReader) -> dict[tuple[str, ...], float]:
+    """Return values that are not 0, by name and attributes; of a histogram, its count, sum and buckets."""
+    data = reader.get_metrics_data()
+    if data is None:
+        return {}
+    found: dict[tuple[str, ...], float] = {}
+    for metric in (m for r in data.resource_metrics for s in r.scope_metrics for m in s.metrics):
+        for point in metric.data.data_points:
+            labels = {str(name): value for name, value in (point.attributes or {}).items()}
+            if isinstance(point, HistogramDataPoint):
+                bounds = [*map(float, point.explicit_bounds), "+Inf"]
+                for bound, below in zip(bounds, accumulate(point.bucket_counts), strict=True):
+                    found[_key(f"{metric.name}_bucket", labels | {"le": bound})] = below
+                found[_key(f"{metric.name}_count", labels)] = point.count
+                found[_key(f"{metric.name}_sum", labels)] = point.sum
+            else:
+                found[_key(metric.name, labels)] = point.value
+    return {key: value for key, value in found.items() if value}
+
+
+def _key(name: str, labels: dict[str, Any]) -> tuple[str, ...]:
+    return (name, *(f"{label}={value}" for label, value in sorted(labels.items())))

@@ -1,8 +1,4 @@
-"""Bounds on durations, measured in the process that promises them, with allowance for a busy machine.
-
-No bound holds on a machine that runs threads late. While a duration is measured, a thread repeatedly sleeps and works
-a little; a multiple of the time that it lost is added to the bound.
-"""
+"""Measured durations, and the clocks of tests."""
 
 from __future__ import annotations
 
@@ -14,6 +10,7 @@ from tests.support.waiting import PATIENCE, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
 
 T = TypeVar("T")
 
@@ -80,3 +77,13 @@ def promptly(condition: Callable[[], T], what: str, promised_seconds: float) -> 
         value = eventually(condition, what)
     took.at_most(promised_seconds + MAX_STALL_SECONDS)
     return value
+
+
+class Time:
+    """A monotonic clock, in seconds; ``now`` may be set."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now

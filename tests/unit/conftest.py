@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.clock import Time
+from tests.support.timing import Time
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from tests.servers.rabbitmq_server import RabbitMqServer
 from tests.support.any_reader import KINDS, AnyReader, answer_of
 from tests.support.event_recorder import EventRecorder
 from tests.support.fault_proxy import FaultProxy
-from tests.support.pairs import each_with_each
 from tests.support.redis_memory import full
+from tests.support.requirements import each_with_each
 from tests.support.timing import MAX_STALL_SECONDS, promptly
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+import os
+import threading
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from functools import partial
 
+import psutil
 import pytest
 
 from api_client import EntryState, RefreshState, TriggerFailed, WaitTimeout
@@ -22,9 +26,30 @@ from tests.acceptance.faults.conftest import (
 from tests.support.any_reader import answer_of
 from tests.support.event_recorder import EventRecorder
 from tests.support.fault_proxy import FaultProxy
-from tests.support.leaks import Leftovers
 from tests.support.timing import MAX_STALL_SECONDS, promptly
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
+
+
+class Leftovers:
+    """Finds threads and connections that were not there when it was created."""
+
+    def __init__(self) -> None:
+        self._before = set(threading.enumerate())
+
+    def check(self, ports: Collection[int]) -> None:
+        """Assert that no thread is left, no connection to ``ports``, and none for the garbage collector to close."""
+        eventually(lambda: not self._found(ports), f"nothing is left: {self._found(ports)}")
+        gc.collect()  # an unclosed socket is a ResourceWarning, which is an error
+
+    def _found(self, ports: Collection[int]) -> list[str]:
+        threads = [thread.name for thread in threading.enumerate() if thread not in self._before]
+        open_now = psutil.Process(os.getpid()).net_connections("tcp")
+        return threads + [
+            f"connection to port {one.raddr.port} ({one.status})"
+            for one in open_now
+            if one.raddr and one.raddr.port in ports and one.status != psutil.CONN_TIME_WAIT
+        ]
+
 
 WAIT_SECONDS = 0.7
 PUBLISH_SECONDS = 3.0  # how long refresh() waits for its publication

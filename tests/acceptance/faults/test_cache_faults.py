@@ -19,7 +19,7 @@ from tests.acceptance.faults.conftest import (
 from tests.support.any_reader import Answer, AnyReader, answer_of
 from tests.support.event_recorder import EventRecorder
 from tests.support.fault_proxy import FaultProxy
-from tests.support.pairs import each_with_each
+from tests.support.requirements import each_with_each
 from tests.support.timing import SLACK_SECONDS, promptly
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 

@@ -21,8 +21,7 @@ from api_client import CacheClient, CacheError, Entry, EntryState
 from refresher.embedded import ArcadeDbServer, GuardedProcess, RedisServer
 from tests.acceptance.conftest import System
 from tests.support.history import Happened, key_in
-from tests.support.history_checker import Verdict, check_history
-from tests.support.ledger import End
+from tests.support.history_checker import End, Verdict, check_history
 from tests.support.recording_proxy import RecordingProxy
 from tests.support.recording_worker import PATIENT, RECORDED_EVENTS
 from tests.support.timing import promptly

@@ -13,7 +13,7 @@ import yaml
 from api_client.config import broker as broker_settings
 from api_client.config.redis_url import Topology, read_url
 from tests.support.chart import CHART, NAMESPACE, VALUES, environment, of_kind, values
-from tests.support.tools import run, tool
+from tests.support.requirements import run, tool
 
 DEPLOY = CHART.parents[1]
 STANDARD_PORTS = {"redis": 6379, "rediss": 6379, "amqp": 5672, "amqps": 5671}

@@ -31,8 +31,7 @@ from tests.support.chart import (
     template,
     values_file,
 )  # fmt: skip
-from tests.support.requirements import skip_or_fail
-from tests.support.tools import run, tool
+from tests.support.requirements import run, skip_or_fail, tool
 
 # The oldest version that the chart supports, and a new one.
 VERSIONS = ("1.27.0", KUBERNETES)

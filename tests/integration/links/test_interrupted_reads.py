@@ -16,9 +16,9 @@ from api_client.transport.sockets import SocketWatchdog, set_io_timeout
 from benchmarks.apparatus.servers import SilentServer
 from tests.integration.links.conftest import Connect
 from tests.support.fault_proxy import FaultProxy
-from tests.support.forks import run_forked
 from tests.support.internals import idle_in, socket_of
 from tests.support.interrupted_reader import CALLS
+from tests.support.processes import run_forked
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 REDIS_TIMEOUT = "300ms"

@@ -21,7 +21,7 @@ from refresher.embedded import RedisServer
 from tests.integration.reader.conftest import NewKey, connections
 from tests.support.any_reader import callers_waiting
 from tests.support.event_recorder import EventRecorder
-from tests.support.forks import run_forked
+from tests.support.processes import run_forked
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from api_client.protocol.entry import Flag, Header, Smoothed, decode_header, enc
 from api_client.protocol.keys import make_key
 from api_client.protocol.payload import decode as decode_payload
 from api_client.protocol.payload import encode as encode_payload
-from tests.support.clock import Time
+from tests.support.timing import Time
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 KEY, OTHER = "cache:e1:{q:1:aa}", "cache:e1:{q:1:bb}"

@@ -15,8 +15,7 @@ from api_client.observe.events import ReaderEvents
 from api_client.observe.otel import OTelEvents, default_events
 from api_client.observe.prometheus import PrometheusEvents
 from api_client.observe.setup import build_events
-from tests.support.metric_recorder import recorded_metrics
-from tests.support.span_recorder import SpanRecorder
+from tests.support.span_recorder import SpanRecorder, recorded_metrics
 
 EMITTING: dict[str, Callable[[ReaderEvents], None]] = {
     "miss": lambda e: e.miss("q"),

@@ -9,7 +9,7 @@ from freezegun import freeze_time
 
 from api_client.protocol.clock import RedisClock, monotonic_seconds
 from api_client.protocol.xfetch import should_refresh
-from tests.support.clock import Time
+from tests.support.timing import Time
 
 NOON = datetime(2026, 11, 21, 12)
 

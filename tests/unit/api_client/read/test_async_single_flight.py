@@ -12,8 +12,8 @@ import pytest
 
 from api_client.errors import RefreshFailed, WaitTimeout
 from api_client.read.coalescing import AsyncSingleFlight
-from tests.support.clock import Time
 from tests.support.internals import flights_of
+from tests.support.timing import Time
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 Run: TypeAlias = Callable[[Coroutine[Any, Any, None]], None]

@@ -24,8 +24,8 @@ from api_client.read.evaluate import ANY
 from api_client.trigger.backlog import Trigger
 from api_client.trigger.history import DecisionLog
 from api_client.trigger.suppression import TriggerSuppressor
-from tests.support.clock import Time
 from tests.support.lease_world import a_header
+from tests.support.timing import Time
 
 KEY = make_key("cache", "q", {"n": 1}, 1)
 HOUR_US = 3_600_000_000

@@ -11,8 +11,8 @@ import pytest
 from api_client.errors import RefreshFailed, WaitTimeout
 from api_client.protocol.clock import monotonic_seconds
 from api_client.read.coalescing import SingleFlight
-from tests.support.clock import Time
 from tests.support.internals import flights_of
+from tests.support.timing import Time
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 

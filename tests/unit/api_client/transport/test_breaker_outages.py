@@ -18,7 +18,7 @@ from api_client.transport.health import NodeHealth
 from api_client.transport.link import CacheNode
 from api_client.transport.pool import AllInUse
 from api_client.transport.sentinel import MasterAddress
-from tests.support.clock import Time
+from tests.support.timing import Time
 
 
 @pytest.mark.parametrize("node_class", [CacheNode, AsyncCacheNode])

@@ -12,8 +12,8 @@ from api_client.protocol.keys import make_key
 from api_client.protocol.messages import RefreshReason
 from api_client.trigger.backlog import Backlog, Trigger
 from api_client.trigger.suppression import TriggerSuppressor
-from tests.support.clock import Time
 from tests.support.internals import lock_of
+from tests.support.timing import Time
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 

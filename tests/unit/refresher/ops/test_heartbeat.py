@@ -12,7 +12,7 @@ from refresher.ops.health import Health, Verdict
 from refresher.ops.heartbeat import Heartbeat, HeartbeatStep, Phase
 from refresher.settings import WorkerSettings
 from refresher.worker.celery_fixes.consumer import RefreshConsumer
-from tests.support.clock import Time
+from tests.support.timing import Time
 
 LIMIT_SECONDS = WorkerSettings().hard_limit_seconds
 

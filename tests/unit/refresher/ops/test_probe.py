@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from refresher.ops.probe import CachedProbe, ProbeTimeout
-from tests.support.clock import Time
+from tests.support.timing import Time
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 

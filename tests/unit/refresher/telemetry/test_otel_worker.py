@@ -28,8 +28,7 @@ from refresher.telemetry.otel import OTelWorkerEvents
 from refresher.telemetry.otel_spans import texts_of
 from refresher.telemetry.prometheus import PrometheusWorkerEvents
 from tests.support.driver_values import server_error
-from tests.support.metric_recorder import recorded_metrics
-from tests.support.span_recorder import SpanRecorder, tree_of
+from tests.support.span_recorder import SpanRecorder, recorded_metrics, tree_of
 from tests.unit.api_client.observe.test_otel import in_registry
 
 TRACE = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}

@@ -22,7 +22,7 @@ from refresher.settings import WorkerSettings
 from refresher.telemetry import setup
 from refresher.telemetry.metrics import WorkerGauges
 from refresher.telemetry.setup import Telemetry
-from tests.support.forks import run_forked
+from tests.support.processes import run_forked
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 Connect: TypeAlias = Callable[[Telemetry, Celery], None]

@@ -9,7 +9,7 @@ import pytest
 
 from refresher.worker import shutdown
 from refresher.worker.shutdown import ShutdownFlag, end_process
-from tests.support.forks import run_forked
+from tests.support.processes import run_forked
 
 
 def test_a_shutdown_is_known_to_processes_that_were_forked_before_it() -> None:
