@@ -1,6 +1,7 @@
 """Each component is broken in turn, beside a real Prometheus: only its own alerts fire, and doctor names the fault.
 
-`make test-long` breaks everything that docs/reference/failures.md has a row for."""
+`make test-long` breaks everything that docs/reference/failures.md has a row for.
+"""
 
 from __future__ import annotations
 

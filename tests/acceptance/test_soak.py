@@ -2,7 +2,8 @@
 
 Readers (threads, and an event loop) and the writer are processes of their own; what they saw and did is evaluated at
 the end, by the same checker as in ``refresher doctor --watch``. Half a minute, ten minutes in
-`make test-long`; SOAK_SECONDS sets any other span, SOAK_READS_PER_SECOND another rate."""
+`make test-long`; SOAK_SECONDS sets any other span, SOAK_READS_PER_SECOND another rate.
+"""
 
 from __future__ import annotations
 

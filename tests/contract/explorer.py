@@ -2,7 +2,8 @@
 
 Orders that lead to the same state go on in the same way, so from there they are played once: all orders are
 enumerated, and every step is run once from every state. Numbers are compared by their order and times by their
-distance from now, which is all that the scripts do with them."""
+distance from now, which is all that the scripts do with them.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +18,6 @@ from tests.support.lease_world import QUEUE_TTL_SECONDS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.contract.explorer import Actor, Place
-    from tests.support.frozen_lease import FrozenLease
-    from tests.support.lease_invariants import Watch
     from tests.support.lease_world import ClockedWorld, StepSnapshot
 
 

@@ -2,7 +2,8 @@
 
 The rules are those of docs/explanation/protocol.md (I1 to I4). A step that Redis did not answer may have been
 done or not, so it frees what it could have freed, and is never a fault. A record counts as held until the earliest
-moment at which that can have ended: two clocks are never compared, so no step is reported as early by mistake."""
+moment at which that can have ended: two clocks are never compared, so no step is reported as early by mistake.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 It is a `FaultProxy` that knows where requests and replies begin and end. A reply is recorded when Redis sends it, even
 if it never reaches the client. Lease steps go to Redis one at a time, so that the history has them in the order in
-which Redis ran them."""
+which Redis ran them.
+"""
 
 from __future__ import annotations
 
