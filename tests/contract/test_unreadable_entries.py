@@ -10,7 +10,6 @@ import pytest
 import redis
 
 from api_client import EntryState, ReaderEvents, ReaderSettings, WaitTimeout
-from api_client.protocol import lease
 from api_client.protocol.entry import encode
 from api_client.protocol.lease import AcquireStatus
 from api_client.transport.scripts import LeaseStore
@@ -137,30 +136,3 @@ def test_each_unreadable_entry_is_counted_and_logged_once(
     logged = [record.getMessage() for record in caplog.records if "unreadable entry" in record.getMessage()]
     assert len(logged) == 1
     assert worked_key.key.short in logged[0]
-
-
-def test_a_stale_value_is_returned_at_once_without_any_worker(reader: AnyReader, worked_key: World) -> None:
-    worked_key.plant(1, soft_expiry_us=1)
-    entry = reader.get_entry("query", worked_key.key.params)
-    assert (entry.value, entry.state) == ("value", EntryState.STALE)
-    assert entry.ttl_remaining < 0
-
-
-def test_a_cached_none_is_returned_instead_of_the_default(reader: AnyReader, worked_key: World) -> None:
-    raw = encode(a_header(worked_key.now_us()), worked_key.key.digest, b"\xc0")
-    worked_key.client.set(worked_key.key.entry, raw)
-    assert reader.get("query", worked_key.key.params, default="another") is None
-
-
-def test_a_failed_refresh_ends_a_wait_at_once(reader: AnyReader, worked_key: World) -> None:
-    with ThreadPoolExecutor(1) as pool:
-        read = pool.submit(reader.get, "query", worked_key.key.params, timeout=MAX_WAIT_SECONDS)
-        eventually(lambda: worked_key.state() == "queued", "a claim")
-        worked_key.store.run(
-            lease.fail(
-                worked_key.key, token=worked_key.acquire().token, nonce=b"nonce--1", cooling_seconds=30,
-                kind="unknown_query", attempts=1, retention_seconds=30,
-            )
-        )  # fmt: skip
-        error = read.exception(MAX_WAIT_SECONDS)
-    assert (type(error).__name__, error.query, error.version) == ("UnknownQuery", "query", 1)

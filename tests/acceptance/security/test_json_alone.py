@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from kombu import Message
 
-from api_client import DecodeError, InvalidQuery, ReaderEvents, ReaderSettings
+from api_client import DecodeError
 from api_client.protocol import messages
 from api_client.protocol.entry import FIXED_HEADER_BYTES
-from refresher.embedded import ArcadeDbServer, GuardedProcess, RedisServer, free_port
+from refresher.embedded import ArcadeDbServer, GuardedProcess, RedisServer
 from refresher.worker.celery_fixes.message_guard import DropReason, validate_message
 from tests.acceptance.conftest import System, system_of_module
 from tests.support.any_reader import KINDS
@@ -130,17 +130,3 @@ PARAMS: tuple[Any, ...] = (
     {"a": b"x"},
     {"a": float("nan")},
 )
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_reader_refuses_a_wrong_name_or_params_before_it_connects_to_anything(kind: str) -> None:
-    nowhere = f"redis://127.0.0.1:{free_port()}/0"
-    reader = KINDS[kind](ReaderSettings(redis_url=nowhere, broker_url=nowhere), ReaderEvents())
-    try:
-        wrong = [(name, {}) for name in NAMES] + [("q", params) for params in PARAMS]
-        for name, params in wrong:
-            for call in (reader.get, reader.get_entry, reader.explain, reader.refresh, reader.invalidate, reader.key):
-                with pytest.raises(InvalidQuery):
-                    call(name, params)
-    finally:
-        reader.close()

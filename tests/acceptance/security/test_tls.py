@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 from kombu.exceptions import OperationalError
 
-from api_client import CacheUnavailable, ConfigurationError, ReaderSettings
+from api_client import CacheUnavailable
 from api_client.config.broker_url import connection_settings
 from api_client.protocol.keys import make_key
 from api_client.protocol.messages import RefreshReason, item_for
 from api_client.trigger.broker import CeleryBroker
 from refresher.embedded import ArcadeDbServer, RedisServer, free_port
-from refresher.settings import WorkerSettings
 from tests.acceptance.conftest import NO_GRAPH, System
 from tests.servers.redis_binaries import system_redis
 from tests.servers.redis_sentinels import SentinelsWithTls
@@ -179,27 +178,6 @@ def test_doctor_hints_at_a_url_scheme_that_does_not_match_the_servers_tls(
     with_tls = redis_server.url().replace("redis://", "rediss://")
     found = run_check(check, **{setting: with_tls})
     assert found.message.endswith("; if the server has no TLS, the URL begins with redis://")
-
-
-@pytest.mark.parametrize(
-    ("url", "words"),
-    [
-        ("rediss://h/0?ssl_cert_reqs=perhaps", "required, optional or none for ssl_cert_reqs"),
-        ("rediss://h?ssl_check_hostname=x", "true or false for ssl_check_hostname"),
-        ("amqps://h//?ssl_cert_reqs=perhaps", "required, optional or none for ssl_cert_reqs"),
-        ("amqps://h//?ssl_version=3", "no option but heartbeat, login_method, ssl_ca_certs"),
-        ("amqps://u:canary@h//?ssl_ca_certs=/no/such.pem", "a file (PEM) that is there for ssl_ca_certs"),
-        ("rediss://u:canary@h/0?ssl_keyfile=/no/such.pem", "a file (PEM) that is there for ssl_keyfile"),
-    ],
-)
-@pytest.mark.parametrize("settings", [ReaderSettings, WorkerSettings])
-def test_an_invalid_tls_option_is_a_configuration_error(
-    settings: type[ReaderSettings | WorkerSettings], url: str, words: str
-) -> None:
-    with pytest.raises(ConfigurationError, match="CACHE_BROKER_URL") as caught:
-        settings.from_env({"CACHE_BROKER_URL": url})
-    assert words in str(caught.value)
-    assert "canary" not in str(caught.value)
 
 
 def test_tls_options_of_a_rediss_url_become_celerys_ssl_settings(tmp_path: Path) -> None:

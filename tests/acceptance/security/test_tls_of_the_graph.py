@@ -174,12 +174,3 @@ def test_a_worker_reports_a_wrong_graph_certificate_at_startup(
     (problem,) = (problem for problem in received if f"NEO4J_URI={settings.neo4j_uri}" in problem)
     assert "certificate" in problem.lower() or "secure" in problem.lower()
     assert "secret-of-the-test" not in problem
-
-
-def test_neo4j_ca_certs_must_be_a_file_and_requires_a_tls_scheme(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"NEO4J_CA_CERTS=.* bolt\+s"):
-        WorkerSettings(neo4j_uri="bolt://h", neo4j_ca_certs="/ca.pem")
-    with pytest.raises(ConfigurationError, match=r"NEO4J_CA_CERTS=.* bolt\+s"):
-        WorkerSettings(neo4j_uri="neo4j+ssc://h", neo4j_ca_certs="/ca.pem")
-    with pytest.raises(ConfigurationError, match=r"NEO4J_CA_CERTS=.*file \(PEM\)"):
-        Graph(WorkerSettings(neo4j_uri="bolt+s://h", neo4j_ca_certs=str(tmp_path / "none.pem")))

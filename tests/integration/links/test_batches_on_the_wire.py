@@ -85,16 +85,6 @@ def test_an_error_reply_for_one_key_does_not_affect_the_others(reader: AnyReader
     assert isinstance(cold, Entry)
 
 
-def test_without_redis_each_item_has_an_error_of_its_own(reader: AnyReader, proxy: FaultProxy) -> None:
-    proxy.refuses()
-    results = reader.get_many([("a", None), ("b", {"n": 1}), ("no name", None), ("a", None)])
-    assert [type(result) for result in results] == [CacheUnavailable, CacheUnavailable, InvalidQuery, CacheUnavailable]
-    assert [result.query for result in results[:2]] == ["a", "b"]
-    assert results[0] is not results[3]
-    assert str(results[0]) == str(results[3])
-    assert isinstance(results[1].__cause__, OSError | redis.ConnectionError)
-
-
 def test_a_batch_closes_an_open_breaker(reader: AnyReader, control: redis.Redis, proxy: FaultProxy) -> None:
     worked_key(control, "a").store_value("a")
     worked_key(control, "b").store_value("b")

@@ -121,17 +121,6 @@ def test_a_worker_s_step_replaces_a_connection_dropped_while_idle(
     link.close()
 
 
-def test_a_read_that_timed_out_is_not_repeated(make: Make, control: redis.Redis, proxy: FaultProxy) -> None:
-    plant(control, "q", "value")
-    reader = make("sync", redis_timeout_seconds=SHORT_SECONDS)
-    eventually(lambda: reader.get("q", {}, default=None, timeout=0), "a hit")
-    accepted = proxy.accepted
-    proxy.goes_half_open()
-    with pytest.raises(CacheUnavailable, match="did not answer in time"):
-        reader.get("q", {})
-    assert proxy.accepted == accepted
-
-
 @pytest.mark.failure("R11")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_value_that_takes_longer_than_the_timeout_is_read(

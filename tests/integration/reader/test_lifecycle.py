@@ -67,15 +67,6 @@ def test_a_client_is_made_from_the_environment_and_closed_by_its_context(
     eventually(lambda: connections(control) <= before, "its connections are closed")
 
 
-def test_an_invalid_environment_variable_is_named(
-    kind: str, environment: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CACHE_NAMESPACE", "no good")
-    for make in (CLASSES[kind], CLASSES[kind].from_env):
-        with pytest.raises(ConfigurationError, match="CACHE_NAMESPACE"):
-            make()
-
-
 @pytest.mark.parametrize("given", ["redis://:c4nary@h/0", {"redis_url": "redis://:c4nary@h/0"}, WorkerSettings()])
 def test_a_client_accepts_only_reader_settings(kind: str, given: Any) -> None:
     with pytest.raises(

@@ -169,21 +169,6 @@ def test_a_lost_message_is_published_again_while_a_caller_waits(
     assert events["triggered"] == []
 
 
-@pytest.mark.alone
-def test_a_reader_killed_between_claim_and_publish_delays_a_waiting_one_by_a_second(
-    reader: AnyReader, new_key: NewKey, events: EventRecorder, pool: ThreadPoolExecutor
-) -> None:
-    key = new_key()
-    with Measured() as took:
-        key.claim("of a reader that died before it published")
-        read = pool.submit(reader.get, "q", {})
-        eventually(lambda: events["republished"], "it is published once more")
-    key.load("v")
-    assert read.result(MAX_WAIT_SECONDS) == "v"
-    assert took.seconds > 0.9
-    took.at_most(1.0)
-
-
 def test_a_value_of_ttl_zero_is_returned_to_its_waiters_only(
     reader: AnyReader, new_key: NewKey, events: EventRecorder, pool: ThreadPoolExecutor
 ) -> None:

@@ -86,6 +86,12 @@ TABLE = [
     (BROKER, f"redis://u:{CANARY}@h:notaport/0", "port 1 to 65535"),
     (BROKER, "redis://h/0?db=1", "no option"),
     (BROKER, "rediss://h/0?ssl_ca_certs=/no/such.pem", "a file|no file"),
+    (BROKER, "rediss://h/0?ssl_cert_reqs=perhaps", "required, optional or none for ssl_cert_reqs"),
+    (BROKER, "rediss://h?ssl_check_hostname=x", "true or false for ssl_check_hostname"),
+    (BROKER, f"rediss://u:{CANARY}@h/0?ssl_keyfile=/no/such.pem", "for ssl_keyfile"),
+    (BROKER, "amqps://h//?ssl_cert_reqs=perhaps", "required, optional or none for ssl_cert_reqs"),
+    (BROKER, "amqps://h//?ssl_version=3", "no option but heartbeat, login_method, ssl_ca_certs"),
+    (BROKER, f"amqps://u:{CANARY}@h//?ssl_ca_certs=/no/such.pem", "for ssl_ca_certs"),
     (BROKER, f"amqp://u:{CANARY}@h:x//", "port 1 to 65535"),
     (BROKER, f"amqp://u:{CANARY}@h:70000//", "port 1 to 65535"),
     (BROKER, "amqp://", "host or host:port"),
@@ -165,7 +171,11 @@ def vars_of(settings: Settings) -> list[object]:
     return [getattr(settings, name) for name in settings.__struct_fields__]
 
 
-def test_a_missing_tls_file_for_the_graph_is_refused() -> None:
-    environ = {GRAPH: "bolt+s://h", "NEO4J_CA_CERTS": "/no/such.pem"}
-    with pytest.raises(ConfigurationError, match=r"^NEO4J_CA_CERTS='/no/such\.pem' is not valid: allowed is a file"):
+@pytest.mark.parametrize(
+    ("uri", "allowed"),
+    [("bolt+s://h", r"a file \(PEM\)"), ("bolt://h", r"bolt\+s"), ("neo4j+ssc://h", r"bolt\+s")],
+)
+def test_certificates_for_the_graph_are_a_file_and_require_a_tls_scheme(uri: str, allowed: str) -> None:
+    environ = {GRAPH: uri, "NEO4J_CA_CERTS": "/no/such.pem"}
+    with pytest.raises(ConfigurationError, match=rf"^NEO4J_CA_CERTS='/no/such\.pem' is not valid: .*{allowed}"):
         WorkerSettings.from_env(environ)
