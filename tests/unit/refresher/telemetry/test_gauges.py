@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from refresher.flow.ports import DropReason
 from refresher.ops.health import Verdict
 from refresher.queries import Registry
 from refresher.telemetry.metrics import WorkerGauges
-from refresher.telemetry.prometheus import GaugeCollector
+from refresher.telemetry.prometheus import GaugeCollector, PrometheusWorkerEvents
 
 WELL = {"consumer": None, "cache": None, "broker": None, "graph": None}
 
@@ -79,3 +80,11 @@ def test_a_gauge_that_fails_is_left_out_and_the_others_are_exported(caplog: pyte
     assert names(GaugeCollector(lambda: Verdict(WELL), gauges)) == ["refresher_ready", *dead, *TIMES]
     assert names(GaugeCollector(fails, gauges)) == [*dead, *TIMES]
     assert [record.message for record in caplog.records] == ["could not collect some gauges: OSError"] * 7
+
+
+def test_values_stored_and_messages_dropped_begin_at_0() -> None:
+    registry = CollectorRegistry()
+    PrometheusWorkerEvents(registry).expect(["q"])
+    assert registry.get_sample_value("xfetch_refresh_completed_total", {"query": "q"}) == 0
+    for reason in DropReason:
+        assert registry.get_sample_value("refresher_messages_dropped_total", {"reason": reason.value}) == 0

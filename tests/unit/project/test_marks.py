@@ -1,4 +1,4 @@
-"""The tables of docs/reference/failures.md: tests verify each numbered row, and each failure test has a row."""
+"""The pages of promises and failures against the marks of tests: each row has a test, each failure test a row."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ import re
 from pathlib import Path
 
 from api_client import ReaderSettings
-from tests.support.promises_page import TESTS, marked_tests
+from tests.support.promises_page import PAGE, TESTS, from_marks, marked_tests
 from tests.support.settings_page import settings_in_code
+
+
+def test_the_page_of_promises_is_made_of_the_tests_marks() -> None:
+    assert PAGE.read_text(encoding="utf-8") == from_marks(), "python -m tests.support.promises_page writes it"
+
 
 TEXT = (TESTS.parent / "docs" / "reference" / "failures.md").read_text(encoding="utf-8")
 ROWS = [name for cell in re.findall(r"^\| ((?:[RW]\d+ ?)+)\|", TEXT, re.MULTILINE) for name in cell.split()]
