@@ -18,6 +18,7 @@ from api_client.protocol.lease import invalidate
 from api_client.transport.link import CacheLink, CacheNode
 from api_client.transport.scripts import at_once
 from api_client.transport.wire import Command
+from refresher.embedded import RedisServer
 from refresher.worker import redis_link
 from refresher.worker.redis_link import RetryingLink
 from tests.integration.topologies.conftest import (
@@ -310,3 +311,26 @@ def test_a_step_whose_script_a_node_has_forgotten_is_sent_again_as_one_command(
         stats = node.info("commandstats")
     calls = {name: stats[f"cmdstat_{name}"]["calls"] for name in ("evalsha", "eval") if f"cmdstat_{name}" in stats}
     assert (calls, [name for name in stats if "script" in name]) == ({"evalsha": 1, "eval": 1}, [])
+
+
+def connections_of(cluster: Cluster, node: RedisServer) -> int:
+    with cluster.client(node) as client:
+        return len(client.client_list(_type="normal"))
+
+
+def test_connections_to_a_removed_cluster_node_are_closed(
+    make_reader: MakeReader, cluster: Cluster, new_key: NewKey
+) -> None:
+    for n in KEYS:
+        new_key(n).store_value(n)
+    left, stays = cluster.nodes[2], cluster.nodes[1]  # the URL names the other two
+    before = connections_of(cluster, left)
+    reader = make_reader(cluster.url(), redis_timeout_seconds=MAX_WAIT_SECONDS)
+    assert [reader.get("q", {"n": n}) for n in KEYS] == list(KEYS)
+    assert connections_of(cluster, left) > before
+    # As a reply to CLUSTER SLOTS would do.
+    assert routes_of(reader).update_slots([[0, SLOTS - 1, [stays.host.encode(), stays.port]]], (stays.host, stays.port))
+    eventually(lambda: connections_of(cluster, left) <= before, "its connections are closed")
+    # It has its slots all the same, and is found again.
+    assert [reader.get("q", {"n": n}) for n in KEYS] == list(KEYS)
+    assert connections_of(cluster, left) > before

@@ -1,4 +1,4 @@
-"""Dead letters and doctor where the cache is a cluster: keys of several nodes."""
+"""Operators' commands and budgets where the cache is a cluster: keys of several nodes."""
 
 from __future__ import annotations
 
@@ -7,19 +7,67 @@ import redis
 
 from api_client import ReaderSettings
 from api_client.protocol import lease
-from api_client.protocol.keys import make_key
+from api_client.protocol.budget import Budget, Share, Urgency
+from api_client.protocol.keys import CacheKey, budget_keys, make_key
 from api_client.transport.redis_py import connect
 from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
 from refresher.flow.dead_letters import DeadLetter, DeadLetters
+from refresher.ops.budgets import ALL, loads_in_progress
 from refresher.ops.dead_keys import DeadKeys, KeyStatus
 from refresher.ops.doctor.registry import findings
+from refresher.ops.inspect import find_by_digest, inspect_key
+from refresher.ops.scan import scan_keys
 from refresher.settings import WorkerSettings
-from tests.integration.topologies.conftest import TIMEOUT_SECONDS
+from refresher.worker.redis_link import RetryingLink
+from tests.integration.topologies.conftest import NAMESPACE, TIMEOUT_SECONDS
 from tests.servers.redis_cluster import Cluster
+from tests.support.lease_world import World
 from tests.support.waiting import MAX_WAIT_SECONDS
 
+QUERIES = tuple(f"q{number}" for number in range(9))
+
+
+def test_budget_shares_of_several_queries_are_taken_renewed_and_released(cluster: Cluster) -> None:
+    link = RetryingLink(cluster.url())
+    assert len({cluster.node_of(make_key(NAMESPACE, query, None, 1).entry) for query in QUERIES}) > 1
+    assert len({cluster.node_of(name) for query in (None, *QUERIES) for name in budget_keys(NAMESPACE, query)}) == 1
+    shares = [Share(NAMESPACE, query, query, Budget(concurrency=8), Budget(concurrency=1)) for query in QUERIES]
+    try:
+        waits = link.store.run_each([share.take(Urgency.STALE) for share in shares])
+        assert [wait == 0 for wait in waits] == [True] * 8 + [False]
+        client = connect(cluster.url(), timeout_seconds=TIMEOUT_SECONDS)
+        assert loads_in_progress(client, NAMESPACE, [ALL, "q0", "q8"]) == {ALL: 8, "q0": 1, "q8": 0}
+        assert all(link.store.run_all([share.renew() for share in shares[:8]]))
+        assert link.store.run_all([share.release(refund=False) for share in shares]) == [True] * 8 + [False]
+        assert loads_in_progress(client, NAMESPACE, [ALL, "q0"]) == {ALL: 0, "q0": 0}
+    finally:
+        link.close()
+
+
 KEYS = 12
+
+
+def key(number: int) -> CacheKey:
+    return make_key("test", "friends_of", {"n": number}, 1)
+
+
+def test_status_and_inspect_find_the_keys_of_all_nodes(shared_cluster: Cluster) -> None:
+    shared_cluster.empty()
+    with connect(shared_cluster.url(), timeout_seconds=MAX_WAIT_SECONDS) as client:
+        for number in range(KEYS):
+            world = World(client, LeaseStore(client), key(number))
+            world.plant(world.now_us())
+            world.claim()
+        seen = scan_keys(client, "test")
+        row = seen.queries["friends_of"]
+        assert (row.keys, row.headers, row.queued, row.lead) == (KEYS, KEYS, KEYS, 0.5)
+        assert (seen.is_sample, seen.problem, seen.keys_of_server) == (False, "", 2 * KEYS)
+        for number in range(KEYS):
+            found = find_by_digest(client, "test", "friends_of", 1, key(number).short)
+            assert found
+            assert found.entry == key(number).entry
+            assert inspect_key(client, "test", found).record["state"] == "queued"
 
 
 def dead_letter(client: redis.Redis, number: int) -> None:
