@@ -8,14 +8,12 @@ from typing import Any
 
 import neo4j
 import pytest
-from neo4j.vector import Vector
 
 from refresher.errors import LoadFailed
 from refresher.graph import values
 from refresher.graph.call import call_loader
 from refresher.queries import Registry, query
 from refresher.results import Result
-from tests.servers.neo4j_server import Neo4jServer
 from tests.support.graph_session import graph_session
 from tests.support.payloads import read_payload
 
@@ -115,21 +113,3 @@ def test_a_result_with_more_rows_than_a_payload_may_hold_is_refused_before_it_is
     with session.begin_transaction() as tx, pytest.raises(LoadFailed) as caught:
         call_loader(queries.find("rows", 1), tx, [{}], [None], 10_000)
     assert caught.value.kind == "too_large"
-
-
-@pytest.mark.parametrize(
-    ("kind", "dtype", "numbers"),
-    [
-        ("INTEGER8", "i8", [1, -2, 3]), ("INTEGER16", "i16", [1, -2, 3]), ("INTEGER32", "i32", [1, -2, 3]),
-        ("INTEGER64", "i64", [1, -2, 3]), ("FLOAT32", "f32", [1.5, -2.5, 0.0]), ("FLOAT64", "f64", [0.1, -2.5, 0.0]),
-    ],
-)  # fmt: skip
-def test_a_vector_of_neo4j_is_read_as_a_list_and_as_a_vector(
-    neo4j_server: Neo4jServer, kind: str, dtype: str, numbers: list[float]
-) -> None:
-    with graph_session(neo4j_server) as session:
-        cypher = f"CYPHER 25 RETURN {{v: vector($numbers, 3, {kind})}} AS row"
-        row = session.run(cypher, numbers=numbers).single(strict=True)["row"]  # type: ignore[arg-type]
-    assert read(row) == {"v": numbers}
-    found = read(row, dict[str, Vector])["v"]
-    assert (found.dtype.value, found.to_native()) == (dtype, numbers)

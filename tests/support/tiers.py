@@ -61,7 +61,7 @@ TOGETHER: Final = {
         "tests/acceptance/test_neo4j.py", "tests/acceptance/graph/test_graph_faults.py",
         "tests/integration/test_demo_queries.py", "tests/integration/test_graph_probe.py",
         "tests/integration/test_loads_that_write.py", "tests/integration/test_own_cypher.py",
-        "tests/integration/test_values_from_a_graph.py", "tests/integration/test_values_from_a_graph.py",
+        "tests/integration/test_values_from_a_graph.py", "tests/integration/test_vectors_from_neo4j.py",
     ),
     "rabbitmq under load": (
         "tests/acceptance/faults/test_broker_faults.py", "tests/acceptance/test_broker_outages.py",
