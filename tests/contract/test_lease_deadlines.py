@@ -1,4 +1,8 @@
-"""Each deadline to the microsecond, on a Redis whose clock stands still: just before it, and at it."""
+"""Each deadline to the microsecond: just before it, and at it; and with Redis' clock set back, which ends it, too.
+
+The clock stands still but for the tests. After a step back deadlines count as passed, and no caller waits for the old
+time.
+"""
 
 from __future__ import annotations
 
@@ -6,31 +10,27 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from api_client.explain import explain_reads, explanation
 from api_client.protocol.lease import AcquireStatus, ClaimStatus, CommitStatus
 from tests.support import lease_world as lasting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tests.support.lease_world import ClockedWorld
 
+
 OTHER = b"nonce--2"
 HOUR = 3_600
+TOLERATED = 1.0  # a second: clocks are corrected by fractions of one all the time
+US = 1e-6
 
 
-def running(world: ClockedWorld) -> float:
-    world.acquire()
-    return lasting.LEASE_SECONDS
-
-
-def retrying(world: ClockedWorld) -> float:
-    world.retry(world.acquire().token)
-    return lasting.PAUSE_SECONDS
-
-
-def cooling(world: ClockedWorld) -> float:
-    world.fail(world.acquire().token)
-    return lasting.COOLING_SECONDS
+def begun(world: ClockedWorld) -> int:
+    """Begin a run and let time pass, so that its end has another time; return its token."""
+    token = world.acquire().token
+    world.pass_time(100)
+    return token
 
 
 def queued(world: ClockedWorld) -> float:
@@ -38,33 +38,208 @@ def queued(world: ClockedWorld) -> float:
     return lasting.QUEUE_TTL_SECONDS
 
 
-BUSY = pytest.mark.parametrize("bring", [running, retrying, cooling])
+def running(world: ClockedWorld) -> float:
+    world.acquire()
+    return lasting.LEASE_SECONDS
 
 
-@pytest.mark.parametrize("bring", [running, retrying, cooling, queued])
-def test_a_claim_is_granted_at_the_deadline_and_not_before(
-    clocked_world: ClockedWorld, bring: Callable[[ClockedWorld], float]
+def renewed(world: ClockedWorld) -> float:
+    token = world.acquire().token
+    world.pass_time(600)
+    world.renew(token)
+    return lasting.LEASE_SECONDS
+
+
+def retrying(world: ClockedWorld) -> float:
+    world.retry(begun(world))
+    return lasting.PAUSE_SECONDS
+
+
+def cooling(world: ClockedWorld) -> float:
+    world.fail(begun(world))
+    return lasting.COOLING_SECONDS
+
+
+def handed_back(world: ClockedWorld) -> float:
+    world.hand_back(begun(world))
+    return lasting.QUEUE_TTL_SECONDS
+
+
+HELD = pytest.mark.parametrize("bring", [running, renewed, retrying, cooling])
+EVERY = pytest.mark.parametrize("bring", [queued, running, renewed, retrying, cooling, handed_back])
+MOMENTS = pytest.mark.parametrize("is_set_back", [False, True], ids=["at the deadline", "set back"])
+
+
+def pass_all_but_a_microsecond(world: ClockedWorld, lasts: float, *, is_set_back: bool) -> float:
+    """Move the clock to where one microsecond more ends the state; return the seconds left there."""
+    world.pass_time(-TOLERATED if is_set_back else lasts - US)
+    return lasts if is_set_back else US
+
+
+def left_as_explained(world: ClockedWorld) -> float:
+    replies = [world.client.execute_command(*command) for command in explain_reads(world.key)]
+    record = explanation(world.key, replies).record
+    assert record is not None
+    return record.left
+
+
+@EVERY
+@MOMENTS
+def test_a_claim_is_granted_from_the_end_of_the_state_on_and_not_before(
+    clocked_world: ClockedWorld, bring: Callable[[ClockedWorld], float], is_set_back: bool
 ) -> None:
     world = clocked_world
-    deadline_us = world.now_us() + int(bring(world) * 1e6)
-    world.at(deadline_us - 1)
+    left = pass_all_but_a_microsecond(world, bring(world), is_set_back=is_set_back)
     refused = world.claim("second")
-    assert (refused.status, refused.left_seconds) == (ClaimStatus.REFUSED, 1e-6)
-    world.at(deadline_us)
+    assert (refused.status, refused.left_seconds) == (ClaimStatus.REFUSED, left)
+    world.pass_time(-US if is_set_back else US)
     assert world.claim("second").status is ClaimStatus.CLAIMED
 
 
-@BUSY
-def test_an_acquire_is_granted_at_the_deadline_and_not_before(
+@HELD
+@MOMENTS
+def test_an_acquire_is_granted_from_the_end_of_the_state_on_and_not_before(
+    clocked_world: ClockedWorld, bring: Callable[[ClockedWorld], float], is_set_back: bool
+) -> None:
+    world = clocked_world
+    left = pass_all_but_a_microsecond(world, bring(world), is_set_back=is_set_back)
+    held = world.acquire(OTHER)
+    assert (held.status, held.left_seconds) == (AcquireStatus.HELD, left)
+    world.pass_time(-US if is_set_back else US)
+    assert world.acquire(OTHER).status is AcquireStatus.ACQUIRED
+
+
+@EVERY
+@pytest.mark.parametrize("back", [0.5, 10.0, 500.0, HOUR])
+def test_no_reply_returns_a_longer_wait_than_was_granted(
+    clocked_world: ClockedWorld, bring: Callable[[ClockedWorld], float], back: float
+) -> None:
+    world = clocked_world
+    lasts = bring(world)
+    world.pass_time(9)
+    world.pass_time(-back)
+    is_over = back > 9 + TOLERATED
+    assert left_as_explained(world) == pytest.approx(0 if is_over else min(lasts, lasts - 9 + back))
+    reply = world.claim("second")
+    assert reply.status is (ClaimStatus.CLAIMED if is_over else ClaimStatus.REFUSED)
+    assert is_over or reply.left_seconds == pytest.approx(min(lasts, lasts - 9 + back))
+
+
+def test_a_lease_renewed_after_the_clock_was_set_back_lasts_from_the_renewal(clocked_world: ClockedWorld) -> None:
+    world = clocked_world
+    token = world.acquire().token
+    world.pass_time(-HOUR)
+    assert world.renew(token) == lasting.LEASE_SECONDS
+    held = world.claim("second")
+    assert (held.status, held.left_seconds) == (ClaimStatus.REFUSED, lasting.LEASE_SECONDS)
+    world.pass_time(lasting.LEASE_SECONDS)
+    assert world.renew(token) == 0
+    assert world.claim("second").status is ClaimStatus.CLAIMED
+
+
+@pytest.mark.parametrize("back", [0.5, HOUR])
+def test_a_clock_set_back_gives_no_run_more_than_its_budget(clocked_world: ClockedWorld, back: float) -> None:
+    world = clocked_world
+    token = world.acquire().token
+    world.pass_time(900)
+    assert world.renew(token) == lasting.LEASE_SECONDS
+    world.pass_time(-back)
+    left = lasting.LIMIT_SECONDS - 900
+    while left > lasting.LEASE_SECONDS:
+        assert world.renew(token) == lasting.LEASE_SECONDS
+        world.pass_time(500)
+        left -= 500
+    assert world.renew(token) == left
+    world.pass_time(left)
+    assert world.renew(token) == 0
+
+
+def test_without_entry_and_record_numbers_restart_at_the_clock_and_earlier_runs_are_rejected(
+    clocked_world: ClockedWorld,
+) -> None:
+    world = clocked_world
+    before = world.acquire().token
+    world.pass_time(-HOUR)
+    world.client.delete(world.key.record)
+    assert world.commit(before) is CommitStatus.LOST
+    after = world.acquire(OTHER).token
+    assert after == world.now_us() < before
+    assert world.commit(before) is CommitStatus.SUPERSEDED
+    generation = world.invalidate()
+    assert after < generation < before
+    assert world.commit(before) is CommitStatus.SUPERSEDED
+    assert world.commit(after, OTHER) is CommitStatus.ACCEPTED_AS_STALE
+    assert world.commit(before) is CommitStatus.SUPERSEDED
+    assert world.acquire(number=generation).token > generation
+
+
+def test_a_step_repeated_after_the_clock_was_set_back_returns_the_same_result(clocked_world: ClockedWorld) -> None:
+    world = clocked_world
+    number = world.claim("mine").number
+    world.pass_time(-HOUR)
+    again = world.claim("mine")
+    assert (again.status, again.number, again.left_seconds) == (ClaimStatus.CLAIMED, number, 0)
+    token = world.acquire(number=number).token
+    world.pass_time(-HOUR)
+    run = world.acquire(number=number)
+    assert (run.status, run.token, run.left_seconds) == (AcquireStatus.ACQUIRED, token, 0)
+    world.fail(token)
+    world.pass_time(-HOUR)
+    assert world.store.run(lasting.fail_call(world.key, token, b"nonce--1")).pause_seconds == 0
+
+
+def test_a_republication_is_due_once_the_clock_is_set_back_beyond_the_tolerance(
+    clocked_world: ClockedWorld,
+) -> None:
+    world = clocked_world
+    number = world.claim().number
+    world.pass_time(2 * lasting.REPUBLISH_SECONDS)
+    assert world.republish() == number
+    world.pass_time(-TOLERATED)
+    assert world.republish() == 0
+    world.pass_time(-US)
+    assert world.republish() == number
+    assert world.republish() == 0
+
+
+@EVERY
+def test_a_record_of_an_earlier_release_lasts_until_its_deadline(
     clocked_world: ClockedWorld, bring: Callable[[ClockedWorld], float]
 ) -> None:
     world = clocked_world
-    deadline_us = world.now_us() + int(bring(world) * 1e6)
-    world.at(deadline_us - 1)
-    held = world.acquire(OTHER)
-    assert (held.status, held.left_seconds) == (AcquireStatus.HELD, 1e-6)
-    world.at(deadline_us)
-    assert world.acquire(OTHER).status is AcquireStatus.ACQUIRED
+    lasts = bring(world)
+    world.client.hdel(world.key.record, "since")
+    world.pass_time(-HOUR)
+    assert left_as_explained(world) == HOUR + lasts
+    assert world.claim("second").left_seconds == HOUR + lasts
+    world.pass_time(HOUR + lasts)
+    assert world.claim("second").status is ClaimStatus.CLAIMED
+
+
+@pytest.fixture
+def far_future(clocked_world: ClockedWorld) -> Iterator[ClockedWorld]:
+    now_us = clocked_world.clock.now_us
+    yield clocked_world
+    clocked_world.at(now_us)
+
+
+def test_a_renewal_is_exact_where_the_sum_of_two_times_would_not_be(far_future: ClockedWorld) -> None:
+    far_future.at(4_693_473_532_978_347)  # in 2118; Lua's numbers are exact up to 2^53
+    token = far_future.acquire().token
+    limit = int(far_future.record()["limit"])
+    far_future.pass_time(-1 * US)
+    far_future.renew(token)
+    assert int(far_future.record()["limit"]) == limit - 1
+
+
+def test_a_lease_of_an_earlier_release_is_renewed_within_its_limit(clocked_world: ClockedWorld) -> None:
+    world = clocked_world
+    token = world.acquire().token
+    world.client.hdel(world.key.record, "since")
+    world.pass_time(900)
+    limit = world.record()["limit"]
+    assert world.renew(token) == lasting.LEASE_SECONDS
+    assert (world.record()["limit"], int(world.record()["since"])) == (limit, world.now_us())
 
 
 def test_a_lease_is_renewed_until_its_deadline_and_not_at_it(clocked_world: ClockedWorld) -> None:

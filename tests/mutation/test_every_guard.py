@@ -37,7 +37,6 @@ CONTRACT: Final = (
     "bookmarks",
     "holder",
     "deadlines",
-    "clock_set_back",
     "leftovers",
     "answers",
 )
