@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import msgspec
@@ -15,10 +12,10 @@ import redis
 from api_client import RefreshFailed
 from refresher.embedded import RedisServer, free_port
 from refresher.flow.dead_letters import DeadLetters
-from tests.acceptance.conftest import ROOT, System
+from tests.acceptance.conftest import System
 from tests.contract.test_dead_letters import a_letter
 from tests.support.command_line import CommandLine
-from tests.support.waiting import MAX_WAIT_SECONDS, eventually
+from tests.support.waiting import eventually
 
 AT_ONCE = {"CACHE_XFETCH_RETRY_ENABLED": "false"}
 SECRET = "canary-c3a9"
@@ -194,16 +191,3 @@ def test_exit_codes_of_the_dead_command(cli: DeadCommand, arguments: list[str], 
     done = cli.run(*arguments)
     assert done.exit_code == exit_code
     assert words in done.output
-
-
-def test_the_dead_command_without_redis_prints_one_error_line_without_the_password(cli: DeadCommand) -> None:
-    url = f"redis://:{SECRET}@127.0.0.1:{free_port()}/0"
-    done = subprocess.run(
-        [sys.executable, "-m", "refresher.cli", "dead", "list"],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "CACHE_REDIS_URL": url},
-        capture_output=True, text=True, timeout=MAX_WAIT_SECONDS, check=False,
-    )  # fmt: skip
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: the cache at CACHE_REDIS_URL=redis://")
-    assert done.stderr.count("\n") == 1
-    assert SECRET not in done.stdout + done.stderr

@@ -126,14 +126,6 @@ def test_explain_without_a_broker_reports_everything_else(cache: Cache) -> None:
     assert SECRET not in done.stdout + done.stderr
 
 
-def test_explain_without_redis_prints_one_error_line_and_exits_with_1(cache: Cache) -> None:
-    done = cache.explain("friends_of", CACHE_REDIS_URL=f"redis://:{SECRET}@127.0.0.1:{free_port()}/0")
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: the cache at CACHE_REDIS_URL=redis://:***@127.0.0.1:")
-    assert len(done.stderr.splitlines()) == 1
-    assert SECRET not in done.stdout + done.stderr
-
-
 def test_wrong_usage_is_exit_code_2(cache: Cache) -> None:
     done = cache.explain("friends of")
     assert done.returncode == 2
