@@ -39,27 +39,9 @@ FLAGS: Final = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 )  # fmt: skip
-
-
-@contextmanager
-def chromium() -> Iterator[Browser]:
-    """Start a browser of its own; without one the test is skipped, or fails in CI."""
-    found = next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
-    if found is None:
-        skip_or_fail(f"none of {', '.join(CHROMIUM_NAMES)} is on PATH")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=list(FLAGS))
-        yield browser
-        browser.close()
-
-
 ROOT = Path(__file__).parents[2]
 NO_GRAPH: Final = SimpleNamespace(bolt_uri="bolt://127.0.0.1:1", user="neo4j", password="", database="")
 """For a system whose loads never query the graph."""
-
-
 SHOWN_LINES: Final = 100
 
 
@@ -229,12 +211,19 @@ def rabbitmq() -> Iterator[RabbitMqServer]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """A browser for the tests of a file; each opens a context of its own.
+    """A browser for the tests of a file; each opens a context of its own. Without one the tests are skipped.
 
     Not for the session: while it is open, playwright's event loop is that of the thread, and `asyncio.run` fails.
     """
-    with chromium() as opened:
+    found = next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
+    if found is None:
+        skip_or_fail(f"none of {', '.join(CHROMIUM_NAMES)} is on PATH")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=found, args=list(FLAGS))
         yield opened
+        opened.close()
 
 
 @pytest.fixture

@@ -285,8 +285,6 @@ FAULTS: Final = (
         _alerts("RefresherFlowerDown"), {"flower": ("warning", "no Flower")}, frozenset(),
     ),
 )  # fmt: skip
-
-
 TRIED = [
     pytest.param(fault, id=fault.name, marks=pytest.mark.long if fault.is_long else pytest.mark.longer)
     for fault in FAULTS

@@ -44,6 +44,13 @@ TOLD_OF_PORT = {
     "redis-broker": "--port {}",
     "prometheus": "--web.listen-address=127.0.0.1:{}",
 }
+pytestmark = pytest.mark.timeout(8 * MAX_WAIT_SECONDS)
+PERSON = 42
+# The test sets which servers a unit's process uses.
+SERVERS = (
+    "CACHE_REDIS_URL", "CACHE_BROKER_URL", "NEO4J_URI", "NEO4J_USER", "NEO4J_PASSWORD", "NEO4J_DATABASE",
+    "REFRESHER_QUERIES", CONTROL_URL,
+)  # fmt: skip
 
 
 @functools.cache
@@ -161,16 +168,6 @@ def scraped_here(deployment: RunningDeployment) -> None:
         here = f'static_configs: [{{targets: ["127.0.0.1:{deployment.ports[port]}"]}}]'
         text = re.sub(rf"dns_sd_configs: \[{{names: \[{service}\].*\]", here, text)
     file.write_text(text, encoding="utf-8")
-
-
-pytestmark = pytest.mark.timeout(8 * MAX_WAIT_SECONDS)
-
-PERSON = 42
-# The test sets which servers a unit's process uses.
-SERVERS = (
-    "CACHE_REDIS_URL", "CACHE_BROKER_URL", "NEO4J_URI", "NEO4J_USER", "NEO4J_PASSWORD", "NEO4J_DATABASE",
-    "REFRESHER_QUERIES", CONTROL_URL,
-)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -32,6 +32,25 @@ if TYPE_CHECKING:
 
 WORKER: Final = "worker-1@test"
 PATIENT_APP: Final = "tests.support.broker_retry_app"
+pytestmark = pytest.mark.usefixtures("published_once")
+PRIVATE = "private-person-4711"
+# Each request that changes something: workers, their pools and queues, tasks.
+WRITES = (
+    "worker/shutdown/{worker}", "worker/pool/restart/{worker}", "worker/pool/grow/{worker}",
+    "worker/pool/shrink/{worker}", "worker/pool/autoscale/{worker}",
+    "worker/queue/add-consumer/{worker}", "worker/queue/cancel-consumer/{worker}",
+    "task/apply/refresher.refresh", "task/async-apply/refresher.refresh", "task/send-task/refresher.refresh",
+    "task/abort/x", "task/timeout/refresher.refresh", "task/rate-limit/refresher.refresh", "task/revoke/x",
+)  # fmt: skip
+WIDTHS = (1720, 1300, 1100, 780, 390)
+LONGEST = ("q" * 100, "×64: v1 3f2a9c0d1e2f early, v12 3f2a9c0d1e2f invalidated", "a.very.long_name-" * 5)
+# Cells that are out of sight in their card, or that another one covers.
+CUT_OFF = """() => {
+  const card = document.querySelector(".tasks-table-card").getBoundingClientRect();
+  const cells = [...document.querySelectorAll("#tasks-table tbody td")];
+  const isCut = (one) => one.getBoundingClientRect().right > card.right || one.scrollWidth > one.clientWidth;
+  return cells.filter(isCut).map((one) => one.textContent);
+}"""
 
 
 class Scene:
@@ -122,29 +141,6 @@ def scene_of(system: System) -> Scene:
     """Start the worker, and return the scene."""
     system.start_worker("-c", "2", app=PATIENT_APP, CACHE_XFETCH_TIMEOUT="5m")  # held loads must stay visible
     return Scene(system)
-
-
-pytestmark = pytest.mark.usefixtures("published_once")
-
-
-PRIVATE = "private-person-4711"
-# Each request that changes something: workers, their pools and queues, tasks.
-WRITES = (
-    "worker/shutdown/{worker}", "worker/pool/restart/{worker}", "worker/pool/grow/{worker}",
-    "worker/pool/shrink/{worker}", "worker/pool/autoscale/{worker}",
-    "worker/queue/add-consumer/{worker}", "worker/queue/cancel-consumer/{worker}",
-    "task/apply/refresher.refresh", "task/async-apply/refresher.refresh", "task/send-task/refresher.refresh",
-    "task/abort/x", "task/timeout/refresher.refresh", "task/rate-limit/refresher.refresh", "task/revoke/x",
-)  # fmt: skip
-WIDTHS = (1720, 1300, 1100, 780, 390)
-LONGEST = ("q" * 100, "×64: v1 3f2a9c0d1e2f early, v12 3f2a9c0d1e2f invalidated", "a.very.long_name-" * 5)
-# Cells that are out of sight in their card, or that another one covers.
-CUT_OFF = """() => {
-  const card = document.querySelector(".tasks-table-card").getBoundingClientRect();
-  const cells = [...document.querySelectorAll("#tasks-table tbody td")];
-  const isCut = (one) => one.getBoundingClientRect().right > card.right || one.scrollWidth > one.clientWidth;
-  return cells.filter(isCut).map((one) => one.textContent);
-}"""
 
 
 @dataclass(frozen=True)

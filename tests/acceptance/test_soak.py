@@ -41,6 +41,16 @@ from tests.support.waiting import MAX_WAIT_SECONDS, PATIENCE, eventually
 SAMPLE_SECONDS = 1.0
 WARM_UP_SHARE = 1 / 3
 MEBIBYTE = 1024 * 1024
+PERIOD_SECONDS = 5.0
+HUNG_SECONDS = 2.5
+DOWN_SECONDS = 1.0
+FAILING_PERCENT = 50
+READS_PER_SECOND = float(os.environ.get("SOAK_READS_PER_SECOND", "1000"))
+LONG, SHORT = 600.0, 36.0  # the short one has each fault once
+NODES = 40
+# A reader's breaker may stay open for a while after the cache is back, and a busy machine be late.
+BACK_SECONDS = 30.0 * PATIENCE
+MAX_GROWTH_MEBIBYTES, MAX_GROWTH_FILES = 24.0, 24.0
 
 
 def slope(points: list[tuple[float, float]]) -> float:
@@ -95,12 +105,6 @@ class Sampler:
                     self._files[name].append((now, process.num_fds()))
                 except psutil.NoSuchProcess:
                     continue
-
-
-PERIOD_SECONDS = 5.0
-HUNG_SECONDS = 2.5
-DOWN_SECONDS = 1.0
-FAILING_PERCENT = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,12 +184,6 @@ class Faults:
         self._broker.flushdb()
 
 
-READS_PER_SECOND = float(os.environ.get("SOAK_READS_PER_SECOND", "1000"))
-LONG, SHORT = 600.0, 36.0  # the short one has each fault once
-NODES = 40
-# A reader's breaker may stay open for a while after the cache is back, and a busy machine be late.
-BACK_SECONDS = 30.0 * PATIENCE
-MAX_GROWTH_MEBIBYTES, MAX_GROWTH_FILES = 24.0, 24.0
 SETTINGS = {
     "CACHE_COOLING": "1s",
     "CACHE_COOLING_MAX": "2s",

@@ -18,6 +18,22 @@ from tests.acceptance.conftest import ROOT, System
 from tests.support.explicit_broker_app import BROKER
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
+SECRET = "canary-5c2592d9"
+CANARY = "c4nary-s3cret"
+STARTS = {
+    "worker": ["-m", "celery", "-A", "refresher", "worker"],
+    "flower": ["-m", "celery", "-A", "refresher", "flower"],
+    "installed": ["-m", "celery", "-A", "tests.support.host_app", "worker"],
+    "status": ["-m", "refresher.cli", "status"],
+    "doctor": ["-m", "refresher.cli", "doctor"],
+}
+WRONG = {
+    "CACHE_REDIS_URL": f"redis://:{CANARY}@h:notaport/0",
+    "CACHE_BROKER_URL": f"redis://:{CANARY}@h:x/0",
+    "CELERY_BROKER_URL": f"amqp://u:{CANARY}@h:x//",
+    "NEO4J_URI": f"bolt://u:{CANARY}@h:99999",
+}
+
 
 def test_a_worker_of_an_application_runs_its_tasks_and_refreshes(system: System) -> None:
     worker = system.start_worker("-c", "1", app="tests.support.host_app", C_FORCE_ROOT="1")  # it accepts pickle
@@ -39,9 +55,6 @@ def test_a_worker_of_an_application_runs_its_tasks_and_refreshes(system: System)
     eventually(lambda: "its arguments are not one" in worker.tail_of_log(10_000), "the guard is there, for ours")
     eventually(lambda: "unregistered task" in worker.tail_of_log(10_000), "the rest is left to Celery")
     assert worker.poll() is None
-
-
-SECRET = "canary-5c2592d9"
 
 
 def test_a_worker_starts_without_cache_and_graph_and_logs_both(system: System) -> None:
@@ -107,30 +120,12 @@ def test_celery_broker_url_is_the_fallback(system: System) -> None:
     assert system.client(CELERY_BROKER_URL=url).get("long_lived", {"key": "a"})["load"] == 1
 
 
-CANARY = "c4nary-s3cret"
-STARTS = {
-    "worker": ["-m", "celery", "-A", "refresher", "worker"],
-    "flower": ["-m", "celery", "-A", "refresher", "flower"],
-    "installed": ["-m", "celery", "-A", "tests.support.host_app", "worker"],
-    "status": ["-m", "refresher.cli", "status"],
-    "doctor": ["-m", "refresher.cli", "doctor"],
-}
-
-
 def run(folder: Path, arguments: list[str], **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *arguments],
         env={**os.environ, "PYTHONPATH": f"{ROOT}:{folder}", **environ},
         cwd=folder, capture_output=True, text=True, timeout=MAX_WAIT_SECONDS, check=False,
     )  # fmt: skip
-
-
-WRONG = {
-    "CACHE_REDIS_URL": f"redis://:{CANARY}@h:notaport/0",
-    "CACHE_BROKER_URL": f"redis://:{CANARY}@h:x/0",
-    "CELERY_BROKER_URL": f"amqp://u:{CANARY}@h:x//",
-    "NEO4J_URI": f"bolt://u:{CANARY}@h:99999",
-}
 
 
 @pytest.mark.parametrize(

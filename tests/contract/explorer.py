@@ -24,6 +24,14 @@ if TYPE_CHECKING:
 Place: TypeAlias = tuple[Any, ...]
 OVER: Place = ("over",)
 ENDS = ("commit", "retry", "fail", "hand_back")
+HOUR_SECONDS = 3_600
+# No moment comes twice, as none does on a real machine: hence the odd microseconds, and the second after a loss.
+CLOCK = {"lease lapses": 1_730.0, "all lapses": 7_000.0, "record expires": 70_000.0, "clock back": 7e-6 - HOUR_SECONDS}
+EVICTED = {"record lost": ("record",), "entry lost": ("entry",), "both lost": ("record", "entry")}
+ALL_MISHAPS = (*CLOCK, *EVICTED)
+NUMBERS = ("number", "claim_number", "token", "generation", "hard", "failed_token")
+TIMES = ("since", "until", "limit", "published")
+IGNORED = {"by", "claimed_at"}  # for people, and for δ
 
 
 @dataclass
@@ -154,13 +162,6 @@ class Writer:
         return (place[0] - 1,)
 
 
-HOUR_SECONDS = 3_600
-# No moment comes twice, as none does on a real machine: hence the odd microseconds, and the second after a loss.
-CLOCK = {"lease lapses": 1_730.0, "all lapses": 7_000.0, "record expires": 70_000.0, "clock back": 7e-6 - HOUR_SECONDS}
-EVICTED = {"record lost": ("record",), "entry lost": ("entry",), "both lost": ("record", "entry")}
-ALL_MISHAPS = (*CLOCK, *EVICTED)
-
-
 @dataclass(frozen=True)
 class Mishaps:
     """Failures of Redis and of its clock: at most ``most`` of ``kinds``, each at most once."""
@@ -177,11 +178,6 @@ class Mishaps:
             table.frozen.delete(*(getattr(table.world.key, part) for part in EVICTED[move]))
         table.frozen.move_clock(CLOCK.get(move, 1))
         return tuple(sorted((*place, move)))
-
-
-NUMBERS = ("number", "claim_number", "token", "generation", "hard", "failed_token")
-TIMES = ("since", "until", "limit", "published")
-IGNORED = {"by", "claimed_at"}  # for people, and for δ
 
 
 @dataclass(frozen=True)

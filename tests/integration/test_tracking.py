@@ -27,6 +27,11 @@ from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 KEY, OTHER = entry_key("aa"), entry_key("bb")
 STORM = 100_000
+REFUSALS = {
+    "no permission to track": (">sesame +@all -client +client|setname +client|id", "to CLIENT TRACKING"),
+    "no permission to subscribe": (">sesame +@all -subscribe", "to SUBSCRIBE"),
+    "another password": (">other +@all", "it refuses this user or password"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -283,13 +288,6 @@ def refused(tracked: Tracked, caplog: pytest.LogCaptureFixture, why: str) -> Non
     (line,) = losses(caplog)
     assert why in line
     assert "sesame" not in caplog.text
-
-
-REFUSALS = {
-    "no permission to track": (">sesame +@all -client +client|setname +client|id", "to CLIENT TRACKING"),
-    "no permission to subscribe": (">sesame +@all -subscribe", "to SUBSCRIBE"),
-    "another password": (">other +@all", "it refuses this user or password"),
-}
 
 
 @pytest.mark.parametrize("what", REFUSALS)

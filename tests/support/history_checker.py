@@ -20,6 +20,10 @@ from api_client.protocol.entry import decode_header
 from api_client.protocol.lease import AcquireStatus, ClaimStatus, CommitStatus, RecordState
 from tests.support.history import PENDING, Exchange, Happened, History, Note
 
+NOT_HELD: Final = float("-inf")
+_HELD = frozenset({RecordState.QUEUED, RecordState.RUNNING, RecordState.RETRYING, RecordState.COOLING})
+_FREED_BY_INVALIDATION = frozenset({RecordState.RETRYING, RecordState.COOLING, RecordState.IDLE})
+
 
 class End(StrEnum):
     """The end of a claim or run. One that is retried or handed over continues in another run of the same claim."""
@@ -36,7 +40,6 @@ class End(StrEnum):
 
 
 GOES_ON: Final = frozenset({End.RETRIED, End.HANDED_OVER})
-NOT_HELD: Final = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +112,6 @@ class Ledger:
 
 
 _REPORTED = (End.COMMITTED, End.REJECTED, End.FAILED)
-_HELD = frozenset({RecordState.QUEUED, RecordState.RUNNING, RecordState.RETRYING, RecordState.COOLING})
-_FREED_BY_INVALIDATION = frozenset({RecordState.RETRYING, RecordState.COOLING, RecordState.IDLE})
 
 
 @dataclass(slots=True)

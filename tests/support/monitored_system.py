@@ -30,6 +30,7 @@ from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 RULES: Final = Path(__file__).parents[2] / "deploy" / "prometheus"
 SCRAPE_SECONDS: Final = {"refresher-workers": 3}
 """A worker takes 2.5 s to report that a server does not answer. All others are scraped each second."""
+MEMORY: Final = {"maxmemory": "100mb", "appendonly": "no"}
 
 
 class Prometheus:
@@ -106,7 +107,6 @@ for round in itertools.count():
     client.get("people", {"key": f"k{round % 4}"}, default=None, timeout=1)
     time.sleep(0.05)
 """
-MEMORY: Final = {"maxmemory": "100mb", "appendonly": "no"}
 
 
 @dataclass(frozen=True, slots=True)

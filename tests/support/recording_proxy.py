@@ -24,6 +24,10 @@ from tests.support.history import Exchange, History, name_of
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 _SUBSCRIBES: Final = frozenset({"SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "MONITOR"})
+_LINE_END = b"\r\n"
+_BULK = frozenset(b"$=!")
+_AGGREGATES = {ord("*"): 1, ord("~"): 1, ord(">"): 1, ord("%"): 2, ord("|"): 2}  # the number of values of an element
+_ATTRIBUTES = ord("|")
 
 
 class StopPoint(StrEnum):
@@ -208,12 +212,6 @@ async def _read(reader: asyncio.StreamReader) -> bytes:
 
 def _fitting(name: str, key: str) -> Callable[[Exchange], bool]:
     return lambda exchange: exchange.name == name and key in {"", exchange.key}
-
-
-_LINE_END = b"\r\n"
-_BULK = frozenset(b"$=!")
-_AGGREGATES = {ord("*"): 1, ord("~"): 1, ord(">"): 1, ord("%"): 2, ord("|"): 2}  # the number of values of an element
-_ATTRIBUTES = ord("|")
 
 
 def frame_end(data: bytes, start: int = 0) -> int | None:

@@ -18,6 +18,7 @@ from tests.support.processes import is_gone
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 T = TypeVar("T")
+READY = "Ctrl-C stops everything"
 
 
 class WatchedCommand:
@@ -88,7 +89,6 @@ class WatchedCommand:
 
 
 ROOT = Path(__file__).parents[2]
-READY = "Ctrl-C stops everything"
 
 
 def names_in(folder: Path) -> list[str]:

@@ -29,6 +29,24 @@ from tests.support.fault_proxy import FaultProxy
 from tests.support.timing import MAX_STALL_SECONDS, promptly
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
+WAIT_SECONDS = 0.7
+PUBLISH_SECONDS = 3.0  # how long refresh() waits for its publication
+# The broker's breaker pauses for a second, or for two after a failed probe; then the next read triggers.
+HEALED_SECONDS = 2.0 + READER_SILENCE_SECONDS
+MAX_PAUSE_SECONDS = 30.0
+BREAKER_THRESHOLD = 3
+ROUND_TRIP_SECONDS = 0.3
+FAULTS: dict[str, Callable[[FaultProxy], None]] = {
+    "hung": FaultProxy.hangs,
+    "loses_replies": FaultProxy.drops_replies,
+    "refused": FaultProxy.refuses,
+}
+HOLDS: dict[str, Callable[[FaultProxy], None]] = {
+    "loses_replies": FaultProxy.drops_replies,
+    "slow": partial(FaultProxy.slows, delay_seconds=MAX_WAIT_SECONDS),
+}
+patient = pytest.mark.usefixtures("patient_publishers")
+
 
 class Leftovers:
     """Finds threads and connections that were not there when it was created."""
@@ -49,25 +67,6 @@ class Leftovers:
             for one in open_now
             if one.raddr and one.raddr.port in ports and one.status != psutil.CONN_TIME_WAIT
         ]
-
-
-WAIT_SECONDS = 0.7
-PUBLISH_SECONDS = 3.0  # how long refresh() waits for its publication
-# The broker's breaker pauses for a second, or for two after a failed probe; then the next read triggers.
-HEALED_SECONDS = 2.0 + READER_SILENCE_SECONDS
-MAX_PAUSE_SECONDS = 30.0
-BREAKER_THRESHOLD = 3
-ROUND_TRIP_SECONDS = 0.3
-FAULTS: dict[str, Callable[[FaultProxy], None]] = {
-    "hung": FaultProxy.hangs,
-    "loses_replies": FaultProxy.drops_replies,
-    "refused": FaultProxy.refuses,
-}
-HOLDS: dict[str, Callable[[FaultProxy], None]] = {
-    "loses_replies": FaultProxy.drops_replies,
-    "slow": partial(FaultProxy.slows, delay_seconds=MAX_WAIT_SECONDS),
-}
-patient = pytest.mark.usefixtures("patient_publishers")
 
 
 @pytest.fixture(autouse=True)

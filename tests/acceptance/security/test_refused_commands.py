@@ -15,6 +15,7 @@ from tests.support.redis_users import Users
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 pytestmark = pytest.mark.usefixtures("published_once")
+QUERY, PARAMS = "long_lived", {"key": "unheard"}
 
 
 @pytest.fixture
@@ -94,9 +95,6 @@ def test_a_refused_command_is_logged_by_name_and_key(
     assert users.passwords["broker", "worker"] not in worker.tail_of_log(100_000)
     users.broker.forget_denied()
     assert reads(system, users, right) == 1  # as soon as it is permitted
-
-
-QUERY, PARAMS = "long_lived", {"key": "unheard"}
 
 
 def test_a_worker_that_may_not_publish_logs_it_at_startup_and_refreshes_without_failure(system: System) -> None:

@@ -18,6 +18,8 @@ from tests.servers.redis_cluster import Cluster
 from tests.servers.redis_sentinels import Sentinels
 from tests.support.fake_worker import WorkedKey
 
+VERSIONS = (1, 2, 3)
+
 
 @pytest.fixture(params=["cluster", "sentinels"])
 def url(request: pytest.FixtureRequest) -> str:
@@ -69,9 +71,6 @@ def test_a_tag_invalidation_that_nobody_waits_for_is_finished_by_a_worker(tagged
 
 def test_tags_are_spread_over_the_nodes(cluster: Cluster) -> None:
     assert len({cluster.node_of(tag_index_key("test", f"tag-{n}")) for n in range(30)}) == len(cluster.nodes)
-
-
-VERSIONS = (1, 2, 3)
 
 
 def plant(url: str) -> list[WorkedKey]:

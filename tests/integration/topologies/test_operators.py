@@ -26,6 +26,7 @@ from tests.support.lease_world import World
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 QUERIES = tuple(f"q{number}" for number in range(9))
+KEYS = 12
 
 
 def test_budget_shares_of_several_queries_are_taken_renewed_and_released(cluster: Cluster) -> None:
@@ -43,9 +44,6 @@ def test_budget_shares_of_several_queries_are_taken_renewed_and_released(cluster
         assert loads_in_progress(client, NAMESPACE, [ALL, "q0"]) == {ALL: 0, "q0": 0}
     finally:
         link.close()
-
-
-KEYS = 12
 
 
 def key(number: int) -> CacheKey:

@@ -9,14 +9,13 @@ from api_client import ReaderSettings
 from tests.support.promises_page import PAGE, TESTS, from_marks, marked_tests
 from tests.support.settings_page import settings_in_code
 
-
-def test_the_page_of_promises_is_made_of_the_tests_marks() -> None:
-    assert PAGE.read_text(encoding="utf-8") == from_marks(), "python -m tests.support.promises_page writes it"
-
-
 TEXT = (TESTS.parent / "docs" / "reference" / "failures.md").read_text(encoding="utf-8")
 ROWS = [name for cell in re.findall(r"^\| ((?:[RW]\d+ ?)+)\|", TEXT, re.MULTILINE) for name in cell.split()]
 FOLDERS = ("acceptance/faults", "acceptance/worker_faults")
+
+
+def test_the_page_of_promises_is_made_of_the_tests_marks() -> None:
+    assert PAGE.read_text(encoding="utf-8") == from_marks(), "python -m tests.support.promises_page writes it"
 
 
 def names_of_tests(file: Path) -> set[str]:

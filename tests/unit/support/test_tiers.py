@@ -11,6 +11,7 @@ from tests.support.budget import BUDGET_SECONDS, TOLERANCE, Result
 from tests.support.tiers import APART, FIRST, TOGETHER, unit_of_work
 
 ROOT = Path(__file__).parents[3]
+ALLOWED_SECONDS = TOLERANCE * BUDGET_SECONDS["check"]
 
 
 def test_each_file_that_the_tiers_name_exists() -> None:
@@ -30,9 +31,6 @@ def test_each_file_whose_tests_do_more_when_long_has_marked_them() -> None:
     using = {path for path in (ROOT / "tests").rglob("test_*.py") if "import IS_LONG" in path.read_text("utf-8")}
     assert using
     assert {path for path in using if "pytest.mark.longer" not in path.read_text("utf-8")} == set()
-
-
-ALLOWED_SECONDS = TOLERANCE * BUDGET_SECONDS["check"]
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from api_client.trigger.sentinel_transport import SentinelTransport
 from tests.support.internals import sentinels_of
 
 CANARY = "c4nary-s3cret"
+SENTINELS = "redis+sentinel://us%3Ber:pass%40word@one,[::1]:1/my%20master/2?sentinel_username=a&sentinel_password=b%26"
 
 
 @pytest.mark.parametrize("url", ["redis://h", "rediss://u:p@h:1/2", "unix:///run/redis.sock?db=3"])
@@ -75,9 +76,6 @@ def test_with_rediss_the_sentinels_are_queried_over_tls_with_the_same_certificat
     assert {name: options[name] for name in ("ssl", "ssl_ca_certs", "password", "socket_timeout")} == {
         "ssl": True, "ssl_ca_certs": "/ca.pem", "password": "other", "socket_timeout": 3.0,
     }  # fmt: skip
-
-
-SENTINELS = "redis+sentinel://us%3Ber:pass%40word@one,[::1]:1/my%20master/2?sentinel_username=a&sentinel_password=b%26"
 
 
 def test_behind_sentinels_kombu_gets_one_url_and_the_rest_as_options() -> None:

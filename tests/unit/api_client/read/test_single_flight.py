@@ -25,6 +25,9 @@ from tests.support.opcode_interrupts import (
 from tests.support.timing import Time
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
+NEVER_SECONDS = 3_600.0
+ERRORS = pytest.mark.parametrize("error", [Interrupted, InterruptedByTimer])
+
 
 @pytest.fixture
 def flights() -> SingleFlight:
@@ -137,10 +140,6 @@ def test_a_follower_takes_no_bytes_whose_read_had_begun_before_it_came(flights: 
         end.set()
         assert leader.result(MAX_WAIT_SECONDS) == (b"old", False)
         assert late.result(MAX_WAIT_SECONDS) == (b"new", False)
-
-
-NEVER_SECONDS = 3_600.0
-ERRORS = pytest.mark.parametrize("error", [Interrupted, InterruptedByTimer])
 
 
 @ERRORS

@@ -8,6 +8,9 @@ from api_client import Entry, EntryState, RefreshState
 from refresher.checker.oracle import Checker, Invalidated, Observation
 from refresher.checker.reader import ObservationLog
 
+SOFT = Invalidated("Ada", version=3, generation=100, hard=False, returned_at=50.0)
+HARD = Invalidated("Ada", version=3, generation=100, hard=True, returned_at=50.0)
+
 
 def entry(token: int, version: int | None, state: EntryState = EntryState.FRESH) -> Entry[object]:
     return Entry(
@@ -51,10 +54,6 @@ def test_logged_observations_are_checked_against_invalidations() -> None:
     (sentence,) = checker.broken
     assert sentence.startswith("a read of q('a') that began 1.000 s after invalidation 9 got the value 7")
     assert [done.version for done in checker.last] == [2]
-
-
-SOFT = Invalidated("Ada", version=3, generation=100, hard=False, returned_at=50.0)
-HARD = Invalidated("Ada", version=3, generation=100, hard=True, returned_at=50.0)
 
 
 def seen(token: int, version: int, *, fresh: bool, began: float) -> Observation:

@@ -15,6 +15,7 @@ from refresher.telemetry.metrics import WorkerGauges
 from refresher.telemetry.prometheus import GaugeCollector, PrometheusWorkerEvents
 
 WELL = {"consumer": None, "cache": None, "broker": None, "graph": None}
+TIMES = ["xfetch_query_ttl_seconds", "xfetch_query_grace_seconds"]
 
 
 class Worker:
@@ -66,9 +67,6 @@ def test_gauges_of_a_component_that_is_not_ready_are_not_queried(part: str, left
 
 def names(collector: GaugeCollector) -> list[str]:
     return [gauge.name for gauge in collector.collect()]
-
-
-TIMES = ["xfetch_query_ttl_seconds", "xfetch_query_grace_seconds"]
 
 
 def test_a_gauge_that_fails_is_left_out_and_the_others_are_exported(caplog: pytest.LogCaptureFixture) -> None:
