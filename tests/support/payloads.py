@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from api_client.protocol import payload
-from api_client.protocol.entry import Header, Smoothed
+from tests.support.lease_world import a_header
 
 
 def read_payload(
     raw: bytes, type_: Any = Any, *, offset: int = 0, is_compressed: bool = False, query: str = "q", max_bytes: int
 ) -> Any:
     """Return the value of the payload that begins at ``offset``."""
-    header = Header(
-        1, 0, 2, b"nonce--1", 1, 1, 60.0, Smoothed(1, 1), Smoothed(1, 1), 1.0, 1, 1.0,
-        length=offset, is_compressed=is_compressed,
-    )  # fmt: skip
+    header = a_header(1, length=offset, is_compressed=is_compressed)
     return payload.decode(payload.content_of(raw, header, query, max_bytes), type_, query)

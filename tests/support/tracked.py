@@ -12,14 +12,11 @@ import redis
 from api_client.local.entry import LocalEntry
 from api_client.local.tier import Fill, LocalTier
 from api_client.local.tracking import TrackingLink
-from api_client.protocol.entry import Header, Smoothed
+from tests.support.lease_world import a_header
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 NAMESPACE = "cache"
-HEADER = Header(
-    token=1, generation=0, soft_expiry_us=9 * 10**15, nonce=b"n" * 8, read_started_us=10**15, fetched_at_us=10**15,
-    ttl_seconds=300.0, delta=Smoothed(0.1, 0.0), run=Smoothed(0.1, 0.0), beta=1.0, degree=0, sigma=1.0,
-)  # fmt: skip
+HEADER = a_header(1)
 
 
 def entry_key(name: str, namespace: str = NAMESPACE) -> str:

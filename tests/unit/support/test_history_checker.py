@@ -12,12 +12,13 @@ import msgspec
 import pytest
 
 from api_client.protocol import lease
-from api_client.protocol.entry import Header, Smoothed, encode
+from api_client.protocol.entry import encode
 from api_client.protocol.keys import make_key
 from api_client.protocol.lease import Call
 from api_client.transport.scripts import by_hash
 from tests.support.history import Exchange, Happened, History, key_in, name_of
 from tests.support.history_checker import check_history
+from tests.support.lease_world import a_header
 
 KEY = make_key("test", "query", {"n": 1}, 1)
 LONG_SECONDS = 1_000.0
@@ -104,10 +105,7 @@ def nonce(token: int) -> bytes:
 
 
 def an_entry(token: int, version: int) -> bytes:
-    header = Header(
-        token=token, generation=0, soft_expiry_us=token, nonce=nonce(token), read_started_us=token,
-        fetched_at_us=token, ttl_seconds=1, delta=Smoothed(1, 0), run=Smoothed(1, 0), beta=1.0, degree=0, sigma=1.0,
-    )  # fmt: skip
+    header = a_header(token, nonce(token))
     return encode(header, KEY.digest, msgspec.msgpack.encode({"version": version}))
 
 

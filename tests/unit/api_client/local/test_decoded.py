@@ -8,8 +8,9 @@ import pytest
 
 from api_client.local.decoded import MAX_BYTES, MAX_YOUNG, DecodedEntryCache
 from api_client.protocol import payload
-from api_client.protocol.entry import Flag, Header, Smoothed, encode
+from api_client.protocol.entry import Flag, encode
 from api_client.protocol.keys import CacheKey, make_key
+from tests.support.lease_world import a_header
 
 ROWS = [{"name": "Ann"}, {"name": "Bob"}]
 
@@ -18,13 +19,8 @@ def key(number: int = 0) -> CacheKey:
     return make_key("ns", "q", {"number": number}, 1)
 
 
-def entry(number: int = 0, value: Any = ROWS, **changes: Any) -> bytes:
-    fields: dict[str, Any] = {
-        "token": 1, "generation": 0, "soft_expiry_us": 10**15, "nonce": b"n" * 8, "read_started_us": 1,
-        "fetched_at_us": 2, "ttl_seconds": 60.0, "delta": Smoothed(0.1, 0), "run": Smoothed(0.1, 0), "beta": 1.0,
-        "degree": 0, "sigma": 1.0,
-    }  # fmt: skip
-    return encode(Header(**(fields | changes)), key(number).digest, payload.encode(value))
+def entry(number: int = 0, value: Any = ROWS, token: int = 1, **changes: Any) -> bytes:
+    return encode(a_header(token, **changes), key(number).digest, payload.encode(value))
 
 
 @pytest.fixture

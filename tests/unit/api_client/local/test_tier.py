@@ -11,10 +11,11 @@ import pytest
 
 from api_client.local.entry import ENTRY_OVERHEAD_BYTES, MAX_COPIED_BYTES, NOT_KEPT, LocalEntry, local_entry
 from api_client.local.tier import KEYS_AT_ONCE, MAX_FILLS, MAX_SECOND_CHANCES, LocalTier
-from api_client.protocol.entry import Flag, Header, Smoothed, decode_header, encode
+from api_client.protocol.entry import Flag, Header, decode_header, encode
 from api_client.protocol.keys import make_key
 from api_client.protocol.payload import decode as decode_payload
 from api_client.protocol.payload import encode as encode_payload
+from tests.support.lease_world import a_header
 from tests.support.timing import Time
 from tests.support.waiting import MAX_WAIT_SECONDS
 
@@ -23,11 +24,7 @@ ONE_ENTRY_BYTES = ENTRY_OVERHEAD_BYTES + 100
 
 
 def header(token: int = 1, generation: int = 0, **more: Any) -> Header:
-    smoothed = Smoothed(0.1, 0.0)
-    return Header(
-        token=token, generation=generation, soft_expiry_us=9 * 10**15, nonce=b"n" * 8, read_started_us=10**15,
-        fetched_at_us=10**15, ttl_seconds=300.0, delta=smoothed, run=smoothed, beta=1.0, degree=0, sigma=1.0, **more,
-    )  # fmt: skip
+    return a_header(token, generation=generation, **more)
 
 
 def entry(token: int = 1, size: int = 100, generation: int = 0, value: Any = NOT_KEPT) -> LocalEntry:
