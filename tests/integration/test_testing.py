@@ -6,7 +6,6 @@ import asyncio
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,9 +17,8 @@ from api_client import default as default_client
 from refresher import TransientFailure, WorkerSettings
 from refresher.flow.outcome import OutcomeKind
 from refresher.testing import InlineCache
-from tests.support.any_reader import callers_waiting
 from tests.support.internals import connections_of, reading_link_of
-from tests.support.waiting import MAX_WAIT_SECONDS, eventually
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 pytestmark = pytest.mark.usefixtures("published_once")
 
@@ -125,28 +123,6 @@ def test_a_ttl_of_zero_is_computed_for_every_read(app: Application) -> None:
     with InlineCache() as cache:
         cache.answer("uncached", lambda: next(calls), ttl=0)
         assert [app.cached("uncached") for _ in range(3)] == [0, 1, 2]
-
-
-def test_a_caller_during_an_uncached_load_gets_a_later_value() -> None:
-    loading, go_on = threading.Event(), threading.Event()
-    calls = iter(range(1, 10))
-
-    def load() -> int:
-        number = next(calls)
-        if number == 1:
-            loading.set()
-            assert go_on.wait(MAX_WAIT_SECONDS)
-        return number
-
-    with InlineCache() as cache, ThreadPoolExecutor(2) as pool:
-        cache.answer("uncached", load, ttl=0)
-        first = pool.submit(cache.client.get, "uncached")
-        assert loading.wait(MAX_WAIT_SECONDS)
-        second = pool.submit(cache.client.get, "uncached")
-        eventually(lambda: callers_waiting(cache.client) == [2], "the second call shares the wait")
-        go_on.set()
-        assert first.result(MAX_WAIT_SECONDS) == 1
-        assert second.result(MAX_WAIT_SECONDS) == 2
 
 
 def test_a_failing_load_is_retried_then_reported_and_the_stale_value_stays(app: Application) -> None:

@@ -44,25 +44,6 @@ def test_a_hard_invalidation_leaves_nothing(reader: AnyReader, new_key: NewKey, 
     assert (entry.value, entry.state, entry.token > generation) == ("new", EntryState.MISS, True)
 
 
-def test_each_invalidation_has_a_larger_generation(reader: AnyReader) -> None:
-    generations = [reader.invalidate("q", {}, hard=hard).generation for hard in (False, True, False)]
-    assert generations == sorted(set(generations))
-
-
-def test_an_invalidation_during_a_load_makes_its_result_stale_or_rejected(reader: AnyReader, new_key: NewKey) -> None:
-    soft, hard = new_key("soft"), new_key("hard")
-    tokens = []
-    for key in (soft, hard):
-        assert reader.refresh(key.key.query, {}) is RefreshState.TRIGGERED
-        tokens.append(key.begin())
-    reader.invalidate("soft", {})
-    reader.invalidate("hard", {}, hard=True)
-    assert soft.end(tokens[0], "read before") is CommitStatus.ACCEPTED_AS_STALE
-    assert hard.end(tokens[1], "read before") is CommitStatus.INVALIDATED
-    assert reader.get_entry("soft", {}).state is EntryState.STALE
-    assert hard.entry() is None
-
-
 def test_a_wait_during_a_soft_invalidation_returns_a_stale_value(
     reader: AnyReader, make_reader: MakeReader, new_key: NewKey, pool: ThreadPoolExecutor
 ) -> None:
@@ -83,22 +64,6 @@ def test_a_wait_during_a_soft_invalidation_returns_a_stale_value(
         ("read before", EntryState.STALE, generation)
     }
     assert all(entry.generation > entry.token for entry in entries)
-
-
-def test_bookmarks_are_handed_to_the_next_load(reader: AnyReader, new_key: NewKey) -> None:
-    key = new_key()
-    reader.invalidate("q", {}, bookmarks=["a"])
-    reader.invalidate("q", {}, bookmarks=("b",))
-    reader.refresh("q", {})
-    assert set(key.acquire(number=key.wait_for_claim()).bookmarks) == {"a", "b"}
-
-
-def test_only_the_version_that_is_named_is_invalidated(reader: AnyReader, new_key: NewKey) -> None:
-    new_key(version=1).store_value("one")
-    new_key(version=2).store_value("two")
-    reader.invalidate("q", {}, version=2)
-    assert reader.get_entry("q", {}).state is EntryState.FRESH
-    assert reader.get_entry("q", {}, version=2).state is EntryState.STALE
 
 
 @pytest.mark.parametrize("wrong", [-1, 1.5, "1", True, None, 10**30])

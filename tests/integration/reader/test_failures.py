@@ -255,15 +255,3 @@ def test_params_of_every_json_type_are_encoded_without_loss(reader: AnyReader, n
     assert reader.get("q", params) == "v"
     assert json.loads(key.key.canonical_params) == params
     assert isinstance(reader.get("q", params, default=None), str)
-
-
-def test_a_wait_that_timed_out_can_be_started_again(
-    reader: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor
-) -> None:
-    key = new_key()
-    for _ in range(2):
-        with pytest.raises(WaitTimeout):
-            reader.get("q", {}, timeout=0)
-    read = pool.submit(reader.get, "q", {})
-    key.load("v")
-    assert read.result(MAX_WAIT_SECONDS) == "v"

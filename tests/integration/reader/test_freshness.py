@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from api_client import Entry, EntryState, RefreshFailed, RefreshState, WaitTimeout
+from api_client import Entry, EntryState, RefreshFailed, WaitTimeout
 from api_client.protocol import lease
 from api_client.protocol.lease import BookmarkFault
 from tests.integration.reader.conftest import NewKey
 from tests.support.any_reader import AnyReader
-from tests.support.event_recorder import EventRecorder
 from tests.support.fake_worker import NONCE
 from tests.support.internals import record_claims
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
@@ -26,13 +25,6 @@ def waits_for(reader: AnyReader, pool: ThreadPoolExecutor) -> Any:
         return pool.submit(reader.get_entry, "q", {}, **options)
 
     return begin
-
-
-def test_an_entry_younger_than_max_age_is_a_hit(reader: AnyReader, new_key: NewKey, events: EventRecorder) -> None:
-    new_key().store_value("v", age_seconds=60)
-    entry = reader.get_entry("q", {}, max_age="1h")
-    assert (entry.value, entry.state, entry.refresh) == ("v", EntryState.FRESH, RefreshState.NONE)
-    assert events["miss"] == []
 
 
 def test_an_entry_older_than_max_age_makes_its_caller_wait_and_is_served_to_others(
@@ -57,16 +49,6 @@ def test_a_load_that_began_after_the_call_satisfies_any_max_age(new_key: NewKey,
     again = waits_for(max_age=0)
     assert key.load("newer") > token
     assert again.result(MAX_WAIT_SECONDS).value == "newer"
-
-
-def test_fresh_does_not_accept_an_existing_entry(reader: AnyReader, new_key: NewKey, waits_for: Any) -> None:
-    key = new_key()
-    old = key.store_value("old")
-    read = waits_for(fresh=True)
-    token = key.load("new")
-    assert (read.result(MAX_WAIT_SECONDS).value, token > old) == ("new", True)
-    with pytest.raises(WaitTimeout):
-        reader.get("q", {}, fresh=True, timeout=0)
 
 
 @pytest.mark.promise("Reading", "`fresh`: a load that began before the call does not count")
@@ -110,19 +92,6 @@ def test_min_generation_accepts_only_values_loaded_after_that_invalidation(
     assert reader.get_entry("q", {}, min_generation=generation).state is EntryState.FRESH
     with pytest.raises(WaitTimeout):
         reader.get("q", {}, min_generation=token, timeout=0)
-
-
-def test_a_generation_that_redis_has_lost_costs_one_load(
-    reader: AnyReader, new_key: NewKey, waits_for: Any, events: EventRecorder
-) -> None:
-    # Of a master whose clock was ahead, say, before its replica took over.
-    key = new_key()
-    old = key.store_value("old")
-    read = waits_for(min_generation=old + 3_600 * 1_000_000)
-    token = key.load("new")
-    assert (read.result(MAX_WAIT_SECONDS).value, read.result().token) == ("new", token)
-    assert reader.flush(MAX_WAIT_SECONDS)
-    assert events["triggered"] == [["miss"]]
 
 
 def test_min_bookmarks_accepts_only_values_loaded_with_those_bookmarks(

@@ -172,11 +172,6 @@ def test_each_version_and_each_set_of_params_has_its_own_entry(reader: AnyReader
         assert reader.get("q", {"n": 1}) == "with params"
 
 
-def test_the_order_of_params_does_not_matter(reader: AnyReader, new_key: NewKey) -> None:
-    new_key(params={"a": 1, "b": [2, {"c": 3, "d": 4}]}).store_value("v")
-    assert reader.get("q", {"b": [2, {"d": 4, "c": 3}], "a": 1}) == "v"
-
-
 def make_deaf(reader: AnyReader, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the in-process cache ignore the invalidations that Redis sends."""
     tier = local_cache_of(reader)

@@ -72,20 +72,6 @@ def test_an_invalidated_value_that_does_not_fit_is_refreshed(
     recovers(reader, key, events)
 
 
-def test_a_value_decoded_before_as_another_type_is_refreshed_when_it_does_not_fit(
-    reader: AnyReader, new_key: NewKey, events: EventRecorder
-) -> None:
-    # The same bytes twice: the second read has them decoded already, as another type.
-    key = new_key()
-    key.store_value("text")
-    assert [reader.get("q", {}) for _ in range(3)] == ["text"] * 3
-    key.store_value("text", age_seconds=20, ttl_seconds=10)
-    with pytest.raises(DecodeError):
-        reader.get("q", {}, type=int)
-    key.load(42)
-    reads_later(reader, 42)
-
-
 def test_a_stale_value_in_the_tier_that_does_not_fit_is_refreshed(
     make_reader: MakeReader,
     new_key: NewKey,
