@@ -16,7 +16,7 @@ from api_client.observe.otel import OTelEvents
 from api_client.observe.prometheus import PrometheusEvents
 from refresher.telemetry.otel import OTelWorkerEvents
 from refresher.telemetry.prometheus import PrometheusWorkerEvents
-from tests.support.metric_recorder import recorded_metrics
+from tests.support.span_recorder import recorded_metrics
 
 MANY = 10 * MAX_UNPROVEN_QUERIES
 Counted: TypeAlias = Callable[[str], dict[str, float]]
