@@ -9,7 +9,7 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
-from api_client.errors import CacheError, CacheUnavailable, WaitTimeout
+from api_client.errors import CacheError, CacheUnavailable
 from api_client.protocol.clock import monotonic_seconds
 from api_client.protocol.keys import CacheKey
 from api_client.protocol.model import ReadResult
@@ -145,16 +145,13 @@ class AsyncReadPath:
 
     async def _wait(self, pending: PendingRead) -> bytes:
         if pending.may_share:
-            try:
-                raw, is_follower = await self._flights.share(
-                    pending.key.entry,
-                    pending.left_seconds,
-                    lambda left, begins: self._runner.run(pending.begin_wait(left), begins),
-                )
-            except WaitTimeout:
-                raise
-            except TimeoutError:
-                raise pending.timed_out() from None
-            if pending.accepts_shared(raw, is_follower=is_follower):
-                return raw
+            shared = await self._flights.share(
+                pending.key.entry,
+                pending.left_seconds,
+                lambda left, begins: self._runner.run(pending.begin_wait(left), begins),
+            )
+            if shared is None:
+                raise pending.timed_out()
+            if pending.accepts_shared(*shared):
+                return shared[0]
         return await self._runner.run(pending.begin_wait())

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from threading import get_ident
-from typing import Final, TypeAlias
+from typing import Final, Generic, TypeAlias, TypeVar
 
 from api_client.errors import CacheError, WaitTimeout, twin
 from api_client.loops import PerLoop
 from api_client.threads import Waker
+
+E = TypeVar("E", bound=Exception)
 
 ReadBegins: TypeAlias = Callable[[], None]
 Lead: TypeAlias = Callable[[float, ReadBegins], bytes]
@@ -18,19 +21,23 @@ Lead: TypeAlias = Callable[[float, ReadBegins], bytes]
 OVERRUN_SECONDS: Final = 1.0
 
 
-class _Flight:
-    """One wait: its leader's thread and deadline, its outcome, and the wakers of its followers."""
+@dataclass(slots=True, eq=False)
+class _Outcome(Generic[E]):
+    """The deadline of a wait and its outcome; ``read_began_at`` is the begin of the read that it ended with."""
 
-    __slots__ = ("ends_at", "error", "is_over", "leader", "raw", "read_began_at", "waiting")
+    ends_at: float
+    read_began_at: float = 0.0
+    raw: bytes | None = None
+    error: E | None = None
+    is_over: bool = False
 
-    def __init__(self, ends_at: float) -> None:
-        self.leader = get_ident()
-        self.ends_at = ends_at
-        self.read_began_at = 0.0
-        self.raw: bytes | None = None
-        self.error: CacheError | None = None
-        self.is_over = False
-        self.waiting: list[Waker] = []
+
+@dataclass(slots=True, eq=False)
+class _Flight(_Outcome[CacheError]):
+    """One wait, with its leader's thread, and the wakers of its followers."""
+
+    leader: int = field(default_factory=get_ident)
+    waiting: list[Waker] = field(default_factory=list)
 
     def wait(self, timeout_seconds: float) -> None:
         """Return when it is over, or after ``timeout_seconds``."""
@@ -52,15 +59,14 @@ class SingleFlight:
         self._monotonic = monotonic
         self._flights: dict[str, _Flight] = {}
 
-    def share(self, entry_key: str, timeout_seconds: float, lead: Lead) -> tuple[bytes, bool]:
-        """Return the entry's bytes, and whether this caller was a follower.
+    def share(self, entry_key: str, timeout_seconds: float, lead: Lead) -> tuple[bytes, bool] | None:
+        """Return the entry's bytes, and whether this caller was a follower; None: its own time ran out first.
 
         The first caller leads. The others wait for it, each for its own timeout; when the leader's runs out before
         theirs, one of them leads on. A follower takes only what was read after it came: bytes that were under way
         already could be from before an invalidation that it knows of.
 
         Raises:
-            TimeoutError: a follower's own time ran out first.
             CacheError: what ``lead`` raised; each follower gets an error of its own.
             Exception: anything else that ``lead`` raised, for the leader alone; the followers lead on.
         """
@@ -84,7 +90,7 @@ class SingleFlight:
             if flight.error is not None:
                 raise twin(flight.error)
             if self._monotonic() >= deadline:
-                raise TimeoutError
+                return None
 
     def _join(self, entry_key: str, own: _Flight) -> _Flight:
         """Return the flight to follow, or ``own``, registered, where there is none that anyone may wait for."""
@@ -123,19 +129,12 @@ class SingleFlight:
 AsyncLead: TypeAlias = Callable[[float, ReadBegins], Awaitable[bytes]]
 
 
-class _AsyncFlight:
-    """One wait: its task and that one's deadline, its outcome, and its waiters."""
+@dataclass(slots=True, eq=False)
+class _AsyncFlight(_Outcome[Exception]):
+    """One wait, with its task and its waiters."""
 
-    __slots__ = ("ends_at", "error", "is_over", "raw", "read_began_at", "task", "waiting")
-
-    def __init__(self, ends_at: float) -> None:
-        self.ends_at = ends_at
-        self.read_began_at = 0.0
-        self.task: asyncio.Task[None] | None = None
-        self.raw: bytes | None = None
-        self.error: Exception | None = None
-        self.is_over = False
-        self.waiting: set[asyncio.Future[None]] = set()
+    task: asyncio.Task[None] | None = None
+    waiting: set[asyncio.Future[None]] = field(default_factory=set)
 
 
 Flights: TypeAlias = dict[str, _AsyncFlight]
@@ -152,14 +151,13 @@ class AsyncSingleFlight:
         self._monotonic = monotonic
         self._flights: PerLoop[Flights] = PerLoop()
 
-    async def share(self, entry_key: str, timeout_seconds: float, lead: AsyncLead) -> tuple[bytes, bool]:
-        """Return the entry's bytes, and whether another caller's wait brought them.
+    async def share(self, entry_key: str, timeout_seconds: float, lead: AsyncLead) -> tuple[bytes, bool] | None:
+        """Return the entry's bytes, and whether another caller's wait brought them; None: its own time ran out first.
 
         The rules are those of `SingleFlight.share`. A cancelled waiter leaves the wait to the others; the wait ends
         when none is left.
 
         Raises:
-            TimeoutError: a follower's own time ran out first.
             CacheError: what ``lead`` raised; each waiter gets an error of its own.
             Exception: anything else that ``lead`` raised, for the first caller alone; the others lead on.
         """
@@ -176,7 +174,8 @@ class AsyncSingleFlight:
             try:
                 try:
                     flight = self._join(flights, entry_key, own, lead)
-                    await self._wait(flight, waiter, deadline)
+                    if not await self._wait(flight, waiter, deadline):
+                        return None
                 finally:
                     _leave(flights, entry_key, flight, waiter)
             finally:
@@ -188,7 +187,7 @@ class AsyncSingleFlight:
             if error is not None and (leads or (isinstance(error, CacheError) and not isinstance(error, WaitTimeout))):
                 raise error if leads else twin(error)
             if self._monotonic() >= deadline:
-                raise TimeoutError
+                return None
 
     def _join(self, flights: Flights, key: str, own: _AsyncFlight, lead: AsyncLead) -> _AsyncFlight:
         """Return the flight to follow; ``own``, begun and registered, where there is none."""
@@ -212,26 +211,21 @@ class AsyncSingleFlight:
         finally:
             _land(flights, key, flight)
 
-    async def _wait(self, flight: _AsyncFlight, waiter: asyncio.Future[None], deadline: float) -> None:
-        """Return when it is over.
-
-        Raises:
-            TimeoutError: this caller's time ran out first.
-        """
+    async def _wait(self, flight: _AsyncFlight, waiter: asyncio.Future[None], deadline: float) -> bool:
+        """Return True when it is over, False where this caller's time ran out first."""
         flight.waiting.add(waiter)
         if flight.is_over:
-            return
+            return True
         # A waiter with no earlier deadline than the flight's needs no timer of its own.
         if deadline >= flight.ends_at:
             await waiter
-            return
+            return True
         timer = waiter.get_loop().call_later(max(0.0, deadline - self._monotonic()), _wake, waiter)
         try:
             await waiter
         finally:
             timer.cancel()
-        if not flight.is_over:
-            raise TimeoutError
+        return flight.is_over
 
 
 def _leave(flights: Flights, key: str, flight: _AsyncFlight, waiter: asyncio.Future[None]) -> None:

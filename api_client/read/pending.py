@@ -50,7 +50,7 @@ class PendingRead:
         timeout_seconds = self.left_seconds if timeout_seconds is None else timeout_seconds
         return self._core.begin_wait(self.key, self._freshness, self._seen_token, timeout_seconds)
 
-    def accepts_shared(self, raw: bytes, *, is_follower: bool) -> bool:
+    def accepts_shared(self, raw: bytes, is_follower: bool) -> bool:  # noqa: FBT001
         """Return whether this read may have what a shared wait has returned."""
         # A handoff was loaded for reads that waited before the load began; a follower came later.
         self._was_shared = is_follower and not is_handoff(raw)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any, Final
 
-from api_client.errors import CacheError, CacheUnavailable, WaitTimeout
+from api_client.errors import CacheError, CacheUnavailable
 from api_client.protocol.clock import monotonic_seconds
 from api_client.protocol.keys import CacheKey
 from api_client.protocol.model import ReadResult
@@ -189,16 +189,13 @@ class ReadPath:
 
     def _wait(self, pending: PendingRead) -> bytes:
         if pending.may_share:
-            try:
-                raw, is_follower = self._flights.share(
-                    pending.key.entry,
-                    pending.left_seconds,
-                    lambda left, begins: self._runner.run(pending.begin_wait(left), begins),
-                )
-            except WaitTimeout:
-                raise
-            except TimeoutError:
-                raise pending.timed_out() from None
-            if pending.accepts_shared(raw, is_follower=is_follower):
-                return raw
+            shared = self._flights.share(
+                pending.key.entry,
+                pending.left_seconds,
+                lambda left, begins: self._runner.run(pending.begin_wait(left), begins),
+            )
+            if shared is None:
+                raise pending.timed_out()
+            if pending.accepts_shared(*shared):
+                return shared[0]
         return self._runner.run(pending.begin_wait())

@@ -21,6 +21,7 @@ from api_client.protocol.messages import RefreshReason
 from api_client.protocol.model import EntryState, RefreshState
 from api_client.read.core import ReadCore
 from api_client.read.evaluate import ANY
+from api_client.read.sync import ReadPath
 from api_client.trigger.backlog import Trigger
 from api_client.trigger.history import DecisionLog
 from api_client.trigger.suppression import TriggerSuppressor
@@ -42,6 +43,9 @@ class Publisher:
         self.submitted += triggers
         return [True] * len(triggers)
 
+    def refusal(self, _: str) -> None:
+        return None
+
 
 class Reader:
     """A core without Redis, whose clock starts at ``redis_us``."""
@@ -53,11 +57,11 @@ class Reader:
         self.tier.resume()
         clock = RedisClock()
         clock.sync(redis_us, asked_at=monotonic_seconds())
-        link: Any = SimpleNamespace(routes=SimpleNamespace(clock=clock))
+        self.link: Any = SimpleNamespace(routes=SimpleNamespace(clock=clock))
         tracking: Any = SimpleNamespace(start=lambda: None)
         publisher: Any = self.publisher
         self.core = ReadCore(
-            ReaderSettings(), link, publisher, self.suppressor, DecisionLog(), ReaderEvents(), self.tier, tracking
+            ReaderSettings(), self.link, publisher, self.suppressor, DecisionLog(), ReaderEvents(), self.tier, tracking
         )
 
     def entry(self, *, left_us: int, token: int = 50) -> bytes:
@@ -119,3 +123,13 @@ def test_only_redis_clock_decides_staleness_however_far_this_machine_s_clock_is_
     for _ in range(3):  # from the second time on, the decoded value is cached
         assert [reader.read(raw).state for raw in (stale, fresh)] == [EntryState.STALE, EntryState.FRESH]
     assert reader.reasons() == [RefreshReason.STALE]
+
+
+def test_a_timeout_of_a_signal_handler_ends_a_waiting_read_as_it_is(reader: Reader) -> None:
+    def interrupted(*_: Any) -> bytes:
+        raise TimeoutError("of a signal handler")
+
+    runner: Any = SimpleNamespace(run=interrupted)
+    link: Any = SimpleNamespace(read=lambda _: None, routes=reader.link.routes)
+    with pytest.raises(TimeoutError, match="of a signal handler"):
+        ReadPath(reader.core, link, runner).read(KEY, ANY, 1.0, Any)
