@@ -23,7 +23,7 @@ import inspect
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Self, TypedDict, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from api_client.aio import AsyncCacheClient
 from api_client.client import CacheClient
@@ -33,11 +33,11 @@ from api_client.default import default_async_client, default_client
 from api_client.errors import CacheError, InvalidQuery
 from api_client.explain import Explanation
 from api_client.protocol.keys import CacheKey, check_query_name, check_version
-from api_client.protocol.model import Entry, Invalidation, MinGeneration, RefreshState
+from api_client.protocol.model import Entry, Invalidation, RefreshState
 from api_client.protocol.params import Params
 from api_client.protocol.payload import check_type
 from api_client.read.batch import QueryCall
-from api_client.read.requirements import parse_duration
+from api_client.read.requirements import QueryOptions, parse_duration
 
 if TYPE_CHECKING:
     # Known to type checkers without being installed; nothing of it is needed at run time.
@@ -133,16 +133,6 @@ def _hints(query: str, function: Callable[..., Any]) -> dict[str, Any]:
     if "return" not in hints:
         raise InvalidQuery(f"{query!r}: its signature has no return type", query=query)
     return hints
-
-
-class QueryOptions(TypedDict, total=False):
-    """The keywords of a read through a handle: those of `CacheClient.get` but ``version`` and ``type``."""
-
-    max_age: Duration | None
-    fresh: bool
-    min_generation: MinGeneration
-    min_bookmarks: Collection[str]
-    timeout: Duration | None
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)

@@ -17,15 +17,20 @@ MAX_BOOKMARK_CHARACTERS: Final = 1_024
 MAX_REPLICAS: Final = 1_000
 
 
-class ReadOptions(TypedDict, total=False):
-    """The keywords that every read takes; `CacheClient.get` explains them."""
+class QueryOptions(TypedDict, total=False):
+    """The keywords of a read through a handle; `CacheClient.get` explains them."""
 
-    version: int
     max_age: Duration | None
     fresh: bool
     min_generation: MinGeneration
     min_bookmarks: Collection[str]
     timeout: Duration | None
+
+
+class ReadOptions(QueryOptions, total=False):
+    """The keywords that every other read takes."""
+
+    version: int
 
 
 _OPTIONS: Final = frozenset(ReadOptions.__annotations__)

@@ -58,7 +58,7 @@ def test_a_call_without_wrong_keywords_is_the_functions_own() -> None:
     [
         ({"maxage": 1}, "no option 'maxage'; did you mean max_age?"),
         ({"defualt": 1}, "no option 'defualt'; did you mean default?"),
-        ({"person_id": 1}, "no option 'person_id'; allowed are version, max_age, "),
+        ({"person_id": 1}, "no option 'person_id'; allowed are max_age, fresh, "),
     ],
 )
 def test_a_wrong_option_of_a_read_is_named_with_the_nearest(options: ReadOptions, said: str) -> None:

@@ -181,9 +181,9 @@ def test_a_wrong_option_is_refused_by_its_name(options: Any, named: str) -> None
 
 def test_the_error_of_an_unknown_option_lists_those_that_the_call_takes() -> None:
     options: Any = {"person": 5}
-    with pytest.raises(InvalidQuery, match=r"^'q': .* version, max_age, .*, timeout, type, default "):
+    with pytest.raises(InvalidQuery, match=r"^'q': .* max_age, .*, timeout, version, type, default "):
         parse_freshness("q", options)
-    with pytest.raises(InvalidQuery, match=r"^get_many\(\): .* version, max_age, .*, timeout .* QueryCall") as caught:
+    with pytest.raises(InvalidQuery, match=r"^get_many\(\): .* max_age, .*, timeout, version .* QueryCall") as caught:
         parse_freshness("get_many", options, of_batch=True)
     assert caught.value.query is None
 
