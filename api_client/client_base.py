@@ -224,7 +224,7 @@ class ClientBase:
         """Return tags and keys of a write as they are now. All are checked: after the commit nothing may be wrong."""
         for name, given in (("tags", tags), ("keys", keys)):
             if not isinstance(given, Collection):  # an iterator would be used up by the first check
-                raise InvalidQuery(f"{name} of type {type(given).__name__}: allowed is a list or another collection")
+                raise InvalidQuery(f"{name} of type {type(given).__name__}: expected a list or another collection")
         parse_flag("writes", "hard", hard)
         if len(keys) > MAX_BATCH:
             raise InvalidQuery(f"more than {MAX_BATCH} keys, which is the most allowed")

@@ -48,7 +48,7 @@ def configure(settings: ReaderSettings | None = None, *, events: ReaderEvents | 
         ReaderSettings.given_or_from_env(settings)
     with _lock:
         if _client is not None or _async_client is not None:
-            allowed = "allowed is before the first read by get_cached, aget_cached or a handle"
+            allowed = "call it before the first read by get_cached, aget_cached or a handle"
             raise ConfigurationError("configure()", "after the first read", allowed)
         _settings, _events = settings, events
 

@@ -168,7 +168,9 @@ class _QueryDescriptor(Generic[P, T]):
         if self._signature is None:
             if not args:
                 return kwargs
-            raise InvalidQuery(f"{self.name!r}: params go by name, as in {self.name}(person_id=42)", query=self.name)
+            raise InvalidQuery(
+                f"{self.name!r}: params are passed by name, as in {self.name}(person_id=42)", query=self.name
+            )
         is_whole = not args and tuple(kwargs) == self._signature.names
         params = kwargs if is_whole else self._signature.params(self.name, args, kwargs)
         return self._signature.with_floats(params) if self._signature.floats else params

@@ -55,5 +55,5 @@ def begin_transaction(session: object, *, is_async: bool) -> Any:
         if begun is not None:
             begun.close()  # the transaction, or the coroutine that would have begun one
         allowed = "an AsyncSession, of the neo4j driver" if is_async else "a Session, of the neo4j driver"
-        raise InvalidQuery(f"the session is of type {type(session).__name__}: allowed is {allowed}")
+        raise InvalidQuery(f"the session is of type {type(session).__name__}: expected {allowed}")
     return begun

@@ -51,7 +51,7 @@ def page(
 
     _check_packages()
     if not out.suffix:
-        raise typer.BadParameter(f"{str(out)!r}: allowed is a file such as results.md", param_hint="--out")
+        raise typer.BadParameter(f"{str(out)!r}: expected a file such as results.md", param_hint="--out")
     runs = load_all(folder)
     charts = out.with_suffix("")
     try:

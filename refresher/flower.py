@@ -193,7 +193,7 @@ def insecure_configuration(options: Any, environ: Mapping[str, str]) -> str:
     if environ.get("FLOWER_UNAUTHENTICATED_API", "").lower() not in _NO:
         return "FLOWER_UNAUTHENTICATED_API opens Flower's API to anyone: unset it"
     if not all(user and password for user, _, password in (one.partition(":") for one in options.basic_auth or ())):
-        return "FLOWER_BASIC_AUTH is not valid: allowed is user:password, comma-separated, none of them empty"
+        return "FLOWER_BASIC_AUTH is not valid: expected user:password, comma-separated, none of them empty"
     if not requires_auth(options) and (options.unix_socket or options.address not in LOOPBACK):
         return (
             f"Flower would listen on {options.unix_socket or options.address or 'every interface'} and let anyone in: "

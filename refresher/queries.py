@@ -144,14 +144,13 @@ class Registry:
         if there is not None and _origin(there.loader) != _origin(query.loader):
             raise ConfigurationError(
                 "@query", f"{query.name!r}, version {query.version}",
-                f"the name is taken by {_origin(there.loader)}; allowed is one function per name and version",
+                f"the name is taken by {_origin(there.loader)}; give one of them another name or version",
             )  # fmt: skip
         for other in self._queries.values():
             if other.name == query.name and other.version != query.version and other.budget != query.budget:
                 raise ConfigurationError(
                     "@query", f"{query.name!r}, version {query.version}",
-                    f"its rate or concurrency is not that of version {other.version}; allowed is one for all versions, "
-                    "which share it",
+                    f"its rate or concurrency is not that of version {other.version}; all versions share them",
                 )  # fmt: skip
         self._queries[query.name, query.version] = query
 
@@ -265,11 +264,11 @@ class _Arguments:
         name, ttl = given["name"], given["ttl"]
         if callable(name) and ttl is _REQUIRED:
             allowed = 'a decorator with arguments: @query(ttl="5m", grace="1h")'
-            raise ConfigurationError("@query", _origin(name), f"allowed is {allowed}")
+            raise ConfigurationError("@query", _origin(name), f"expected {allowed}")
         if name is not None:
             self.name(name)
         if ttl is _REQUIRED:
-            raise ConfigurationError(self.of("ttl"), "(none)", 'allowed is how long a value is fresh: ttl="5m"')
+            raise ConfigurationError(self.of("ttl"), "(none)", 'expected how long a value is fresh: ttl="5m"')
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of a `Query` but its name and loader."""
@@ -312,7 +311,7 @@ class _Arguments:
 
     def require(self, option: str, value: object, valid: bool, allowed: str) -> None:  # noqa: FBT001
         if not valid:
-            raise ConfigurationError(self.of(option), repr(value)[:80], f"allowed is {allowed}")
+            raise ConfigurationError(self.of(option), repr(value)[:80], f"expected {allowed}")
 
     def optional(self, option: str, check: Callable[..., T], *args: object) -> T | None:
         return None if self._given[option] is None else check(option, *args)
@@ -414,7 +413,7 @@ class _Arguments:
         named: dict[str, Any] = {PREVIOUS: None} if conditional else {}
         if is_batch:
             shape = f"three: f(tx, calls, {PREVIOUS})" if conditional else "two: f(tx, calls)"
-            allowed = f"with batch, a function of {shape}, where calls is a list with the params of each call"
+            allowed = f"a function of {shape}, with batch, where calls is a list with the params of each call"
             self.require("the loader", loader, _takes_calls(loader, named), allowed)
         else:
             shape = f"f(tx, {PREVIOUS}, **params)" if conditional else "f(tx, **params)"

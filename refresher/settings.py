@@ -123,15 +123,15 @@ class WorkerSettings(SharedSettings, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         if 0 < self.refresh_rate < MIN_RATE:
-            raise ConfigurationError("CACHE_REFRESH_RATE", repr(self.refresh_rate), f"allowed is {RATE_ALLOWED}")
+            raise ConfigurationError("CACHE_REFRESH_RATE", repr(self.refresh_rate), f"expected {RATE_ALLOWED}")
         if self.neo4j_ca_certs and "+s://" not in self.neo4j_uri:
             raise ConfigurationError(
                 "NEO4J_CA_CERTS",
                 repr(self.neo4j_ca_certs)[:100],
-                "allowed is a file, with bolt+s:// or neo4j+s:// in NEO4J_URI",
+                "expected a file, with bolt+s:// or neo4j+s:// in NEO4J_URI",
             )
         if self.neo4j_ca_certs and not is_file(self.neo4j_ca_certs):
-            raise ConfigurationError("NEO4J_CA_CERTS", repr(self.neo4j_ca_certs)[:100], "allowed is a file (PEM)")
+            raise ConfigurationError("NEO4J_CA_CERTS", repr(self.neo4j_ca_certs)[:100], "expected a file (PEM)")
 
     @property
     def query_modules(self) -> tuple[str, ...]:

@@ -29,13 +29,13 @@ def seconds(value: Duration) -> float:
     if isinstance(value, timedelta):
         total = value.total_seconds()
     elif isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError(f"{repr(value)[:80]} is not a duration: {ALLOWED}")
+        raise ValueError(f"{repr(value)[:80]} is not a duration: expected {ALLOWED}")
     elif isinstance(value, str):
         total = _from_text(value)
     else:
         total = _from_number(value)
     if not 0 <= total <= MAX_SECONDS:  # true of no NaN
-        raise ValueError(f"{str(value)[:80]!r} is not a duration: allowed are 0 to a hundred years")
+        raise ValueError(f"{str(value)[:80]!r} is not a duration: expected at most a hundred years")
     return total
 
 
@@ -51,7 +51,7 @@ def share(value: float | str) -> float:
     if part is not None:
         value = float(part[0]) / 100 if text.endswith("%") else float(part[0])
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise ValueError(f'{repr(value)[:80]} is not a share: allowed is 0 to 1, or text such as "10%"')
+        raise ValueError(f'{repr(value)[:80]} is not a share: expected 0 to 1, or text such as "10%"')
     return float(value)
 
 
@@ -59,7 +59,7 @@ def _from_number(number: float) -> float:
     try:
         return float(number)
     except OverflowError:
-        raise ValueError(f"an integer that large is not a duration: {ALLOWED}") from None
+        raise ValueError(f"an integer that large is not a duration: expected {ALLOWED}") from None
 
 
 def _from_text(text: str) -> float:
@@ -70,5 +70,5 @@ def _from_text(text: str) -> float:
         total += float(part[1]) * _SECONDS_PER_UNIT[part[2]]
         position = part.end()
     if position == 0 or text[position:].strip():
-        raise ValueError(f"{text[:80]!r} is not a duration: {ALLOWED}")
+        raise ValueError(f"{text[:80]!r} is not a duration: expected {ALLOWED}")
     return total

@@ -92,9 +92,7 @@ class Settings(msgspec.Struct, metaclass=_Keywords, frozen=True, kw_only=True, f
                 raise _wrong(annotation, field, value) from None
             fault_of = extra_of(annotation).get("fault_of")
             if fault_of is not None and (allowed := fault_of(value)):
-                raise ConfigurationError(
-                    variable(annotation, field), _shown(annotation, value), f"allowed is {allowed}"
-                )
+                raise ConfigurationError(variable(annotation, field), _shown(annotation, value), f"expected {allowed}")
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> Self:
@@ -127,7 +125,7 @@ class Settings(msgspec.Struct, metaclass=_Keywords, frozen=True, kw_only=True, f
             return cls.from_env()
         if not isinstance(given, cls):
             # Not shown: a URL may have a password.
-            allowed = f"allowed is a {cls.__name__}, such as {cls.__name__}(redis_url=…)"
+            allowed = f"expected a {cls.__name__}, such as {cls.__name__}(redis_url=…)"
             raise ConfigurationError("settings", f"<{type(given).__name__}>", allowed)
         return given
 
@@ -209,7 +207,7 @@ def _check_unit(annotation: Any, field: str, text: str) -> None:
     most = extra_of(annotation).get("most_without_unit")
     if most is not None and text.isascii() and text.isdecimal() and float(text) > most:
         meant = f"{text} without a unit is seconds: did you mean {text}ms?"
-        raise ConfigurationError(variable(annotation, field), repr(text), f"{meant} allowed is {_allowed(annotation)}")
+        raise ConfigurationError(variable(annotation, field), repr(text), f"{meant} expected {_allowed(annotation)}")
 
 
 def _boolean(text: str) -> bool:
@@ -222,7 +220,7 @@ def _boolean(text: str) -> bool:
 
 def _wrong(annotation: Any, field: str, value: object) -> ConfigurationError:
     return ConfigurationError(
-        variable(annotation, field), _shown(annotation, value), f"allowed is {_allowed(annotation)}"
+        variable(annotation, field), _shown(annotation, value), f"expected {_allowed(annotation)}"
     )
 
 

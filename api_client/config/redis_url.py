@@ -82,7 +82,7 @@ def read_url(url: str, variable: str = "CACHE_REDIS_URL") -> RedisUrl:
     try:
         return _read(url)
     except _Malformed as error:
-        raise ConfigurationError(variable, f"'{without_password(url)}'", f"allowed is {error}") from None
+        raise ConfigurationError(variable, f"'{without_password(url)}'", f"expected {error}") from None
 
 
 class _Malformed(ValueError):

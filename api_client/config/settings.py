@@ -69,7 +69,7 @@ class SharedSettings(Settings, frozen=True, kw_only=True):
             raise ConfigurationError(
                 "STAMPEDE_JITTER_MAX_MS",
                 repr(self.jitter_max_ms),
-                f"allowed is {self.jitter_min_ms} or more, as STAMPEDE_JITTER_MIN_MS",
+                f"expected {self.jitter_min_ms} or more, as STAMPEDE_JITTER_MIN_MS",
             )
 
 
@@ -90,5 +90,5 @@ class ReaderSettings(SharedSettings, frozen=True, kw_only=True):
         super().__post_init__()
         if self.local_max_entries and read_url(self.redis_url).topology is Topology.CLUSTER:
             # Each node pushes invalidations of its own keys alone.
-            allowed = "allowed is 0 (off) while CACHE_REDIS_URL names a cluster"
+            allowed = "expected 0 (off) while CACHE_REDIS_URL names a cluster"
             raise ConfigurationError("CACHE_LOCAL_MAX_ENTRIES", repr(self.local_max_entries), allowed)

@@ -28,7 +28,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     """Return what to write in place of a name that is not known, as text."""
     known = tuple(known)
     near = nearest(name, known)
-    return f"allowed are {', '.join(known) or 'none'}" if near is None else f"did you mean {near}?"
+    return f"expected {', '.join(known) or 'none'}" if near is None else f"did you mean {near}?"
 
 
 def check_keywords(

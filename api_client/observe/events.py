@@ -122,7 +122,7 @@ class Emitter(Generic[E]):
             raise error
         if name not in self._failed:
             self._failed.add(name)
-            log.error("event handler %s raised; its further errors are ignored", name, exc_info=error)
+            log.error("event handler %s raised; its further errors are not logged", name, exc_info=error)
 
 
 def _is_raised_by_signal_handler(error: Exception) -> bool:

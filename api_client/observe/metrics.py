@@ -105,11 +105,13 @@ READER_METRICS: Final = by_name(
     Metric("xfetch_stale_served", "Values served on a positive decision, early or past the soft expiry"),
     Metric(
         "xfetch_single_flight_hits",
-        "Callers that were served by a wait which another caller had begun",
+        "Callers that were served by another caller's wait",
         "single_flight_hit",
     ),
-    Metric("xfetch_lock_contention", "Claims that were refused, because an earlier one stood", "refresh_deduplicated"),
-    Metric("xfetch_refresh_republished", "Queued refreshes that were published once more", "refresh_republished"),
+    Metric(
+        "xfetch_lock_contention", "Claims that were refused, because an earlier one was valid", "refresh_deduplicated"
+    ),
+    Metric("xfetch_refresh_republished", "Queued refreshes that were published again", "refresh_republished"),
     Metric(
         "xfetch_refresh_triggered",
         "Refreshes triggered: early, stale, miss, invalidated, manual",

@@ -311,7 +311,7 @@ def _encode_extensions(header: Header) -> bytes:
 
 def _append(fields: bytearray, kind: ExtensionType, content: bytes) -> None:
     if len(content) > MAX_HEADER_BYTES:
-        raise ValueError(f"the extension field {kind.name} takes {len(content)} bytes; allowed are {MAX_HEADER_BYTES}")
+        raise ValueError(f"the extension field {kind.name} takes {len(content)} bytes; at most {MAX_HEADER_BYTES} fit")
     fields += _EXTENSION.pack(kind, len(content)) + content
 
 

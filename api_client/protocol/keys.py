@@ -269,7 +269,7 @@ def check_version(query: str, version: object) -> int:
     whole = plain(version)
     if isinstance(whole, bool) or not isinstance(whole, int) or not 1 <= whole <= MAX_VERSION:
         raise InvalidQuery(
-            f"version {shown(whole)} of {query!r}: allowed is a whole number, 1 to {MAX_VERSION}", query=query
+            f"version {shown(whole)} of {query!r}: expected a whole number, 1 to {MAX_VERSION}", query=query
         )
     return whole
 
@@ -283,7 +283,7 @@ def check_query_name(query: object) -> str:
     if type(query) is not str:
         query = plain(query)
     if not isinstance(query, str) or not _is_query_name(query):
-        raise InvalidQuery(f"{shown(query)} is not a query's name: allowed is {QUERY_NAME_ALLOWED}")
+        raise InvalidQuery(f"{shown(query)} is not a query's name: expected {QUERY_NAME_ALLOWED}")
     return query
 
 

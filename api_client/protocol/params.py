@@ -73,7 +73,7 @@ def canonical_params(query: str, params: Params | None) -> str:
         return "{}"
     walk = _Walk(query)
     if type(params) is not dict and not isinstance(params, Mapping):
-        raise walk.refused(f" are {_kind(params)}: allowed is a mapping of names to values")
+        raise walk.refused(f" are {_kind(params)}: expected a mapping of names to values")
     for given in params:
         if type(given) is not str or not _is_param_name(given):
             name = plain(given)

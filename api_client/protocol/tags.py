@@ -55,24 +55,24 @@ def check_tags(tags: object) -> tuple[str, ...]:
         ValueError: they are no tags; says what is wrong, and what is allowed.
     """
     if isinstance(tags, str | bytes) or not isinstance(tags, Iterable):
-        raise ValueError(f"tags of type {type(tags).__name__}: allowed are {TAGS_ALLOWED}")
+        raise ValueError(f"tags of type {type(tags).__name__}: expected {TAGS_ALLOWED}")
     given = list(islice(tags, MAX_TAGS + 1))  # a generator may have no end
     if len(given) > MAX_TAGS:
-        raise ValueError(f"more than {MAX_TAGS} tags: allowed are {TAGS_ALLOWED}")
+        raise ValueError(f"more than {MAX_TAGS} tags: expected {TAGS_ALLOWED}")
     return tuple(dict.fromkeys(map(_check_tag, given)))
 
 
 def _check_tag(tag: object) -> str:
     tag = plain(tag)
     if not isinstance(tag, str):
-        raise ValueError(f"a tag of type {type(tag).__name__}: allowed are {TAGS_ALLOWED}")
+        raise ValueError(f"a tag of type {type(tag).__name__}: expected {TAGS_ALLOWED}")
     tag = unicodedata.normalize("NFC", tag)
     try:
         length = len(tag.encode())
     except UnicodeEncodeError:
-        raise ValueError(f"a tag that has no UTF-8 form: allowed are {TAGS_ALLOWED}") from None
+        raise ValueError(f"a tag that has no UTF-8 form: expected {TAGS_ALLOWED}") from None
     if not 0 < length <= MAX_TAG_BYTES:
-        raise ValueError(f"a tag of {length} bytes: allowed are {TAGS_ALLOWED}")
+        raise ValueError(f"a tag of {length} bytes: expected {TAGS_ALLOWED}")
     return tag
 
 

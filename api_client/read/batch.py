@@ -196,7 +196,7 @@ def numbered(calls: Iterable[AnyCall], about: str) -> Iterator[tuple[int, AnyCal
         InvalidQuery: there are more than 10,000, or ``calls`` is nothing that has items.
     """
     if not isinstance(calls, Iterable):
-        raise InvalidQuery(f"{about}({calls!r:.100}): allowed are pairs of query and params, in a list for example")
+        raise InvalidQuery(f"{about}({calls!r:.100}): expected pairs of query and params, in a list for example")
     for place, call in enumerate(calls):
         if place == MAX_BATCH:
             raise InvalidQuery(f"more than {MAX_BATCH} items in a batch, which is the most allowed")
@@ -214,4 +214,4 @@ def parse_call(call: object, version: int) -> QueryCall:
     if isinstance(call, tuple) and len(call) == len(("query", "params")):
         query, params = call
         return QueryCall(query, params, version)
-    raise InvalidQuery(f"{call!r:.100} in a batch: allowed are a pair of query and params, and a QueryCall")
+    raise InvalidQuery(f"{call!r:.100} in a batch: expected a pair of query and params, or a QueryCall")

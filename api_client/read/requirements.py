@@ -75,7 +75,7 @@ def _generation(query: str, given: MinGeneration, version: int) -> int:
     versions = [*by_version] if isinstance(by_version, Mapping) else []
     if not numbers or not all(map(_is_whole, [*numbers, *versions])):
         raise InvalidQuery(
-            f"min_generation={given!r:.100}: allowed are an Invalidation, its generations, or one of them", query=query
+            f"min_generation={given!r:.100}: expected an Invalidation, its generations, or one of them", query=query
         )
     if not isinstance(by_version, Mapping):
         return by_version
@@ -94,7 +94,7 @@ def parse_flag(query: str, option: str, value: object) -> bool:
     """
     flag = plain(value)
     if not isinstance(flag, bool):
-        raise InvalidQuery(f"{option}={value!r:.40} of {query!r}: allowed are True and False", query=query)
+        raise InvalidQuery(f"{option}={value!r:.40} of {query!r}: expected True or False", query=query)
     return flag
 
 
@@ -142,5 +142,5 @@ def check_replicas(query: str, replicas: object) -> None:
     """
     if not _is_whole(replicas) or replicas > MAX_REPLICAS:
         raise InvalidQuery(
-            f"replicas={replicas!r:.40} of {query!r}: allowed is a whole number, 0 to {MAX_REPLICAS}", query=query
+            f"replicas={replicas!r:.40} of {query!r}: expected a whole number, 0 to {MAX_REPLICAS}", query=query
         )

@@ -39,7 +39,7 @@ _TIMEOUT_HINTS: Final = {
     RecordState.RUNNING: "a worker is loading it; see `refresher explain`",
     RecordState.RETRYING: "the load failed, and will be tried again; see `refresher explain`",
 }
-_STILL_QUEUED_HINT: Final = "does a worker run? see `refresher status`"
+_STILL_QUEUED_HINT: Final = "is a worker running? see `refresher status`"
 
 
 @dataclass(frozen=True, slots=True)

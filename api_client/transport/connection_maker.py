@@ -207,5 +207,5 @@ def readable(url: str) -> Iterator[None]:
         yield
     except ValueError:
         # redis-py's own words may quote a part of the password.
-        allowed = "allowed is a URL that redis-py can read, special characters in user and password percent-encoded"
+        allowed = "expected a URL that redis-py can read, special characters in user and password percent-encoded"
         raise ConfigurationError("CACHE_REDIS_URL", f"'{without_password(url)}'", allowed) from None

@@ -35,7 +35,7 @@ class NodeHealth:
         """
         if not self.breaker.allows():
             raise CacheUnavailable(
-                "the cache's Redis (CACHE_REDIS_URL) failed repeatedly and is not tried for a moment: "
+                "the cache's Redis (CACHE_REDIS_URL) failed repeatedly, and is not tried again yet: "
                 + self.breaker.reason,
                 query=query,
             )

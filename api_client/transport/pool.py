@@ -96,7 +96,7 @@ class Connection:
             for start in range(0, len(request), CHUNK_BYTES):  # so that a large one on its way is no silence
                 self._waits_since = self._sent_at = monotonic_seconds()
                 if self._sent_at - began > self._reply_seconds:
-                    raise SlowReply("it took the request too slowly")
+                    raise SlowReply("it accepted the request too slowly")
                 self._socket.sendall(request[start : start + CHUNK_BYTES])
             self._waits_since = None
         except OSError as error:
@@ -346,4 +346,4 @@ class Connections:
             finally:
                 with suppress(ValueError):
                     self._waiting.remove(woken)
-        raise AllInUse(f"all {self._max_connections} connections are in use, and none came free in time")
+        raise AllInUse(f"all {self._max_connections} connections are in use, and none became free in time")

@@ -86,7 +86,7 @@ def _encoded(word: Any) -> bytes:
         return bytes(word)
     if isinstance(word, int | float) and not isinstance(word, bool):
         return repr(word).encode()
-    raise DataError(f"an argument of type {type(word).__name__}: allowed are text, bytes and numbers")
+    raise DataError(f"an argument of type {type(word).__name__}: expected text, bytes or a number")
 
 
 def reply_reader() -> Any:

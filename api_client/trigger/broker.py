@@ -48,7 +48,7 @@ def publication_fault(error: Exception, settings: SharedSettings) -> str:
     """Describe why a refresh was not published, without secrets."""
     variable = settings.variable_of("broker_url")
     if isinstance(error, TriggerDropped) and error.reason:
-        return f"the broker ({variable}) failed repeatedly and is not tried for a moment: {error.reason}"
+        return f"the broker ({variable}) failed repeatedly, and is not tried again yet: {error.reason}"
     if isinstance(error, TriggerDropped | CacheUnavailable):
         return str(error)
     return f"the broker ({variable}) can't be used: {fault_text(error, settings.broker_url)}"

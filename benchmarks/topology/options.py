@@ -15,7 +15,7 @@ from refresher.cli.arguments import duration_of
 def _cell(text: str) -> float:
     duration_seconds = duration_of(text, "--cell")
     if not duration_seconds:
-        raise typer.BadParameter(f"{text!r}: allowed is more than 0", param_hint="--cell")
+        raise typer.BadParameter(f"{text!r}: expected more than 0", param_hint="--cell")
     return duration_seconds
 
 

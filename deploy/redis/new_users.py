@@ -126,7 +126,7 @@ def _check_addresses(arguments: argparse.Namespace) -> None:
         shown = f"--addresses {server.upper()}={re.sub('//.*@', '//…@', address)!r}"  # without a password
         if parts.scheme not in allowed or not parts.netloc or "@" in parts.netloc:
             begins = " or ".join(f"{one}://" for one in allowed)
-            sys.exit(f"error: {shown}: allowed is HOST:PORT, or {begins}… without a user")
+            sys.exit(f"error: {shown}: expected HOST:PORT, or {begins}… without a user")
         if topology == "sentinel" and parts.path in {"", "/"}:
             sys.exit(f"error: {shown}: name the master, as in {allowed[0]}://one,two/mymaster")
 

@@ -96,7 +96,7 @@ def params_of(arguments: list[str]) -> dict[str, Any]:
     for argument in arguments:
         given = _object(argument) if argument.lstrip().startswith("{") else _pair(argument)
         if repeated := params.keys() & given.keys():
-            raise typer.BadParameter(f"{min(repeated)!r} is given twice: allowed is one value")
+            raise typer.BadParameter(f"{min(repeated)!r} is given twice")
         params |= given
     return params
 
@@ -104,7 +104,7 @@ def params_of(arguments: list[str]) -> dict[str, Any]:
 def _pair(argument: str) -> dict[str, Any]:
     name, equals, value = argument.partition("=")
     if not equals:
-        raise typer.BadParameter(f"{argument!r}: allowed is NAME=VALUE, or a JSON object")
+        raise typer.BadParameter(f"{argument!r}: expected NAME=VALUE, or a JSON object")
     try:
         return {name: json.loads(value)}
     except (ValueError, RecursionError):
@@ -117,5 +117,5 @@ def _object(argument: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise typer.BadParameter(f"not JSON: {error}") from None
     if not isinstance(decoded, dict):
-        raise typer.BadParameter("allowed is NAME=VALUE, or a JSON object")
+        raise typer.BadParameter("expected NAME=VALUE, or a JSON object")
     return decoded

@@ -42,7 +42,7 @@ app.command(short_help="Load keys that are not cached yet.")(warm)
 app.command(short_help="Load a value now.")(refresh)
 app.command(short_help="Make a value stale, or drop it.")(invalidate)
 app.command(short_help="Check all parts, and show how to fix what is wrong.")(doctor)
-app.command(short_help="Query whether this host's worker is ready, or live.")(health)
+app.command(short_help="Check whether this host's worker is ready, or live.")(health)
 app.add_typer(feed, name="feed", short_help="Invalidate by the graph's changes, whoever wrote them.")
 app.add_typer(dead, short_help="List, retry or drop abandoned refreshes.")
 

@@ -28,7 +28,7 @@ dead: Final = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None,
 )  # fmt: skip
 
-Ids: TypeAlias = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="As `dead list` shows them.")]
+Ids: TypeAlias = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="As shown by `dead list`.")]
 OfQuery: TypeAlias = Annotated[str | None, typer.Option("--query", metavar="NAME", help="All keys of this query.")]
 Every: TypeAlias = Annotated[bool, typer.Option("--all", help="All keys.")]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="As JSON; durations in seconds.")]
@@ -147,7 +147,7 @@ def _chosen(found: Sequence[DeadKey], ids: list[str] | None, query: str | None, 
         typer.BadParameter: not exactly one of IDs, query and --all.
     """
     if [bool(ids), query is not None, every].count(True) != 1:
-        raise typer.BadParameter("allowed is one of: IDs, --query NAME, --all")
+        raise typer.BadParameter("give one of: IDs, --query NAME, --all")
     if not ids:
         return [one for one in found if query in {None, one.letter.query}]
     by_id = {letter.id: one for one in found for letter in one.letters}

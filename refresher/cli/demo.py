@@ -45,7 +45,7 @@ def demo(
     ] = None,
     neo4j_uri: _Neo4jUri = None,
     readers: Annotated[int, typer.Option(min=1, max=MAX_READERS, help="Reader processes.")] = DEFAULT_READERS,
-    seed: Annotated[int, typer.Option(min=0, help="Of the graph and of the traffic.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of graph and traffic.")] = 1,
 ) -> None:
     """Watch it work: a graph, skewed traffic, a worker that is killed, and no read that waits for it.
 

@@ -32,7 +32,7 @@ def doctor(
         bool, typer.Option("--watch", help="Also write to the graph, invalidate, read, and check what readers got.")
     ] = False,
     seconds: Annotated[
-        float, typer.Option(min=1, max=86_400, help="How long to watch; Ctrl-C ends it before.")
+        float, typer.Option(min=1, max=86_400, help="How long to watch; Ctrl-C ends it earlier.")
     ] = DEFAULT_WATCH_SECONDS,
     reads_per_second: Annotated[
         float, typer.Option(min=1, max=1_000, help="Reads per second while watching.")

@@ -34,7 +34,7 @@ from refresher.ops.scan import KeyNames
 
 EXPLAIN_COLUMNS: Final = 10
 INSPECT_COLUMNS: Final = 17
-UNREGISTERED: Final = "no worker has registered it: is its name right, and does a worker run?"
+UNREGISTERED: Final = "no worker has registered it: is its name right, and is a worker running?"
 
 _COLOURS = {EntryState.FRESH: "green", EntryState.STALE: "yellow", EntryState.MISS: "red"}
 _DIGITS: Final = re.compile(rf"[0-9a-f]{{{MIN_DIGEST},32}}", re.ASCII)

@@ -58,7 +58,7 @@ def warm(
     if file is None:
         keys = [dict(key_of(settings, query, params, version).params)]
     elif params:
-        raise typer.BadParameter("allowed is one of: params, --from FILE")
+        raise typer.BadParameter("give either params or --from FILE")
     else:
         keys = list(_params_in(file, settings, query, version))
     counted: Counter[str] = Counter()
@@ -152,14 +152,14 @@ def refresh(
 def invalidate(
     query: Annotated[str | None, typer.Argument(metavar="[QUERY]", help="The query's name.")] = None,
     params: ParamList = None,
-    version: Annotated[int | None, typer.Option(min=1, help="Only this version.  [default: all that live]")] = None,
+    version: Annotated[int | None, typer.Option(min=1, help="Only this version.  [default: all live ones]")] = None,
     tag: Annotated[
         list[str] | None,
-        typer.Option(metavar="TAG", help="All values with this tag, in place of one key's; may be repeated."),
+        typer.Option(metavar="TAG", help="All values with this tag, instead of one key; may be repeated."),
     ] = None,
     hard: Annotated[bool, typer.Option("--hard", help="Drop the value: reads wait until it is loaded anew.")] = False,
     bookmark: Annotated[
-        list[str] | None, typer.Option(metavar="BOOKMARK", help="The graph's, of the write; may be repeated.")
+        list[str] | None, typer.Option(metavar="BOOKMARK", help="The write's, from the graph; may be repeated.")
     ] = None,
     replicas: Annotated[int, typer.Option(min=0, help="Wait until this many replicas of the cache have it.")] = 0,
     as_json_: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
@@ -171,7 +171,7 @@ def invalidate(
     Exits with 1 when fewer replicas than requested have it.
     """
     if (query is None) == (not tag) or (tag and (params or version or replicas)):
-        raise typer.BadParameter("allowed is either QUERY with its params, --version and --replicas, or --tag")
+        raise typer.BadParameter("give either QUERY with its params, --version and --replicas, or --tag")
     try:
         check_tags(tag or ())
     except ValueError as error:
@@ -208,7 +208,7 @@ def _invalidate_key(
             )
     if not cached and registered.isdisjoint(done.generations):
         of_one = f"version {version} of {query}" if version else query
-        typer.echo(f"warning: no worker has registered {of_one}: is its name right, and does a worker run?", err=True)
+        typer.echo(f"warning: no worker has registered {of_one}: is its name right, and is a worker running?", err=True)
     if as_json_:
         typer.echo(as_json({**asdict(done), "cached": sorted(cached)}))
     else:

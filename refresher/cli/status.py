@@ -38,7 +38,7 @@ _COLUMNS: Final = (
 )  # fmt: skip
 
 
-Once: TypeAlias = Annotated[bool, typer.Option("--once", help="Show once and end, on a terminal too.")]
+Once: TypeAlias = Annotated[bool, typer.Option("--once", help="Print once and exit, also on a terminal.")]
 Watch: TypeAlias = Annotated[
     float | None,
     typer.Option(metavar="SECONDS", min=0.5, max=3600, help="Repeat at this interval, until Ctrl-C. [default: 2]"),
@@ -50,7 +50,7 @@ Json: TypeAlias = Annotated[
     bool, typer.Option("--json", help="As one JSON object; with --watch one per line; durations in seconds.")
 ]
 Web: TypeAlias = Annotated[bool, typer.Option("--web", help="Serve a page instead, with plots and a button to retry.")]
-Port: TypeAlias = Annotated[int, typer.Option(min=0, max=65535, help="Of the page; 0: any that is free.")]
+Port: TypeAlias = Annotated[int, typer.Option(min=0, max=65535, help="The page's port; 0: any free one.")]
 Address: TypeAlias = Annotated[str, typer.Option(help="Where the page listens.")]
 
 
@@ -74,7 +74,7 @@ def status(
     Exits with 1 when the cache or the broker could not be queried.
     """
     if once and watch is not None:
-        raise typer.BadParameter("allowed is one of: --once, --watch")
+        raise typer.BadParameter("give either --once or --watch")
     if web:
         if once or as_json_:
             raise typer.BadParameter("--web allows neither --once nor --json")
@@ -115,7 +115,7 @@ def _serve(address: str, port: int, *, max_keys: int, every_seconds: float) -> N
     typer.echo(f"status page: http://{address}:{server.server_port}/  user {USER}, password {shown}; Ctrl-C to stop")
     if address not in LOOPBACK:
         typer.echo(
-            "warning: not encrypted, anyone on the way can read the password: put a TLS proxy in front", err=True
+            "warning: not encrypted, anyone on the network can read the password: put a TLS proxy in front", err=True
         )
     history.start()
     try:

@@ -122,7 +122,7 @@ def _text_of(value: Any) -> str | None:
 
 def _name(what: str, name: object) -> str:
     if not isinstance(name, str) or not 0 < len(name.encode(errors="replace")) <= MAX_NAME_BYTES:
-        raise ConfigurationError(what, repr(name)[:100], f"allowed is text of 1 to {MAX_NAME_BYTES} bytes")
+        raise ConfigurationError(what, repr(name)[:100], f"expected text of 1 to {MAX_NAME_BYTES} bytes")
     return name
 
 

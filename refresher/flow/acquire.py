@@ -76,7 +76,7 @@ def report_takeover(deps: RefreshDeps, run: Run) -> None:
 def taken_over() -> LoadFailed:
     """Return the failure of a run whose lease ran out."""
     return LoadFailed(
-        "taken_over", "its lease ran out: the process that loaded it had ended, or stood still", is_transient=True
+        "taken_over", "its lease expired: the process that loaded it has ended, or was stopped", is_transient=True
     )
 
 

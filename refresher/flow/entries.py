@@ -192,7 +192,7 @@ def _version_of(query: Query, result: Result, loaded: Loaded, kept: Revalidation
     is_number = isinstance(version, int) and not isinstance(version, bool) and abs(version) < 2**63
     if not (is_number or (isinstance(version, str) and len(version) <= MAX_VERSION_CHARACTERS)):
         allowed = f"text of at most {MAX_VERSION_CHARACTERS} characters, or a whole number of 64 bits"
-        raise _wrong(query, f"version={version!r:.80}: allowed is {allowed}")
+        raise _wrong(query, f"version={version!r:.80}: expected {allowed}")
     return version
 
 
@@ -208,13 +208,13 @@ def _duration(query: Query, name: str, given: Duration) -> float:
     except ValueError as error:
         raise _wrong(query, f"{name}={given!r:.80}: {error}") from error
     if duration_seconds > MAX_SECONDS:
-        raise _wrong(query, f"{name}={given!r:.80}: allowed is at most ten years")
+        raise _wrong(query, f"{name}={given!r:.80}: at most ten years")
     return duration_seconds
 
 
 def _is_negative(query: Query, result: Result) -> bool:
     if not (result.negative is None or isinstance(result.negative, bool)):
-        raise _wrong(query, f"negative={result.negative!r:.80}: allowed are True, False and None")
+        raise _wrong(query, f"negative={result.negative!r:.80}: expected True, False or None")
     if result.negative and query.negative_ttl_seconds is None:
         raise _wrong(query, "negative=True: allowed where the query has a negative_ttl")
     if result.negative is not None:

@@ -65,7 +65,7 @@ def _own_beta(own: BetaFunction, beta0: float, degree: int, sigma: float) -> flo
             return float(beta)
     except Exception as error:
         raise ValueError(f"the query's β function failed: {text_of(error)}") from error
-    raise ValueError(f"the query's β function returned {beta!r}: allowed is a finite number, 0 or more")
+    raise ValueError(f"the query's β function returned {beta!r}: expected a finite number, 0 or more")
 
 
 def early_refresh_is_on(*, enabled: bool, ttl_seconds: float, min_ttl_seconds: float) -> bool:

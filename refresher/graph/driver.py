@@ -45,7 +45,7 @@ def open_driver(settings: WorkerSettings, user: str, password: str, *, retry_sec
     raise ConfigurationError(
         "NEO4J_URI",
         f"'{without_password(settings.neo4j_uri)}'",
-        f"the driver refuses it ({kind}); allowed is {NEO4J_URI_ALLOWED}",
+        f"the driver refuses it ({kind}); expected {NEO4J_URI_ALLOWED}",
     )
 
 

@@ -76,7 +76,9 @@ class Graph:
         if os.getpid() != self._pid:
             raise LoadFailed("driver_shared", "the driver was made before a fork", is_transient=False)
         if self._monotonic() < self._refused_until:
-            raise LoadFailed("auth", "the graph has just refused our password; not trying it again", is_transient=False)
+            raise LoadFailed(
+                "auth", "the graph has just rejected the password; not tried again yet", is_transient=False
+            )
         tx = ReadTransaction(lambda: self._session(bookmarks), timeout_seconds, has_bookmarks=bool(bookmarks))
         if pool_has_limits():
             return self._load(query, calls, previous, tx)

@@ -141,4 +141,4 @@ class _LoadThread:
 
 
 def _timed_out(kind: str, seconds: float) -> LoadFailed:
-    return LoadFailed(kind, f"no end within {seconds:.1f} s", is_transient=True, max_attempts=MAX_ATTEMPTS)
+    return LoadFailed(kind, f"did not end within {seconds:.1f} s", is_transient=True, max_attempts=MAX_ATTEMPTS)

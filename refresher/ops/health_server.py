@@ -75,7 +75,7 @@ def _server(address: str, port: int, verdicts: dict[str, Callable[[], Verdict]])
         def do_GET(self) -> None:  # noqa: N802 - the name that http.server looks for
             check = verdicts.get(self.path.partition("?")[0])
             if check is None:
-                self._answer(HTTPStatus.NOT_FOUND, {"error": f"allowed is one of: {', '.join(verdicts)}"})
+                self._answer(HTTPStatus.NOT_FOUND, {"error": f"expected one of: {', '.join(verdicts)}"})
                 return
             verdict = check()
             self._answer(HTTPStatus.OK if verdict.is_good else HTTPStatus.SERVICE_UNAVAILABLE, verdict.record())

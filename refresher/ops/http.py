@@ -96,7 +96,7 @@ def fetch_health(address: str, port: int, path: str) -> tuple[bool, dict[str, An
     status, body = get(address, port, path)
     record = json.loads(body[:MAX_HEALTH_BYTES])
     if not isinstance(record, dict) or not isinstance(record.get("checks"), dict):
-        raise ValueError("what listens there is not a worker's health")
+        raise ValueError("what listens there is not a worker's health endpoint")
     return status == HTTPStatus.OK, record
 
 

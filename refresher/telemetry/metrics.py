@@ -43,7 +43,7 @@ WORKER_METRICS: Final = by_name(
     ),
     Metric(
         "xfetch_stale_write_rejected",
-        "Writes that were refused: superseded, invalidated, lost",
+        "Rejected writes: superseded, invalidated, lost",
         "rejected",
         labels=("query", "why"),
     ),
@@ -53,7 +53,7 @@ WORKER_METRICS: Final = by_name(
     _duration("xfetch_refresh_lead_seconds", "From the claim to the commit (δ)", "committed", "delta_seconds"),
     _duration(
         "xfetch_budget_wait_seconds",
-        "For how long loads that had to wait for the budget did",
+        "How long loads that had to wait for the budget waited",
         "waited_for_budget",
         "seconds",
     ),
@@ -66,8 +66,8 @@ def _gauge(name: str, help_: str, *labels: str, unit: str = "") -> Metric:
     return Metric(name, help_, labels=labels, kind=Kind.GAUGE, unit=unit)
 
 
-READY: Final = _gauge("refresher_ready", "Whether all is well with what the worker needs: 1, or 0", "part")
-QUEUE_SIZE: Final = _gauge("xfetch_refresh_queue_size", "Early and stale refreshes that wait")
+READY: Final = _gauge("refresher_ready", "State of what the worker needs: 1 is well, 0 is not", "part")
+QUEUE_SIZE: Final = _gauge("xfetch_refresh_queue_size", "Early and stale refreshes in the queue")
 DEAD_LETTERS: Final = _gauge("xfetch_dead_letters", "Dead letters that are kept", "query")
 QUARANTINED: Final = _gauge(
     "xfetch_quarantined_keys", "Keys of which several refreshes in a row were abandoned", "query"
@@ -77,7 +77,7 @@ SHARES: Final = _gauge(
 )
 PENDING_TAGS: Final = _gauge("refresher_tag_invalidations_pending", "Invalidations of tags that are not finished yet")
 TTL: Final = _gauge("xfetch_query_ttl_seconds", "Soft expiry of the query's values after their load", "query", unit="s")
-GRACE: Final = _gauge("xfetch_query_grace_seconds", "For how long they may be served after it", "query", unit="s")
+GRACE: Final = _gauge("xfetch_query_grace_seconds", "How long they may be served after it", "query", unit="s")
 
 
 @counting(WORKER_METRICS)

@@ -83,7 +83,7 @@ class _Handler(MinimalHTTPHandler):
         elif urlsplit(self.path).path != "/retry":
             self._refuse(HTTPStatus.NOT_FOUND, "no such page")
         elif (ids := self._ids()) is None:
-            self._refuse(HTTPStatus.BAD_REQUEST, 'allowed is {"ids": [text, …]}')
+            self._refuse(HTTPStatus.BAD_REQUEST, 'expected {"ids": [text, …]}')
         else:
             self._retry(ids)
 

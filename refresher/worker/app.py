@@ -99,7 +99,7 @@ def install(app: Celery, settings: WorkerSettings | None = None, *, events: Work
         ConfigurationError: a setting is wrong, or a module of REFRESHER_QUERIES can't be imported.
     """
     if not isinstance(app, Celery):
-        raise ConfigurationError("app", f"<{type(app).__name__}>", "allowed is the application's Celery app")
+        raise ConfigurationError("app", f"<{type(app).__name__}>", "expected the application's Celery app")
     chosen = WorkerSettings.given_or_from_env(settings)
     connection_settings(chosen.broker_url)  # what is wrong there is raised now, not at the first retry
     translate_broker_urls(app)

@@ -132,7 +132,7 @@ def test_the_get_command_of_a_query_that_nobody_loads(idle: Commands) -> None:
     late = idle.run("get", "long_live", "key=a", "--timeout", "100ms")
     assert (late.returncode, late.stdout) == (1, "")
     assert late.stderr.startswith("error: timed out after 0.1")
-    assert late.stderr.endswith("no worker has registered it: is its name right, and does a worker run?\n")
+    assert late.stderr.endswith("no worker has registered it: is its name right, and is a worker running?\n")
 
 
 def test_the_get_command_prints_large_values_whole_and_none_that_json_has_not(idle: Commands) -> None:
@@ -189,7 +189,7 @@ def test_the_invalidate_command_reports_a_missing_entry_and_an_unregistered_quer
     assert misspelled.returncode == 0
     assert misspelled.stdout.startswith("long_live v1: there was no entry, generation ")
     assert misspelled.stderr == (
-        "warning: no worker has registered long_live: is its name right, and does a worker run?\n"
+        "warning: no worker has registered long_live: is its name right, and is a worker running?\n"
     )
     later = commands.run("invalidate", "long_lived", "key=absent", "--version", "2")
     assert "no worker has registered version 2 of long_lived: " in later.stderr

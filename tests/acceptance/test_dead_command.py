@@ -178,8 +178,8 @@ def test_retrying_without_a_broker_reports_the_failed_request_and_loses_no_dead_
 @pytest.mark.parametrize(
     ("arguments", "exit_code", "words"),
     [
-        (["retry"], 2, "allowed is one of: IDs, --query NAME, --all"),
-        (["drop", "1-a", "--all"], 2, "allowed is one of: IDs, --query NAME, --all"),
+        (["retry"], 2, "give one of: IDs, --query NAME, --all"),
+        (["drop", "1-a", "--all"], 2, "give one of: IDs, --query NAME, --all"),
         (["retry", "--all", "--wait", "soon"], 2, "--wait"),
         (["show"], 2, "ID"),
         (["list", "--most", "0"], 2, "--most"),

@@ -196,7 +196,7 @@ def test_demo_leaves_the_users_graph_as_it_was(tmp_path: Path, small_graph: Path
     ("args", "words"),
     [
         (["--graph", sys.executable], "can't be read: "),
-        (["--neo4j-uri", "http://x"], "NEO4J_URI='http://x' is not valid: allowed is bolt://"),
+        (["--neo4j-uri", "http://x"], "NEO4J_URI='http://x' is not valid: expected bolt://"),
         (["--neo4j-uri", "bolt://127.0.0.1:1"], "the graph can't be used: "),
     ],
 )

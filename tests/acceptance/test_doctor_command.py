@@ -154,7 +154,7 @@ def test_doctor_warns_of_open_dead_letters(doctor: DoctorCommand) -> None:
     assert (level, said, mend) == (
         "warning",
         "open: 1 syntax; 0 of them in quarantine",
-        "correct the query's Cypher, restart the workers; then refresher dead list",
+        "correct the query's Cypher, and restart the workers; then refresher dead list",
     )
 
 

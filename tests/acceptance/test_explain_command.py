@@ -110,7 +110,7 @@ def test_explain_reports_a_never_requested_key_as_a_miss_with_exit_code_0(cache:
     done = cache.explain("friends_of", "person_id=7")
     assert done.returncode == 0
     assert "a miss: there is no entry; the next read will trigger a refresh and wait for it" in done.stdout
-    assert "no worker has registered it: is its name right, and does a worker run?" in done.stdout
+    assert "no worker has registered it: is its name right, and is a worker running?" in done.stdout
 
 
 def test_explain_warns_only_of_versions_that_no_worker_has_registered(cache: Cache) -> None:

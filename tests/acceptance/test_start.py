@@ -140,7 +140,7 @@ def test_an_invalid_url_ends_each_command_with_one_error_line(tmp_path: Path, co
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"error: {variable}='")
-    assert "is not valid: allowed is " in line
+    assert "is not valid: expected " in line
     assert CANARY not in done.stdout + done.stderr
 
 

@@ -73,4 +73,4 @@ def test_the_invalidate_command_takes_either_a_key_or_tags(
 def test_the_invalidate_command_reports_an_invalid_tag_in_one_line(system_with_worker: System, tmp_path: Path) -> None:
     done = Commands(system_with_worker, tmp_path).run("invalidate", "--tag", "x" * 201)
     assert done.returncode == 2
-    assert "--tag: a tag of 201 bytes: allowed are at most 64 texts of 1 to 200 bytes in UTF-8\n" in done.stderr
+    assert "--tag: a tag of 201 bytes: expected at most 64 texts of 1 to 200 bytes in UTF-8\n" in done.stderr

@@ -225,7 +225,7 @@ def test_an_unreachable_flower_is_a_warning() -> None:
 )
 def test_an_invalid_flower_url_is_wrong_usage(url: str) -> None:
     done = CliRunner().invoke(app, ["doctor", "--flower", url])
-    assert (done.exit_code, "allowed is http://HOST:PORT" in done.output) == (2, True)
+    assert (done.exit_code, "expected http://HOST:PORT" in done.output) == (2, True)
     assert SECRET not in done.output
 
 

@@ -104,4 +104,4 @@ def test_an_unknown_server_at_the_health_port_is_unhealthy() -> None:
         thread.join()
         server.server_close()
     assert exit_code == 1
-    assert "what listens there is not a worker's health" in json.loads(said)["checks"]["worker"]
+    assert "what listens there is not a worker's health endpoint" in json.loads(said)["checks"]["worker"]

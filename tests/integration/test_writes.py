@@ -197,7 +197,7 @@ def test_a_session_that_this_client_cannot_use_is_refused(
             pytest.fail("the block has run")
 
     wanted = "an AsyncSession" if awaited else "a Session"
-    with pytest.raises(InvalidQuery, match=f"of type {type(other).__name__}: allowed is {wanted}, of the neo4j driver"):
+    with pytest.raises(InvalidQuery, match=f"of type {type(other).__name__}: expected {wanted}, of the neo4j driver"):
         asyncio.run(writes_async()) if awaited else writes()
     assert graph.log in ([], ["begin", "close"]), "a transaction was left open"
 

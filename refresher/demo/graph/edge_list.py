@@ -45,5 +45,5 @@ def _edge(path: Path, number: int, line: str) -> tuple[str, str]:
         raise DemoError(f"{path}, line {number}: broken CSV ({error})") from error
     if len(ids) < 2 or not all(value.isprintable() and 1 <= len(value) <= MAX_ID_CHARACTERS for value in ids[:2]):
         allowed = f"two ids of 1 to {MAX_ID_CHARACTERS} printable characters, separated by a comma or a tab"
-        raise DemoError(f"{path}, line {number}: {line.strip()[:40]!a}: allowed are {allowed}")
+        raise DemoError(f"{path}, line {number}: {line.strip()[:40]!a}: expected {allowed}")
     return ids[0], ids[1]

@@ -61,7 +61,7 @@ def memory(deployment: Deployment) -> Iterator[Finding]:
     elif used >= FULL_SHARE:
         yield problem(
             f"full ({used:.0%} of maxmemory): nothing can be published",
-            "find out what fills it (redis-cli --bigkeys), start workers if it is the queues, or raise maxmemory",
+            "find out what fills it (redis-cli --bigkeys); start workers if it is the queues, or raise maxmemory",
         )
     elif info.get("run_id") == deployment.cache_run_id:
         yield warning(
@@ -83,7 +83,7 @@ def workers(deployment: Deployment) -> Finding:
     except Exception as error:  # whatever a broker raises
         if is_forbidden(error):
             raise
-        return problem(f"no reply: {fault_text(error)}", "fix the broker; then look again")
+        return problem(f"no reply: {fault_text(error)}", "fix the broker, then check again")
     wanted = {make(worker.namespace, worker.broker_url) for make in (miss_queue, refresh_queue)}
     ours = sorted(name for name, names in consumed.items() if wanted <= names)
     if ours:

@@ -31,7 +31,7 @@ def flower(deployment: Deployment) -> Iterator[Finding]:
     except (OSError, http.client.HTTPException) as error:
         yield warning(
             f"no Flower at {shown}: {str(error) or type(error).__name__}",
-            "start it, or read its log; without it refreshes go on, and nobody sees them one by one",
+            "start it, or read its log; refreshes continue without it",
         )
         return
     if workers:
@@ -40,7 +40,7 @@ def flower(deployment: Deployment) -> Iterator[Finding]:
         variable = deployment.worker.variable_of("broker_url")
         yield warning(
             f"reachable at {shown}, but reports no workers",
-            f"is a worker there, and has Flower the same {variable}, as a user who may listen?",
+            f"is a worker running, and does Flower have the same {variable}, with a user that may listen?",
         )
 
 
@@ -50,7 +50,7 @@ def flower_address(url: str) -> SplitResult:
     Raises:
         ValueError: not an http or https URL, or one with a password, which the queried pages don't need.
     """
-    allowed = "allowed is http://HOST:PORT, without a password: none is needed"
+    allowed = "expected http://HOST:PORT, without a password: none is needed"
     try:
         parts = urlsplit(url)
         is_good = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0 and not parts.username
@@ -67,6 +67,6 @@ def _fetch(where: SplitResult, path: str) -> bytes:
     status, body = get(where.hostname or "", port, where.path + path, over_tls=over_tls)
     if status != HTTPStatus.OK:
         raise ConnectionError(
-            f"{path} replied {status}: use Flower's own address, not that of a proxy, which does well to block /metrics"
+            f"{path} replied {status}: use Flower's own address, not that of a proxy, which should block /metrics"
         )
     return body

@@ -26,8 +26,8 @@ LARGE_TAG: Final = 500_000
 INVALIDATE_SECONDS: Final = 20e-6
 _REMEDIES: Final = {
     "unknown_query": "a worker lacks the query: the same REFRESHER_QUERIES and release for all; then",
-    "loader_error": "the query's own code fails, the worker's log says where: fix it, restart the workers; then",
-    "syntax": "correct the query's Cypher, restart the workers; then",
+    "loader_error": "the query's own code fails; the worker's log says where: fix it, and restart the workers; then",
+    "syntax": "correct the query's Cypher, and restart the workers; then",
     "too_large": "have the query return less, or raise CACHE_MAX_VALUE_BYTES for readers and workers; then",
     "timeout": "make the query quicker, or raise CACHE_XFETCH_TIMEOUT; then",
     "auth": "correct NEO4J_USER and NEO4J_PASSWORD of the workers; then",
@@ -47,7 +47,7 @@ def readers(deployment: Deployment) -> Finding:
     if not ours:
         return warning(
             "none is connected to this cache",
-            "an application connects at its first read: does one run? Try its CACHE_REDIS_URL with --as-reader",
+            "an application connects at its first read: is one running? Try its CACHE_REDIS_URL with --as-reader",
         )
     releases = Counter(version for version, _, _ in {process for process, _ in ours})
     counts = ", ".join(f"{count} of {version}" for version, count in sorted(releases.items()))
@@ -87,7 +87,7 @@ def refreshes(deployment: Deployment) -> Finding:
         return warning(f"skipped: {deployment.keys.problem}", AS_OPERATOR)
     if faults := list(_faults(deployment)):
         return warning(
-            "; ".join(faults), "refresher status shows which; more workers, or see why they are slow or gone"
+            "; ".join(faults), "refresher status shows which; start more workers, or find out why they are slow or gone"
         )
     rows = deployment.keys.queries.values()
     queued, running = sum(row.queued for row in rows), sum(row.running for row in rows)

@@ -17,7 +17,7 @@ from refresher.query_modules import import_queries
 
 _WORKER_METRIC: Final = b"\nrefresher_ready{"
 _DROPPED: Final = re.compile(rb'^refresher_messages_dropped_total\{reason="(\w+)"\} ([0-9.e+]+)$', re.MULTILINE)
-_LOOK: Final = "look at the worker and its log: not running, stopped, or another process has the port"
+_LOOK: Final = "see the worker and its log: it is not running, is stopped, or another process has the port"
 
 
 def settings(_: Deployment) -> Iterator[Finding]:
@@ -60,7 +60,7 @@ def metrics(deployment: Deployment) -> Iterator[Finding]:
     elif dropped := [(why.decode(), int(float(count))) for why, count in _DROPPED.findall(body) if float(count)]:
         yield warning(
             f"messages rejected since its start: {', '.join(f'{count} {why}' for why, count in dropped)}",
-            "something else writes into the queues, or a release that this one does not know: its log says what",
+            "another application, or an incompatible release, writes to the queues: the worker's log says what",
         )
     else:
         yield ok(f"served at {where}")

@@ -64,14 +64,14 @@ class RefreshRequest(_Request):
         """Handle the end of a task by an error; the loss of its process is one."""
         error = getattr(exc_info.exception, "exc", exc_info.exception)
         if isinstance(error, WorkerLostError) and not state.should_terminate:
-            self._end_runs("worker_lost", "the process of the worker's pool ended in the middle of the load")
+            self._end_runs("worker_lost", "the worker's pool process ended during the load")
         return super().on_failure(exc_info, *args, **options)
 
     def on_timeout(self, soft: bool, timeout: float) -> None:  # noqa: FBT001 - as Celery calls it
         """Handle a time limit: the pool kills the process at the hard one."""
         super().on_timeout(soft, timeout)
         if not soft and not state.should_terminate:
-            self._end_runs("hard_timeout", f"the load went on beyond the hard limit of {timeout:g} s, and was killed")
+            self._end_runs("hard_timeout", f"the load exceeded the hard limit of {timeout:g} s, and was killed")
 
     def cancel(self, pool: Any, signal: Any = None, emit_retry: bool = True) -> None:  # noqa: FBT001, FBT002 - as Celery
         """Cancel the task, since the worker shuts down cold (Celery sends no signal for that)."""
@@ -91,7 +91,7 @@ class RefreshRequest(_Request):
             with fork_gate.at_work(), closing(self.task.refresher_runtimes.make()) as runtime:
                 self._end(runtime, failure)
         except (CacheError, MalformedMessage, OSError) as error:
-            log.warning("could not end a lost refresh, its lease runs out: %s", type(error).__name__)
+            log.warning("could not end a lost refresh; its lease will expire: %s", type(error).__name__)
 
     def _end(self, runtime: Runtime, failure: LoadFailed) -> None:
         items = messages.decode(self.args[0])

@@ -64,7 +64,7 @@ class UnackedDeliveries:
                 _free_slot(qos, tag)
                 self._settle_all(qos)
         except Exception as error:  # noqa: BLE001 - what lasts, the loop meets, too, and connects anew
-            log.warning("a message could not be acknowledged, and will be later: %s", type(error).__name__)
+            log.warning("a message could not be acknowledged yet: %s", type(error).__name__)
 
     def _settle_all(self, qos: Any) -> None:
         for tag, requeue in list(self._unsettled.items()):

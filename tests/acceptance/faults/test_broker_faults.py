@@ -168,7 +168,7 @@ def test_a_stale_value_is_served_at_once_and_fresh_again_when_the_broker_is_back
     def is_refused_untried() -> bool:
         error = answer_of(reader.refresh, QUERY, world.unknown()).error
         assert isinstance(error, TriggerFailed)
-        return "not tried for a moment" in str(error)
+        return "not tried again yet" in str(error)
 
     eventually(is_refused_untried, "a refresh is no probe")
     assert reader.flush(MAX_WAIT_SECONDS)

@@ -259,9 +259,9 @@ def test_the_new_users_script_writes_urls_of_any_topology_and_with_tls(
 @pytest.mark.parametrize(
     ("topology", "address", "says"),
     [
-        ("single", "redis+cluster://c", "CACHE='redis+cluster://c': allowed is HOST:PORT, or redis:// or rediss://…"),
+        ("single", "redis+cluster://c", "CACHE='redis+cluster://c': expected HOST:PORT, or redis:// or rediss://…"),
         ("single", "redis://me:secret@c", "without a user"),
-        ("single", "", "allowed is HOST:PORT"),
+        ("single", "", "expected HOST:PORT"),
         ("sentinel", "s1,s2", "name the master, as in redis+sentinel://one,two/mymaster"),
         ("cluster", "redis://c", "or redis+cluster:// or rediss+cluster://…"),
     ],

@@ -92,5 +92,5 @@ def test_the_bytes_packer_encodes_as_redis_py_does() -> None:
 
 @pytest.mark.parametrize("word", [None, True, object(), ["x"]])
 def test_the_bytes_packer_refuses_words_of_other_types(word: object) -> None:
-    with pytest.raises(redis.DataError, match=f"type {type(word).__name__}: allowed are text, bytes and numbers"):
+    with pytest.raises(redis.DataError, match=f"type {type(word).__name__}: expected text, bytes or a number"):
         BytesPacker().pack("SET", "key", word)

@@ -91,7 +91,7 @@ def test_a_wait_for_a_connection_times_out_with_its_reason(
     proxy.holds_replies()
     first = pool.submit(one.execute, GET)
     eventually(lambda: not idle_in(one), "the connection is in use")
-    with pytest.raises(AllInUse, match="all 1 connections are in use, and none came free in time"):
+    with pytest.raises(AllInUse, match="all 1 connections are in use, and none became free in time"):
         one.execute(GET)
     assert not waiting_in(one)
     proxy.passes()

@@ -118,7 +118,7 @@ def test_unknown_options_and_too_many_items_are_refused(reader: AnyReader) -> No
         reader.get_many([("q", None)], default=None)
     with pytest.raises(InvalidQuery, match="10000"):
         reader.get_many([("q", None)] * 10_001)
-    with pytest.raises(InvalidQuery, match=r"get_many\(None\): allowed are pairs of query and params"):
+    with pytest.raises(InvalidQuery, match=r"get_many\(None\): expected pairs of query and params"):
         reader.get_many(None)  # type: ignore[arg-type]
 
 

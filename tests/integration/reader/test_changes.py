@@ -72,7 +72,7 @@ def test_an_invalid_number_of_replicas_is_refused_before_anything_is_sent(
 ) -> None:
     key = new_key()
     key.store_value("v")
-    with pytest.raises(InvalidQuery, match=r"replicas=.* of 'q': allowed is a whole number"):
+    with pytest.raises(InvalidQuery, match=r"replicas=.* of 'q': expected a whole number"):
         reader.invalidate("q", {}, replicas=wrong)
     assert key.state() == "idle"
 

@@ -68,5 +68,5 @@ def test_configure_after_the_first_read_is_refused(settings: dict[str, Any], new
 
 
 def test_configure_refuses_anything_but_reader_settings() -> None:
-    with pytest.raises(ConfigurationError, match=r"^settings=<str> is not valid: allowed is a ReaderSettings"):
+    with pytest.raises(ConfigurationError, match=r"^settings=<str> is not valid: expected a ReaderSettings"):
         configure("redis://127.0.0.1:6379/0")  # type: ignore[arg-type]

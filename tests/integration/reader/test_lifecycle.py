@@ -70,7 +70,7 @@ def test_a_client_is_made_from_the_environment_and_closed_by_its_context(
 @pytest.mark.parametrize("given", ["redis://:c4nary@h/0", {"redis_url": "redis://:c4nary@h/0"}, WorkerSettings()])
 def test_a_client_accepts_only_reader_settings(kind: str, given: Any) -> None:
     with pytest.raises(
-        ConfigurationError, match=r"allowed is a ReaderSettings, .* ReaderSettings\(redis_url=…\)"
+        ConfigurationError, match=r"expected a ReaderSettings, .* ReaderSettings\(redis_url=…\)"
     ) as caught:
         CLASSES[kind](given)
     assert "c4nary" not in str(caught.value)

@@ -136,7 +136,7 @@ def test_each_item_of_a_batch_uses_the_min_generation_of_its_version(reader: Any
 
 @pytest.mark.parametrize("wrong", [{}, {1: -1}, {1: True}, {"1": 1}, {1: "1"}, "1", 1.0, None, [1], -1, True])
 def test_an_invalid_min_generation_is_refused(reader: AnyReader, wrong: Any) -> None:
-    with pytest.raises(InvalidQuery, match="allowed are an Invalidation, its generations, or one of them"):
+    with pytest.raises(InvalidQuery, match="expected an Invalidation, its generations, or one of them"):
         reader.get("q", {}, min_generation=wrong)
 
 

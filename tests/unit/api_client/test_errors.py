@@ -27,7 +27,7 @@ from api_client.trigger.manual import ManualRefresh
 
 ERRORS = [
     CacheUnavailable("it is down", query="q"),
-    ConfigurationError("CACHE_REDIS_URL", "'x'", "allowed is a URL"),
+    ConfigurationError("CACHE_REDIS_URL", "'x'", "expected a URL"),
     DecodeError("it does not fit", query="q"),
     InvalidQuery("no name", query="q"),
     RefreshFailed("q", "syntax", 2, 3.0),
@@ -64,7 +64,7 @@ def test_a_trigger_that_was_dropped_says_why_once_also_as_a_copy() -> None:
 def test_a_refresh_dropped_by_the_open_breaker_names_the_broker_s_setting_and_its_failure() -> None:
     dropped = twin(TriggerDropped("breaker", "it refuses this user"))
     manual = ManualRefresh(make_key("test", "q", None, 1), ReaderSettings(), has_waiter=False)
-    why = "the broker (CACHE_BROKER_URL) failed repeatedly and is not tried for a moment: it refuses this user"
+    why = "the broker (CACHE_BROKER_URL) failed repeatedly, and is not tried again yet: it refuses this user"
     assert str(manual.failed(dropped)).endswith(why)
 
 

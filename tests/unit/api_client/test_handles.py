@@ -184,7 +184,7 @@ def test_params_that_were_not_declared_are_refused(
 
 
 def test_a_handle_without_a_signature_refuses_positional_params(default: RecordingClient) -> None:
-    with pytest.raises(InvalidQuery, match="'f': params go by name"):
+    with pytest.raises(InvalidQuery, match="'f': params are passed by name"):
         CachedQuery("f", returns=int)(42)
     assert default.calls == []
 

@@ -118,7 +118,7 @@ def test_a_wrong_argument_is_one_error_that_names_it_and_says_what_is_allowed(
     with pytest.raises(ConfigurationError) as caught:
         query(options.pop("name", "friends_of"), **({"ttl": 60, "grace": 30} | options), into=into)
     assert named in caught.value.variable
-    assert "allowed" in str(caught.value) or "is not a duration" in str(caught.value)
+    assert "expected" in str(caught.value) or "is not a duration" in str(caught.value)
     assert len(into) == 0
 
 
@@ -132,7 +132,7 @@ def test_a_wrong_argument_is_one_error_that_names_it_and_says_what_is_allowed(
 )  # fmt: skip
 def test_a_loader_of_batches_takes_a_transaction_and_the_calls(loader: Any) -> None:
     into = Registry()
-    with pytest.raises(ConfigurationError, match=r"allowed is with batch, a function of two: f\(tx, calls\), where"):
+    with pytest.raises(ConfigurationError, match=r"expected a function of two: f\(tx, calls\), with batch, where"):
         query("q", ttl=60, grace=30, batch=10, into=into)(loader)
     assert len(into) == 0
 
@@ -148,7 +148,7 @@ def test_a_loader_of_batches_takes_a_transaction_and_the_calls(loader: Any) -> N
 def test_a_conditional_loader_takes_the_previous_value_by_name(loader: Any, options: dict[str, Any]) -> None:
     into = Registry()
     shape = r"f\(tx, calls, previous\)" if options else r"f\(tx, previous, \*\*params\)"
-    with pytest.raises(ConfigurationError, match=f"allowed is .*{shape}"):
+    with pytest.raises(ConfigurationError, match=f"expected .*{shape}"):
         query("q", ttl=60, grace=30, conditional=True, into=into, **options)(loader)
     assert len(into) == 0
 
@@ -173,9 +173,7 @@ def test_all_versions_of_a_query_have_one_budget() -> None:
 
     define(1, rate=2)
     define(2, rate=2)
-    with pytest.raises(
-        ConfigurationError, match=r"version 3.*is not that of version 1; allowed is one for all versions"
-    ):
+    with pytest.raises(ConfigurationError, match=r"version 3.*is not that of version 1; all versions share them"):
         define(3, rate=2, concurrency=1)
     assert [one.version for one in into] == [1, 2]
 
@@ -191,7 +189,7 @@ def test_a_function_of_tags_takes_the_value_and_the_params_of_the_loader(tags: A
     with pytest.raises(ConfigurationError) as caught:
         register(lambda tx, person_id, limit=10: [])
     assert caught.value.variable == "tags of @query('friends_of')"
-    assert str(caught.value).endswith("allowed is a function that may be called as f(value, person_id=…)")
+    assert str(caught.value).endswith("expected a function that may be called as f(value, person_id=…)")
     assert len(into) == 0
 
 
@@ -248,9 +246,7 @@ async def awaited_rows(tx: Any) -> AsyncIterator[int]:
 @pytest.mark.parametrize("loader", [awaited, awaited_rows])
 def test_an_async_loader_is_refused(loader: Any) -> None:
     into = Registry()
-    with pytest.raises(
-        ConfigurationError, match=r"the loader of @query\('q'\)=<function awaited.*: allowed is a plain"
-    ):
+    with pytest.raises(ConfigurationError, match=r"the loader of @query\('q'\)=<function awaited.*: expected a plain"):
         query("q", ttl=1, grace=1, into=into)(loader)
     assert len(into) == 0
 
@@ -366,10 +362,10 @@ def by_position(tx: object, person_id: int, /, limit: int = 3) -> int:
     [
         (
             lambda: query(another),
-            r"^@query=.*another is not valid: allowed is a decorator with arguments: @query\(ttl=",
+            r"^@query=.*another is not valid: expected a decorator with arguments: @query\(ttl=",
         ),
-        (lambda: query("q")(another), r"^ttl of @query\('q'\)=\(none\) .*allowed is how long a value is fresh"),
-        (lambda: query(grace=1)(another), r"^ttl of @query\(\)=\(none\) .*allowed is how long a value is fresh"),
+        (lambda: query("q")(another), r"^ttl of @query\('q'\)=\(none\) .*expected how long a value is fresh"),
+        (lambda: query(grace=1)(another), r"^ttl of @query\(\)=\(none\) .*expected how long a value is fresh"),
         (lambda: query(ttl=-1, grace=1)(another), r"^ttl of @query\(\)=-1 .*a hundred years"),
         (lambda: query(ttl=1, grace=1)(lambda tx: 1), r"^@query='<lambda>' .*is not a query's name"),
         (lambda: query("q", ttl=1, grace=1)(Service.load), r"^the loader of @query\('q'\).*a method has no instance"),

@@ -11,12 +11,12 @@
 {{- define "refresher.checkSecrets" -}}
 {{- $broker := "^(rediss?([+]sentinel)?|amqps?|pyamqp)://." -}}
 {{- with .Values -}}
-{{- if not (regexMatch "^$|^rediss?([+](sentinel|cluster))?://." .cache.url) -}}{{- fail "cache.url: allowed is redis://…, redis+sentinel://…, redis+cluster://…, or the same with rediss" -}}{{- end -}}
-{{- if not (regexMatch (printf "^$|%s" $broker) .broker.url) -}}{{- fail "broker.url: allowed is redis://…, redis+sentinel://…, the same with rediss, amqp://… or amqps://…" -}}{{- end -}}
-{{- if not (regexMatch (printf "^$|%s" $broker) .flower.brokerUrl) -}}{{- fail "flower.brokerUrl: allowed is redis://…, redis+sentinel://…, the same with rediss, amqp://… or amqps://…" -}}{{- end -}}
-{{- if not (regexMatch "^(bolt|neo4j)([+]s|[+]ssc)?://[^\\s/?#@]+/?([?][^\\s#@]*)?$" .graph.uri) -}}{{- fail "graph.uri: allowed is bolt://host:port, neo4j://…, the same with +s, without user and password, which go into graph.user and graph.password" -}}{{- end -}}
-{{- if not (regexMatch "^$|^[^:,]+:[^,]+(,[^:,]+:[^,]+)*$" .flower.basicAuth) -}}{{- fail "flower.basicAuth: allowed is user:password, or several, comma-separated" -}}{{- end -}}
-{{- if not (regexMatch "^$|^(amqps?|https?)://." .autoscaling.keda.queue.rabbitmq.url) -}}{{- fail "autoscaling.keda.queue.rabbitmq.url: allowed is amqp://…, amqps://…, http://… or https://…" -}}{{- end -}}
+{{- if not (regexMatch "^$|^rediss?([+](sentinel|cluster))?://." .cache.url) -}}{{- fail "cache.url: expected redis://…, redis+sentinel://…, redis+cluster://…, or the same with rediss" -}}{{- end -}}
+{{- if not (regexMatch (printf "^$|%s" $broker) .broker.url) -}}{{- fail "broker.url: expected redis://…, redis+sentinel://…, the same with rediss, amqp://… or amqps://…" -}}{{- end -}}
+{{- if not (regexMatch (printf "^$|%s" $broker) .flower.brokerUrl) -}}{{- fail "flower.brokerUrl: expected redis://…, redis+sentinel://…, the same with rediss, amqp://… or amqps://…" -}}{{- end -}}
+{{- if not (regexMatch "^(bolt|neo4j)([+]s|[+]ssc)?://[^\\s/?#@]+/?([?][^\\s#@]*)?$" .graph.uri) -}}{{- fail "graph.uri: expected bolt://host:port, neo4j://…, the same with +s, without user and password, which go into graph.user and graph.password" -}}{{- end -}}
+{{- if not (regexMatch "^$|^[^:,]+:[^,]+(,[^:,]+:[^,]+)*$" .flower.basicAuth) -}}{{- fail "flower.basicAuth: expected user:password, or several, comma-separated" -}}{{- end -}}
+{{- if not (regexMatch "^$|^(amqps?|https?)://." .autoscaling.keda.queue.rabbitmq.url) -}}{{- fail "autoscaling.keda.queue.rabbitmq.url: expected amqp://…, amqps://…, http://… or https://…" -}}{{- end -}}
 {{- end -}}
 {{- end -}}
 

@@ -22,7 +22,7 @@ SECRET = "c4nary"
     ("call", "keywords", "said"),
     [
         (ReaderSettings, {"redis_ur": f"redis://:{SECRET}@h"}, "has no such keyword; did you mean redis_url?"),
-        (ReaderSettings, {"beta": 2}, "ReaderSettings has no such keyword; allowed are redis_url, broker_url"),
+        (ReaderSettings, {"beta": 2}, "ReaderSettings has no such keyword; expected redis_url, broker_url"),
         (WorkerSettings, {"neo4j_pasword": SECRET}, "WorkerSettings has no such keyword; did you mean neo4j_password?"),
         (CacheClient, {"event": None}, "CacheClient has no such keyword; did you mean events?"),
         (CacheClient, {"redis_url": SECRET}, "did you mean settings=ReaderSettings(redis_url=…)?"),
@@ -58,7 +58,7 @@ def test_a_call_without_wrong_keywords_is_the_functions_own() -> None:
     [
         ({"maxage": 1}, "no option 'maxage'; did you mean max_age?"),
         ({"defualt": 1}, "no option 'defualt'; did you mean default?"),
-        ({"person_id": 1}, "no option 'person_id'; allowed are max_age, fresh, "),
+        ({"person_id": 1}, "no option 'person_id'; expected max_age, fresh, "),
     ],
 )
 def test_a_wrong_option_of_a_read_is_named_with_the_nearest(options: ReadOptions, said: str) -> None:

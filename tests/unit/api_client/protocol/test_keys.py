@@ -248,7 +248,7 @@ def test_an_invalid_query_name_is_refused(name: Any) -> None:
 
 @pytest.mark.parametrize("version", [0, -1, 65_536, True, 1.0, "1", None, HUGE])
 def test_an_invalid_version_is_refused(version: Any) -> None:
-    with pytest.raises(InvalidQuery, match="allowed is a whole number, 1 to 65535"):
+    with pytest.raises(InvalidQuery, match="expected a whole number, 1 to 65535"):
         make_key("ns", "q", None, version)
 
 

@@ -63,7 +63,7 @@ def test_tags_become_plain_text_without_duplicates(given: Any, tags: tuple[str, 
     ],
 )
 def test_invalid_tags_raise_an_error_that_says_what_is_allowed(given: Any, says: str) -> None:
-    with pytest.raises(ValueError, match=f"{says}.*: allowed are at most 64 texts of 1 to 200 bytes in UTF-8"):
+    with pytest.raises(ValueError, match=f"{says}.*: expected at most 64 texts of 1 to 200 bytes in UTF-8"):
         check_tags(given)
 
 

@@ -275,7 +275,7 @@ def test_a_timeout_suspects_missing_workers_only_if_the_last_claim_was_refused_a
         wait.answer(0)  # the publication, or that none is due
     with pytest.raises(WaitTimeout) as caught:
         wait.polls_until(Claim)
-    assert ("does a worker run?" in str(caught.value)) == (again is not CLAIMED)
+    assert ("is a worker running?" in str(caught.value)) == (again is not CLAIMED)
 
 
 def test_a_fresh_read_always_claims_and_accepts_only_an_entry_acquired_after_its_stamp() -> None:

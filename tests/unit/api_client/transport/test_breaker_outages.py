@@ -113,7 +113,7 @@ def test_a_success_resets_the_breaker_s_count_and_pause(breaker: Breaker, time: 
         (ConnectionError("refused"), True),
         (OSError("no route"), True),
         (ResponseError("OOM"), False),
-        (AllInUse("all 64 connections are in use, and none came free in time"), False),
+        (AllInUse("all 64 connections are in use, and none became free in time"), False),
     ],
 )
 def test_only_connection_errors_and_timeouts_open_the_breaker(error: Exception, opens: bool) -> None:
@@ -130,14 +130,14 @@ def test_the_error_of_a_call_refused_by_the_open_breaker_names_the_setting_and_t
     health.breaker = breaker
     for _ in range(5):
         health.failure(ConnectionError("refused"), "q")
-    with pytest.raises(CacheUnavailable, match=r"\(CACHE_REDIS_URL\) .* not tried for a moment: .*refused") as error:
+    with pytest.raises(CacheUnavailable, match=r"\(CACHE_REDIS_URL\) .* not tried again yet: .*refused") as error:
         health.check("q")
     assert error.value.query == "q"
 
 
 def test_the_timeout_of_an_exhausted_pool_is_reported_as_such() -> None:
-    message = str(NodeHealth().failure(AllInUse("all 64 connections are in use, and none came free in time"), "q"))
-    assert "all 64 connections are in use, and none came free in time" in message
+    message = str(NodeHealth().failure(AllInUse("all 64 connections are in use, and none became free in time"), "q"))
+    assert "all 64 connections are in use, and none became free in time" in message
 
 
 def test_a_wrongtype_reply_counts_as_a_success_for_the_breaker() -> None:

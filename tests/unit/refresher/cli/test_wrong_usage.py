@@ -19,7 +19,7 @@ DEEP = "[" * 90_000
         (["warm", "long_lived", "--from", "-"], '{"key": "a\u2028b"}\r\n[1]\n', "line 2 is not a JSON object"),
         pytest.param(["warm", "long_lived", "--from", "-"], DEEP, "line 1 is not JSON", id="a deep line"),
         (["warm", "long_lived", "--from", "/does/not/exist"], "", "/does/not/exist"),
-        (["warm", "long_lived", "key=a", "--from", "-"], "", "allowed is one of"),
+        (["warm", "long_lived", "key=a", "--from", "-"], "", "give either params or --from"),
         (["warm", "long lived"], "", "'long lived'"),
         (["warm", "long_lived", "--at-once", "0"], "", "--at-once"),
         (["warm", "long_lived", "--timeout", "soon"], "", "--timeout"),

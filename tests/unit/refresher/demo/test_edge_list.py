@@ -54,13 +54,13 @@ def test_gzip_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "line_number", "words"),
     [
-        ("1\t2\n3\n", 2, "'3': allowed are two ids of 1 to 200 printable characters, separated by a comma or a tab"),
-        ("1,2\n3 4\n", 2, "allowed are two ids"),
-        ("# c\n1,2\n,4\n", 3, "allowed are two ids"),
-        ("1,2\n3,\n", 2, "allowed are two ids"),
+        ("1\t2\n3\n", 2, "'3': expected two ids of 1 to 200 printable characters, separated by a comma or a tab"),
+        ("1,2\n3 4\n", 2, "expected two ids"),
+        ("# c\n1,2\n,4\n", 3, "expected two ids"),
+        ("1,2\n3,\n", 2, "expected two ids"),
         ('1,2\n"3,4\n', 2, "broken CSV"),
-        ("1,2\n3,\x004\n", 2, "'3,\\x004': allowed are two ids"),
-        (f"1,2\n3,{'x' * (MAX_ID_CHARACTERS + 1)}\n", 2, "allowed are two ids"),
+        ("1,2\n3,\x004\n", 2, "'3,\\x004': expected two ids"),
+        (f"1,2\n3,{'x' * (MAX_ID_CHARACTERS + 1)}\n", 2, "expected two ids"),
         (f"1,2\n3,{'x' * 200_000}\n", 2, "broken CSV"),
     ],
 )

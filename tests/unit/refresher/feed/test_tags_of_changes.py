@@ -95,9 +95,9 @@ def test_a_tag_is_as_short_as_a_tag_may_be() -> None:
     ("wrong", "words"),
     [
         (lambda: watch("Person", key="name"), "Person is watched by 'id' already"),
-        (lambda: watch("", key="id"), "allowed is text of 1 to"),
-        (lambda: watch("A" * 45, key="id"), "allowed is text of 1 to"),
-        (lambda: watch_relationship(7), "allowed is text of 1 to"),
+        (lambda: watch("", key="id"), "expected text of 1 to"),
+        (lambda: watch("A" * 45, key="id"), "expected text of 1 to"),
+        (lambda: watch_relationship(7), "expected text of 1 to"),
         (lambda: node_tags("Company", 1), r"it is not watched \(Movie, Person\): watch\('Company'"),
         (lambda: relationship_tags("LIKES"), r"it is not watched \(KNOWS\): watch_relationship\('LIKES'\)"),
         (lambda: relationship_tags("KNOWS", "Company", 1), "it is not watched"),

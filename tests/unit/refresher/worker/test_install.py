@@ -59,9 +59,9 @@ def consumed(app: Celery) -> list[str]:
 
 def test_install_refuses_what_is_not_a_celery_app_or_worker_settings(app: Celery) -> None:
     wrong: Any = 3
-    with pytest.raises(ConfigurationError, match="allowed is the application's Celery app"):
+    with pytest.raises(ConfigurationError, match="expected the application's Celery app"):
         install(wrong)
-    with pytest.raises(ConfigurationError, match=r"allowed is a WorkerSettings"):
+    with pytest.raises(ConfigurationError, match=r"expected a WorkerSettings"):
         install(app, wrong)
 
 

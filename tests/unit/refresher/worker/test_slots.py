@@ -174,6 +174,6 @@ def test_an_unregistered_query_is_not_bounded() -> None:
 def test_a_wrong_bound_is_an_error_that_says_what_is_allowed(wrong: Any) -> None:
     with pytest.raises(
         ConfigurationError,
-        match=r"^slots of @query\('q'\)=.* is not valid: allowed is a whole number of slots, 1",
+        match=r"^slots of @query\('q'\)=.* is not valid: expected a whole number of slots, 1",
     ):
         registered(slots=wrong)
