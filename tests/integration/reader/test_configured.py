@@ -63,7 +63,7 @@ def test_configure_after_the_first_read_is_refused(settings: dict[str, Any], new
     new_key().store_value("v")
     configure(ReaderSettings(**settings))
     assert (get_cached("q") if kind == "sync" else asyncio.run(aget_cached("q"))) == "v"
-    with pytest.raises(ConfigurationError, match=r"^configure\(\)=after the first read is not valid: allowed"):
+    with pytest.raises(ConfigurationError, match=r"^configure\(\)=after the first read is not valid: call it before"):
         configure(ReaderSettings(**settings))
 
 
