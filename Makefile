@@ -68,7 +68,7 @@ lint: $(VENV)/.dev ## Lint, type-check and verify import contracts.
 	$(bin)/lint-imports
 
 docs: $(VENV)/.dev ## Build the documentation site in build/site.
-	NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --quiet --strict --config-file .mkdocs.yml
+	NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --strict --config-file .mkdocs.yml
 	@echo "written: build/site/index.html"
 
 pictures: $(VENV)/.dev ## Update the screenshots of the documentation; tests take them.
