@@ -140,18 +140,22 @@ def publisher_settings(broker_url: str, timeout_seconds: float) -> dict[str, Any
 
 def publisher_transport_options(broker_url: str, timeout_seconds: float) -> dict[str, Any]:
     """Return the options that bound every step of a publication, by kind of broker."""
+    connecting = {"connect_timeout": timeout_seconds} if is_rabbitmq(broker_url) else {}
+    return {"max_retries": 0, **connecting, **_bounded(broker_url, timeout_seconds)}
+
+
+def _bounded(broker_url: str, timeout_seconds: float) -> dict[str, Any]:
+    """Return the options of a connection whose waits have an end, by kind of broker."""
     if is_rabbitmq(broker_url):
         return {
-            "max_retries": 0,
             # Without it a silent RabbitMQ, and one that refuses, lose messages without an error …
             "confirm_publish": True,
             # … and without these, waiting for the confirmation has no end.
-            "connect_timeout": timeout_seconds,
             "read_timeout": timeout_seconds,
             "write_timeout": timeout_seconds,
         }
     return {
-        "max_retries": 0,
+        # Without them a worker never comes back from a link that has gone silent.
         "socket_timeout": timeout_seconds,
         "socket_connect_timeout": timeout_seconds,
         "socket_keepalive": True,
@@ -200,13 +204,11 @@ def consumer_settings(namespace: str, broker_url: str, *, visibility_timeout_sec
 
 def consumer_transport_options(broker_url: str, visibility_timeout_seconds: int) -> dict[str, Any]:
     """Return the options of a worker's connection, by kind of broker."""
+    bounded = _bounded(broker_url, SOCKET_SECONDS)
     if is_rabbitmq(broker_url):
-        return {
-            "confirm_publish": True,
-            "read_timeout": SOCKET_SECONDS,
-            "write_timeout": SOCKET_SECONDS,
-        }
+        return bounded
     return {
+        **bounded,
         # Misses first.
         "queue_order_strategy": "priority",
         "visibility_timeout": visibility_timeout_seconds,
@@ -215,11 +217,4 @@ def consumer_transport_options(broker_url: str, visibility_timeout_seconds: int)
         "unacked_restore_throttle": 1,
         # … and by one worker at a time. One that dies meanwhile blocks the others for this long, not for 5 minutes.
         "unacked_mutex_expire": MUTEX_SECONDS,
-        # Without them a worker never comes back from a link that has gone silent.
-        "socket_timeout": SOCKET_SECONDS,
-        "socket_connect_timeout": SOCKET_SECONDS,
-        "socket_keepalive": True,
-        "health_check_interval": HEALTH_CHECK_SECONDS,
-        "retry_on_timeout": False,
-        **sentinel_options(broker_url),
     }
