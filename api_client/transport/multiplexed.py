@@ -85,11 +85,7 @@ class Multiplexed(asyncio.Protocol):
 
     async def execute_all(self, requests: Sequence[bytes]) -> list[Any]:
         """Send several commands with one write."""
-        return (
-            [await self.execute(requests[0])]
-            if len(requests) == 1
-            else await asyncio.gather(*map(self.execute, requests))
-        )
+        return await asyncio.gather(*map(self.execute, requests))
 
     def close(self, why: Exception) -> None:
         """Close it; what is due fails, and so do later requests."""
