@@ -19,7 +19,7 @@ from refresher.flow.outcome import Outcome, OutcomeKind
 from refresher.flow.policy import GRAPH_FAULTS, TIMEOUTS
 from refresher.flow.refresh import Ended
 from refresher.queries import Loaded, query
-from tests.unit.refresher.flow.test_refresh_flow import ACQUIRED, NOW_US, Worker, failing
+from tests.support.fake_refresher import ACQUIRED, NOW_US, Worker, failing
 
 COMMITTED, RETRY, FAILED, SKIPPED = OutcomeKind.COMMITTED, OutcomeKind.RETRY, OutcomeKind.FAILED, OutcomeKind.SKIPPED
 

@@ -21,7 +21,7 @@ from refresher.flow.put_back import MAX_PAUSE_SECONDS
 from refresher.flow.refresh import Refresher
 from refresher.flow.renewals import Renewable
 from refresher.queries import Loaded, Registry, query
-from tests.unit.refresher.flow.test_refresh_flow import ITEM, Worker, failing
+from tests.support.fake_refresher import ITEM, Worker, failing
 
 MISS = msgspec.structs.replace(ITEM, reason=RefreshReason.MISS)
 EARLY = msgspec.structs.replace(ITEM, reason=RefreshReason.EARLY)

@@ -12,7 +12,7 @@ from api_client.protocol.entry import Flag
 from refresher import Result
 from refresher.flow.entries import HANDOFF_SECONDS
 from refresher.flow.outcome import OutcomeKind
-from tests.unit.refresher.flow.test_refresh_flow import ITEM, Worker
+from tests.support.fake_refresher import ITEM, Worker
 from tests.unit.refresher.flow.test_tags import TaggedWorker
 
 

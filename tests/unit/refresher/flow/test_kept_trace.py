@@ -8,7 +8,7 @@ import pytest
 from api_client.protocol import messages
 from api_client.protocol.lease import CommitStatus
 from api_client.protocol.messages import RefreshItem
-from tests.unit.refresher.flow.test_refresh_flow import ITEM, Worker, failing
+from tests.support.fake_refresher import ITEM, Worker, failing
 
 TRACE = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "a=b"}
 TRACED = msgspec.structs.replace(ITEM, trace=TRACE)

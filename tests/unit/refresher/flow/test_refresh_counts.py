@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.unit.refresher.flow.test_refresh_flow import ACQUIRED, ITEM, NOW_US, Worker, failing, interrupt_first_acquire
+from tests.support.fake_refresher import ACQUIRED, ITEM, NOW_US, Worker, failing, interrupt_first_acquire
 
 
 class Counted(Worker):

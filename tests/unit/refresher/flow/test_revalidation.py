@@ -24,8 +24,8 @@ from api_client.protocol.messages import RefreshReason
 from refresher import UNCHANGED, Previous, Result
 from refresher.flow.outcome import OutcomeKind
 from refresher.queries import Loaded
+from tests.support.fake_refresher import ACQUIRED, ITEM, KEY, NOW_US, TOKEN, Worker
 from tests.support.lease_world import a_header
-from tests.unit.refresher.flow.test_refresh_flow import ACQUIRED, ITEM, KEY, NOW_US, TOKEN, Worker
 from tests.unit.refresher.flow.test_tags import reply, tag_query
 
 OLD = b"nonce--0"

@@ -14,8 +14,8 @@ from api_client.protocol.tags import MAX_RUN_SECONDS, TagReply
 from api_client.transport.scripts import Until
 from refresher.flow.outcome import OutcomeKind
 from refresher.queries import Registry, query
+from tests.support.fake_refresher import ACQUIRED, ITEM, KEY, NOW_US, Worker
 from tests.unit.refresher.flow.test_batched_refreshes import BatchWorker, item, kinds
-from tests.unit.refresher.flow.test_refresh_flow import ACQUIRED, ITEM, KEY, NOW_US, Worker
 
 CLOCK = 500
 MANY = tuple(f"{n:05}".ljust(60, "m") for n in range(2_000))

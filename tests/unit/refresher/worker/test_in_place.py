@@ -20,7 +20,7 @@ from refresher.flow.outcome import Outcome, OutcomeKind
 from refresher.graph.failures import classify_error
 from refresher.queries import Registry, query
 from refresher.worker.in_place import InPlace, in_place_deps, interrupt_of
-from tests.unit.refresher.flow.test_refresh_flow import Worker
+from tests.support.fake_refresher import Worker
 
 KEYS = [make_key("cache", "q", {"n": number}, 1) for number in range(3)]
 WANTED = [Wanted(key, 7) for key in KEYS]
