@@ -59,7 +59,7 @@ def charts_of(
     graph: GraphKind, outcomes: Sequence[Outcome], measured: Measurements, extent: Extent
 ) -> Iterator[Plot]:  # fmt: skip
     """Yield the charts of one graph."""
-    at_base = [replace(extent.base(graph), load=load) for load in extent.loads]
+    at_base = [replace(extent.base(graph), rate=rate) for rate in extent.rates]
     yield Plot(
         f"topology-{graph}-p95", f"{NAMES[graph]}: 95th percentile of a read's time, by mode", "", "p95 (ms)",
         tuple(_bars(at_base, measured)), PlotKind.BARS,

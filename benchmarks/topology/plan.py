@@ -39,36 +39,35 @@ class Skew(StrEnum):
     EVENLY = "evenly"
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
-    """Arrival of reads.
-
-    Attributes:
-        clients: of a closed loop, each of which reads again when it has its answer; 0: an open loop.
-        reads_per_second: of an open loop: reads begin when they are due, however long others take.
-    """
-
-    clients: int = 0
-    reads_per_second: float = 0.0
-
-    def __str__(self) -> str:
-        return f"{self.clients} clients" if self.clients else f"{self.reads_per_second:g} reads/s"
+CLIENTS: Final = 2
+"""Readers of a closed loop. Two read some hundred times a second, as the harness of the first setting did (255 to 305);
+eight read thousands of times, and so often that a plain β protects nearly every key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One point of the grid. ``pause_seconds`` is added to every load of the graph; 0: δ is what the query takes."""
+    """One point of the grid.
+
+    Attributes:
+        pause_seconds: is added to every load of the graph; 0: δ is what the query takes.
+        rate: of an open loop, whose reads begin when they are due, a second; 0: a closed loop, whose clients read again
+            when they have their answer.
+    """
 
     graph: GraphKind
     ttl_seconds: float
     pause_seconds: float
-    load: Load
+    rate: float
     skew: Skew
 
     @property
     def cells(self) -> tuple[str, str, str, str]:
         """The point in a table; its graph is in the title."""
-        return f"{self.ttl_seconds:g}", f"{self.pause_seconds * 1000:g}", str(self.load), self.skew.value
+        return f"{self.ttl_seconds:g}", f"{self.pause_seconds * 1000:g}", self.load, self.skew.value
+
+    @property
+    def load(self) -> str:
+        return f"{self.rate:g} reads/s" if self.rate else f"{CLIENTS} clients"
 
     def __str__(self) -> str:
         pause = f"an added pause of {self.pause_seconds * 1000:g} ms" if self.pause_seconds else "no added pause"
@@ -110,7 +109,7 @@ class Extent:
     """Amount of measuring. The grid is each level with each; the first of each is the base.
 
     Attributes:
-        ttls_seconds, pauses_seconds, loads, skews: levels of the grid. Loads: a closed loop, then open ones.
+        ttls_seconds, pauses_seconds, rates, skews: levels of the grid; a closed loop, then open ones.
         betas: β0 that are tried at the base, too.
         seeds: how often each trial is measured, each time with another graph, other keys and other draws.
         graphs_with_grid: those that the whole grid is measured on; the others at the base alone.
@@ -123,7 +122,7 @@ class Extent:
 
     ttls_seconds: tuple[float, ...]
     pauses_seconds: tuple[float, ...]
-    loads: tuple[Load, ...]
+    rates: tuple[float, ...]
     skews: tuple[Skew, ...]
     betas: tuple[float, ...]
     seeds: int
@@ -137,20 +136,20 @@ class Extent:
 
     def base(self, graph: GraphKind) -> Point:
         """Return the point at which graphs are compared: the first of all levels."""
-        return Point(graph, self.ttls_seconds[0], self.pauses_seconds[0], self.loads[0], self.skews[0])
+        return Point(graph, self.ttls_seconds[0], self.pauses_seconds[0], self.rates[0], self.skews[0])
 
     def beta_point(self, graph: GraphKind) -> Point:
         """Return the point at which β is varied: the base, but with an open loop.
 
         There as many reads come whatever they meet, so that recomputes can be compared.
         """
-        return replace(self.base(graph), load=self.loads[-1])
+        return replace(self.base(graph), rate=self.rates[-1])
 
     def points(self, graph: GraphKind) -> list[Point]:
         """Return a graph's points: the grid, or the base alone."""
         if graph not in self.graphs_with_grid:
             return [self.base(graph)]
-        return [Point(graph, *axis) for axis in product(self.ttls_seconds, self.pauses_seconds, self.loads, self.skews)]
+        return [Point(graph, *axis) for axis in product(self.ttls_seconds, self.pauses_seconds, self.rates, self.skews)]
 
     def trials(self, first_seed: int) -> Iterator[Trial]:
         """Yield all trials, seed by seed, the points of a seed in an order drawn anew.
@@ -176,17 +175,11 @@ class Extent:
         return sorted({trial.variant for trial in self.trials(0)})
 
 
-def _loads(*rates: float) -> tuple[Load, ...]:
-    # Two clients read some hundred times a second, as the harness of the first setting did (255 to 305); eight read
-    # thousands of times, and so often that a plain β protects nearly every key.
-    return Load(clients=2), *(Load(reads_per_second=rate) for rate in rates)
-
-
 # TTLs are seconds where an application has minutes: a trial has to see entries expire. What decides is how often a key
 # is read within δ·β, not how that compares with its TTL.
 BASE_PAUSE_SECONDS: Final = 0.05
 USUAL: Final = Extent(
-    ttls_seconds=(2.0, 6.0), pauses_seconds=(BASE_PAUSE_SECONDS, 0.0), loads=_loads(400),
+    ttls_seconds=(2.0, 6.0), pauses_seconds=(BASE_PAUSE_SECONDS, 0.0), rates=(0.0, 400.0),
     skews=(Skew.BY_DEGREE, Skew.EVENLY), betas=(0.25, 0.5, 2.0, 4.0, 8.0),
     seeds=5, graphs_with_grid=(GraphKind.RMAT,), scale=11, persons=2_000, keys=80,
     warm_up_seconds=0.1, trial_seconds=0.35, workers=8,
@@ -198,6 +191,6 @@ QUICK: Final = replace(
 )  # fmt: skip
 FULL: Final = replace(
     USUAL,
-    ttls_seconds=(2.0, 6.0, 20.0), pauses_seconds=(BASE_PAUSE_SECONDS, 0.0, 0.2), loads=_loads(200, 800),
+    ttls_seconds=(2.0, 6.0, 20.0), pauses_seconds=(BASE_PAUSE_SECONDS, 0.0, 0.2), rates=(0.0, 200.0, 800.0),
     graphs_with_grid=(GraphKind.RMAT, GraphKind.SNB), warm_up_seconds=0.2, trial_seconds=2.0, workers=16,
 )  # fmt: skip

@@ -25,7 +25,7 @@ from benchmarks.topology.graphs import EDGE_FACTOR, GraphModel, keys_of, loaded_
 from benchmarks.topology.on_workers import OnWorkers
 from benchmarks.topology.options import TopologyOptions
 from benchmarks.topology.own_process import Origin, OwnProcess
-from benchmarks.topology.plan import BASE_BETA, Candidate, Extent, GraphKind, Mode, Setting, Trial, Variant
+from benchmarks.topology.plan import BASE_BETA, CLIENTS, Candidate, Extent, GraphKind, Mode, Setting, Trial, Variant
 from benchmarks.topology.queries import QueryKey
 from benchmarks.topology.reader import TrialReader, TrialSetup
 from benchmarks.topology.results import result_of
@@ -77,7 +77,7 @@ def _described(extent: Extent) -> dict[str, Any]:
         "keys": extent.keys,
         "ttl": f"{_listed(extent.ttls_seconds)} s",
         "pause": f"{_listed(extent.pauses_seconds)} s",
-        "rate": ", ".join(map(str, extent.loads)),
+        "rate": f"{_listed(extent.rates)} reads/s, 0: {CLIENTS} clients",
         "beta": f"{BASE_BETA:g}, and {_listed(extent.betas)}",
         "cell": f"{extent.trial_seconds:g} s after {extent.warm_up_seconds:g} s",
         "workers": extent.workers,
@@ -156,12 +156,12 @@ class _TrialRunner:
             await reader.clear()
 
     async def run(self, trial: Trial) -> Outcome:
-        load, extent, candidate = trial.point.load, self.options.extent, trial.candidate
-        expected = load.reads_per_second or self._seen_rates.get(candidate, _FIRST_GUESS[candidate.setting])
+        extent, candidate = self.options.extent, trial.candidate
+        expected = trial.point.rate or self._seen_rates.get(candidate, _FIRST_GUESS[candidate.setting])
         is_longer = trial.point == extent.beta_point(trial.point.graph)
         window = Window(extent.warm_up_seconds, extent.trial_seconds * (_LONGER if is_longer else 1))
         outcome = await run_trial(self._reader(trial), window, expected)
-        if load.clients:
+        if not trial.point.rate:
             self._seen_rates[candidate] = max(outcome.reads_per_second, 1.0)
         return outcome
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from benchmarks.apparatus.loops import raise_if_cancelled
 from benchmarks.apparatus.statistics import percentile
 from benchmarks.topology.graphs import shares
-from benchmarks.topology.plan import Trial
+from benchmarks.topology.plan import CLIENTS, Trial
 from benchmarks.topology.queries import OriginLoad
 from benchmarks.topology.reader import LeadTime, Served, TrialReader
 
@@ -30,24 +30,22 @@ class Read(NamedTuple):
     served: Served
 
 
-async def _closed_loop(
-    read: Callable[[int], Awaitable[Served]], draws: Iterator[int], clients: int, ends_at: float
-) -> list[Read]:
+async def _closed_loop(reader: TrialReader, draws: Iterator[int], ends_at: float) -> list[Read]:
     reads: list[Read] = []
 
     async def client() -> None:
         while (began := time.monotonic()) < ends_at:
             raise_if_cancelled()
-            served = await read(next(draws))
+            served = await reader.read_and_count(next(draws))
             reads.append(Read(began, time.monotonic(), served))
 
-    await asyncio.gather(*[client() for _ in range(clients)])
+    await asyncio.gather(*[client() for _ in range(CLIENTS)])
     return reads
 
 
 async def _open_loop(
-    read: Callable[[int], Awaitable[Served]], draws: Iterator[int], gaps: Iterator[float], ends_at: float
-) -> list[Read]:
+    reader: TrialReader, draws: Iterator[int], gaps: Iterator[float], ends_at: float
+) -> list[Read]:  # fmt: skip
     """Begin each read when it is due, and count its time from then, however late this loop is.
 
     A loop that waited for slow reads would leave out the reads that those held up, and so the worst times.
@@ -55,7 +53,7 @@ async def _open_loop(
     reads: list[Read] = []
 
     async def one(due: float, number: int) -> None:
-        served = await read(number)
+        served = await reader.read_and_count(number)
         reads.append(Read(due, time.monotonic(), served))
 
     due = time.monotonic()
@@ -168,11 +166,9 @@ async def run_trial(reader: TrialReader, window: Window, expected_reads_per_seco
 async def _traffic(reader: TrialReader, draws: Iterator[int], ends_at: float) -> list[Read]:
     """Read until ``ends_at`` (monotonic seconds), and return all reads, also those that end later."""
     trial = reader.setup.trial
-    load = trial.point.load
-    if load.clients:
-        return await _closed_loop(reader.read_and_count, draws, load.clients, ends_at)
-    gaps = (gap / load.reads_per_second for gap in _gaps(trial))
-    return await _open_loop(reader.read_and_count, draws, gaps, ends_at)
+    if not trial.point.rate:
+        return await _closed_loop(reader, draws, ends_at)
+    return await _open_loop(reader, draws, (gap / trial.point.rate for gap in _gaps(trial)), ends_at)
 
 
 def _ages(reader: TrialReader, rates: NDArray[np.float64]) -> Sequence[float]:
