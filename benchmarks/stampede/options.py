@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from benchmarks.options import Options, RedisUrl
-from benchmarks.stampede.config import FULL, QUICK, Kind, Scale, Scenario
+from benchmarks.stampede.config import FULL, QUICK, Scale, Scenario
 
 _MAX_SECONDS: Final = 86_400.0
 _OWN: Final = "[default: the scenario's]"
@@ -31,7 +31,6 @@ class StampedeOptions(Options):
         list[str], typer.Option(metavar="NAME", help="Run this strategy; may be repeated. [default: all]")
     ] = field(default_factory=list)
     workers: Annotated[int | None, typer.Option(min=1, max=100_000, help=f"Readers of each strategy. {_OWN}")] = None
-    readers: Annotated[Kind | None, typer.Option(help=f"What a reader is. {_OWN}")] = None
     expires: Annotated[
         float | None, typer.Option(min=0.1, max=_MAX_SECONDS, help=f"Seconds that a value is fresh. {_OWN}")
     ] = None

@@ -36,7 +36,7 @@ _CACHEBACK: Final = "benchmarks.stampede.strategies.cacheback_job"
 def run(options: StampedeOptions, console: Console) -> None:
     """Run the selected scenarios."""
     scales = {scenario: options.scale(scenario) for scenario in options.scenarios_to_run}
-    more: dict[str, Any] = {"scenario": ", ".join(scales), "readers": options.readers or "each scenario's own"}
+    more: dict[str, Any] = {"scenario": ", ".join(scales)}
     for scenario, scale in scales.items():
         more[scenario] = f"({', '.join(f'{name} {value}' for name, value in asdict(scale).items() if value)})"
     versions: dict[str, str] = {}
@@ -58,7 +58,7 @@ def _groups(options: StampedeOptions, console: Console, versions: dict[str, str]
 
 
 def _variants(scenario: Scenario, options: StampedeOptions, console: Console) -> list[Variant]:
-    variants, left_out = variants_of(scenario, chosen(options.strategy), options.readers)
+    variants, left_out = variants_of(scenario, chosen(options.strategy))
     if not variants:
         raise BenchError(f"nobody can run {scenario}: {'; '.join(map(': '.join, left_out.items()))}")
     for title, why in left_out.items():

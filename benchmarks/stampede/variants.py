@@ -36,45 +36,33 @@ class Variant:
     scenario: Scenario
     strategy: type[Strategy]
     kind: Kind
-    title: str
 
     @property
     def name(self) -> str:
         return f"{self.scenario}-{self.strategy.name}-{self.kind}"
 
+    @property
+    def title(self) -> str:
+        return f"{self.strategy.title} (threads)" if self.kind is Kind.THREADS else self.strategy.title
+
 
 def variants_of(
-    scenario: Scenario, strategies: Sequence[type[Strategy]], readers: Kind | None
-) -> tuple[list[Variant], dict[str, str]]:
+    scenario: Scenario, strategies: Sequence[type[Strategy]]
+) -> tuple[list[Variant], dict[str, str]]:  # fmt: skip
     """Return who runs, and why the others do not, by title.
 
-    Without a wish the classic scenario has processes. In the others a strategy is read by tasks where it can be, else
-    by threads, and ours by both: times of threads and of tasks can't be compared.
+    The classic scenario has processes. In the others a strategy is read by tasks where it can be, else by threads, and
+    ours by both: times of threads and of tasks can't be compared.
     """
-    variants: list[Variant] = []
-    left_out: dict[str, str] = {}
-    for strategy in strategies:
-        kind = readers or _usual(scenario, strategy)
-        if missing := not_installed(strategy.needs):
-            left_out[strategy.title] = missing
-        elif kind not in strategy.kinds:
-            left_out[strategy.title] = f"can't be read by {kind}"
-        else:
-            variants.append(Variant(scenario, strategy, kind, _title(strategy, kind, of_several=readers is None)))
-    has_threads = any(variant.kind is Kind.THREADS for variant in variants)
-    if readers is None and has_threads and Ours in strategies:
-        variants.append(Variant(scenario, Ours, Kind.THREADS, _title(Ours, Kind.THREADS, of_several=True)))
+    left_out = {one.title: missing for one in strategies if (missing := not_installed(one.needs))}
+    variants = [
+        Variant(scenario, strategy, Kind.PROCESSES if scenario is Scenario.WORKERS else strategy.kinds[-1])
+        for strategy in strategies
+        if strategy.title not in left_out
+    ]
+    if Ours in strategies and any(variant.kind is Kind.THREADS for variant in variants):
+        variants.append(Variant(scenario, Ours, Kind.THREADS))
     return variants, left_out
-
-
-def _usual(scenario: Scenario, strategy: type[Strategy]) -> Kind:
-    if scenario is Scenario.WORKERS:
-        return Kind.PROCESSES
-    return Kind.ASYNCIO if Kind.ASYNCIO in strategy.kinds else Kind.THREADS
-
-
-def _title(strategy: type[Strategy], kind: Kind, *, of_several: bool) -> str:
-    return f"{strategy.title} (threads)" if of_several and kind is Kind.THREADS else strategy.title
 
 
 def limits(variants: Sequence[Variant]) -> Table:
