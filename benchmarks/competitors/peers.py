@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any, Final, cast
+from unittest.mock import patch
 
 import redis
 import redis.asyncio
 from redis.cache import CacheConfig
 from redis.connection import CacheProxyConnection
+from redis.utils import compare_versions
 
 from benchmarks.apparatus.entries import QUERY, TTL_SECONDS, Seeder, Value, rows_of
 from benchmarks.competitors.competitor import Competitor, Dataset, Opened
@@ -142,31 +143,17 @@ def _redis_asyncio(dataset: Dataset, stack: AsyncExitStack) -> Opened:
 
 
 def _redis_py_client_side(dataset: Dataset, stack: AsyncExitStack) -> Opened:
-    """redis-py's own in-process cache (RESP3, CLIENT TRACKING by key)."""
+    """redis-py's own in-process cache (RESP3, CLIENT TRACKING by key), also on a server that redis-py would refuse."""
     note, required = "", CacheProxyConnection.MIN_ALLOWED_VERSION
     with dataset.servers.plain() as plain:
-        version = cast("dict[str, str]", plain.info("server"))["redis_version"]  # a Valkey's is that of its equal
-    if _numbers_of(version) < _numbers_of(required):
+        info = cast("dict[str, str]", plain.info("server"))
+    name = info.get("server_name", CacheProxyConnection.DEFAULT_SERVER_NAME)
+    if name != CacheProxyConnection.DEFAULT_SERVER_NAME or compare_versions(info["redis_version"], required) == 1:
         note = f"its check for Redis ≥ {required} is lifted"
-        stack.enter_context(_check_lifted())
+        stack.enter_context(patch.multiple(CacheProxyConnection, MIN_ALLOWED_VERSION="6.0.0", DEFAULT_SERVER_NAME=name))
     config = CacheConfig(max_size=len(dataset.numbers) * 2)
     client = redis.Redis.from_url(dataset.servers.cache_url, protocol=3, cache_config=config)
     return _raw(dataset, stack.enter_context(client), note)
-
-
-def _numbers_of(version: str) -> list[int]:
-    return [int(part) for part in version.split(".")[:3]]
-
-
-@contextmanager
-def _check_lifted() -> Iterator[None]:
-    """Let redis-py's cache work on a Redis that has what it needs (6.0), though redis-py asks for a later one."""
-    required = CacheProxyConnection.MIN_ALLOWED_VERSION
-    CacheProxyConnection.MIN_ALLOWED_VERSION = "6.0.0"
-    try:
-        yield
-    finally:
-        CacheProxyConnection.MIN_ALLOWED_VERSION = required
 
 
 _DJANGO: Final = ("django", "django_redis")
