@@ -71,10 +71,26 @@ def test_the_replies_to_a_claim_and_its_repetition(clocked_world: ClockedWorld) 
     assert world.claim() == replace(first, left_seconds=lasting.QUEUE_TTL_SECONDS - 3, now_us=world.now_us())
 
 
+def test_the_replies_to_an_acquire_without_a_claim_and_its_repetition(clocked_world: ClockedWorld) -> None:
+    world, at = clocked_world, clocked_world.now_us()
+    first = world.acquire()
+    assert (first.claimed_at_us, world.record()["claim_number"]) == (at, b"1")
+    world.pass_time(3)
+    assert world.acquire() == replace(first, left_seconds=lasting.LEASE_SECONDS - 3, now_us=world.now_us())
+
+
 def test_a_run_is_handed_back_under_the_newest_claim_that_it_knows(clocked_world: ClockedWorld) -> None:
     world = clocked_world
     number = world.claim().number + 7
     assert world.hand_back(world.acquire(number=number).token) == number
+
+
+def test_a_run_after_an_abandoned_refresh_counts_attempts_from_the_start(clocked_world: ClockedWorld) -> None:
+    world = clocked_world
+    world.fail(world.acquire().token)
+    world.pass_time(lasting.COOLING_SECONDS)
+    assert world.acquire(OTHER).attempts == 0
+    assert "attempts" not in world.record()
 
 
 def test_a_number_that_an_invalidation_drew_is_not_drawn_again(clocked_world: ClockedWorld) -> None:

@@ -245,6 +245,14 @@ def test_the_queue_wait_is_measured_from_the_claim_even_across_a_retry(world: Wo
     assert second.now_us >= claimed_at
 
 
+def test_a_run_that_takes_over_an_expired_lease_starts_a_new_queue_wait(world: World) -> None:
+    world.claim()
+    world.acquire()
+    world.pass_time(10_000)
+    taken = world.acquire(OTHER)
+    assert taken.claimed_at_us == taken.now_us
+
+
 def test_a_claim_without_claimed_at_has_no_queue_wait(world: World) -> None:
     world.claim()
     world.client.hdel(world.key.record, "claimed_at")
