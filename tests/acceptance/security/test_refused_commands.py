@@ -12,10 +12,7 @@ import redis
 from refresher.embedded import GuardedProcess, RedisServer
 from tests.acceptance.conftest import NO_GRAPH, ROOT, System
 from tests.support.redis_users import Users
-from tests.support.waiting import MAX_WAIT_SECONDS, eventually
-
-pytestmark = pytest.mark.usefixtures("published_once")
-QUERY, PARAMS = "long_lived", {"key": "unheard"}
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
@@ -95,20 +92,3 @@ def test_a_refused_command_is_logged_by_name_and_key(
     assert users.passwords["broker", "worker"] not in worker.tail_of_log(100_000)
     users.broker.forget_denied()
     assert reads(system, users, right) == 1  # as soon as it is permitted
-
-
-def test_a_worker_that_may_not_publish_logs_it_at_startup_and_refreshes_without_failure(system: System) -> None:
-    rules = ("on", ">pw-of-test", "~*", "&*", "+@all", "resetchannels")
-    system.cache.execute_command("ACL", "SETUSER", "worker", *rules)
-    server = system.redis_server
-    worker = system.start_worker(CACHE_REDIS_URL=f"redis://worker:pw-of-test@{server.host}:{server.port}/0")
-    client = system.client()
-    assert client.get(QUERY, PARAMS)["load"] == 1
-    generation = client.invalidate(QUERY, PARAMS).generation
-    assert client.get(QUERY, PARAMS, min_generation=generation)["load"] == 2
-    worker.terminate(within_seconds=MAX_WAIT_SECONDS)
-    log = eventually(lambda: worker.tail_of_log(100_000), "its log")
-    assert "the user worker of CACHE_REDIS_URL lacks the permission &cache:n1:*: " in log
-    assert log.count(": 'committed (") == 2, log
-    assert "can't be used" not in log
-    assert system.broker.keys("unacked*") == []
