@@ -84,6 +84,13 @@ def test_a_run_taken_over_after_a_retry_is_one_more_failed_attempt(world: World)
     assert world.acquire(nonce(2)).attempts == 2
 
 
+def test_failed_attempts_are_kept_when_the_message_of_a_retry_is_lost(world: World) -> None:
+    world.retry(world.acquire(nonce(0)).token, nonce(0))
+    world.pass_time(LONG_SECONDS)
+    world.claim()
+    assert world.acquire(nonce(1)).attempts == 1
+
+
 def test_a_run_that_is_handed_back_does_not_count_as_an_attempt(world: World) -> None:
     taken_over(world, 1)
     world.claim("second")
@@ -144,6 +151,13 @@ def test_a_commit_a_final_failure_or_an_invalidation_resets_the_attempt_count(
     world.claim("third")
     end(world)
     assert world.acquire(nonce(9), number=2**52).attempts == 0
+
+
+def test_a_record_without_an_attempt_count_has_no_failed_attempt(world: World) -> None:
+    world.claim()
+    assert "attempts" not in world.record()
+    assert world.acquire(nonce(0)).attempts == 0
+    assert "attempts" not in world.record()
 
 
 @pytest.mark.promise("Protocol", "A load in place that its task's end interrupts counts as no attempt")

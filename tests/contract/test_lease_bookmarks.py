@@ -119,6 +119,18 @@ def test_a_late_bookmark_of_the_next_period_keeps_none_longer_than_20_minutes(cl
     assert given(world) == ()
 
 
+def test_a_bookmark_expires_after_20_minutes_without_new_ones(clocked_world: ClockedWorld) -> None:
+    world = clocked_world
+    begun = world.clock.now_us
+    world.invalidate(bookmarks=["b1"])
+    world.at(begun + 2 * KEPT_US - 1)
+    assert given(world) == ("b1",)
+    world.at(begun + 2 * KEPT_US)
+    assert given(world) == ()
+    world.invalidate(bookmarks=["b2"])
+    assert given(world) == ("b2",)
+
+
 def test_invalidations_without_bookmarks_do_not_extend_earlier_bookmarks(clocked_world: ClockedWorld) -> None:
     world = clocked_world
     begun = world.clock.now_us
@@ -213,6 +225,12 @@ def test_bookmarks_that_the_graph_refuses_keep_no_record(clocked_world: ClockedW
     fails(world, BookmarkFault.REFUSED)
     kept_seconds = lease_world.COOLING_SECONDS + lease_world.RETENTION_SECONDS
     assert world.look().record_ms == round(kept_seconds * 1_000)
+
+
+@pytest.mark.usefixtures("brief_steps")
+def test_without_bookmarks_a_record_lasts_for_its_retention(clocked_world: ClockedWorld) -> None:
+    clocked_world.invalidate()
+    assert clocked_world.look().record_ms == round(lease_world.RETENTION_SECONDS * 1_000)
 
 
 def given(world: ClockedWorld) -> tuple[str, ...]:

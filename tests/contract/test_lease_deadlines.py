@@ -125,6 +125,12 @@ def test_no_reply_returns_a_longer_wait_than_was_granted(
     assert is_over or reply.left_seconds == pytest.approx(min(lasts, lasts - 9 + back))
 
 
+def test_an_invalidated_record_has_no_deadline(clocked_world: ClockedWorld) -> None:
+    cooling(clocked_world)
+    clocked_world.invalidate()
+    assert (clocked_world.record()["until"], clocked_world.record().get("since")) == (b"0", None)
+
+
 def test_a_lease_renewed_after_the_clock_was_set_back_lasts_from_the_renewal(clocked_world: ClockedWorld) -> None:
     world = clocked_world
     token = world.acquire().token

@@ -166,6 +166,13 @@ def test_a_claim_with_the_maximum_of_bookmarks_keeps_all_of_them(world: World) -
     assert world.acquire().bookmarks == tuple(most)
 
 
+def test_bookmarks_of_an_invalidation_outlast_a_claim_a_run_and_a_pause(world: World) -> None:
+    world.invalidate(bookmarks=["b1"])
+    world.claim(bookmarks=["b2"])
+    world.retry(world.acquire().token)
+    assert world.acquire(OTHER, ticket="ticket-1").bookmarks == ("b1", "b2")
+
+
 # Repeats: the reply was lost, and the caller sends the same call again.
 
 
@@ -226,6 +233,13 @@ def test_an_end_repeated_after_the_record_changed_is_refused(world: World, step:
     before = world.record()
     assert not getattr(world, step)(token)
     assert world.record() == before
+
+
+def test_a_failure_repeated_after_an_invalidation_is_refused(world: World) -> None:
+    token = world.acquire().token
+    assert world.fail(token)
+    world.invalidate()
+    assert not world.fail(token)
 
 
 def test_the_end_of_another_run_is_refused(world: World) -> None:

@@ -91,6 +91,15 @@ def test_another_retry_does_not_replace_the_ticket_of_a_pause(world: World) -> N
     assert world.record()["ticket"] == b"ticket-1"
 
 
+def test_a_late_commit_keeps_a_claim_made_meanwhile(world: World) -> None:
+    token = world.acquire().token
+    world.pass_time(10_000)
+    number = world.claim("second").number
+    assert world.commit(token) is CommitStatus.ACCEPTED
+    assert (world.state(), world.record().keys() & {"token", "nonce", "limit"}) == ("queued", set())
+    assert world.acquire(OTHER, number=number).status is AcquireStatus.ACQUIRED
+
+
 @pytest.mark.promise("Protocol", "I2: an entry's token never decreases")
 def test_a_commit_never_overwrites_an_entry_with_a_newer_token(world: World) -> None:
     token = world.acquire().token
@@ -165,6 +174,12 @@ def test_a_committed_entry_is_stored_unchanged(world: World) -> None:
     token = world.acquire().token
     world.commit(token, degree=12)
     assert world.entry() == a_header(token, b"nonce--1", degree=12)
+
+
+def test_a_run_without_a_claim_can_be_handed_back_too(world: World) -> None:
+    token = world.acquire(number=0).token
+    assert world.hand_back(token) > 0
+    assert world.state() == "queued"
 
 
 def test_a_late_acquire_of_a_run_that_was_handed_back_takes_nothing(world: World) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from api_client.protocol import lease
-from api_client.protocol.lease import ClaimStatus, FailReply
+from api_client.protocol.lease import ClaimStatus, CommitStatus, FailReply
 from tests.support.lease_world import QUEUE_TTL_SECONDS, RETENTION_SECONDS, ClockedWorld, World
 
 FIRST_SECONDS, MAX_SECONDS = 30.0, 3_600.0
@@ -59,6 +59,19 @@ def test_a_maximum_pause_below_the_first_pause_is_raised_to_it(world: World) -> 
     assert [failed(world, longest_seconds=1).pause_seconds] == [FIRST_SECONDS]
 
 
+def test_a_repeated_fail_step_counts_once_and_returns_the_same_reply(world: World) -> None:
+    world.claim()
+    token = world.acquire().token
+    call = lease.fail(
+        world.key, token=token, nonce=b"nonce--1", cooling_seconds=FIRST_SECONDS, kind="syntax", attempts=1,
+        retention_seconds=60, longest_seconds=MAX_SECONDS,
+    )  # fmt: skip
+    replies = [world.store.run(call), world.store.run(call)]
+    assert [reply and reply.failures for reply in replies] == [1, 1]
+    assert replies[1] is not None
+    assert FIRST_SECONDS - 10 < replies[1].pause_seconds <= FIRST_SECONDS
+
+
 def test_a_failure_returns_the_token_of_the_previous_failed_run(world: World) -> None:
     assert failed(world).failed_token == 0
     first = int(world.record()["failed_token"])
@@ -75,6 +88,14 @@ def test_a_claim_and_a_run_keep_the_failure_count(world: World, force: bool) -> 
     assert world.claim("again", force=force).status is ClaimStatus.CLAIMED
     assert world.record()["failures"] == b"1"
     assert abandoned(world).failures == 2
+
+
+def test_a_retry_of_the_run_keeps_the_failure_count(world: World) -> None:
+    failed_often(world, 1)
+    world.claim("again")
+    world.retry(world.acquire().token)
+    assert world.acquire(b"nonce--2", ticket="ticket-1").token
+    assert world.record()["failures"] == b"1"
 
 
 @pytest.mark.parametrize("claimed", ["in time", "too late"])
@@ -223,6 +244,22 @@ def test_an_invalidation_is_kept_for_its_retention_after_a_late_unclaim(world: W
     world.client.pexpire(world.key.record, 1_000)
     world.unclaim("again")
     assert world.client.pttl(world.key.record) == pytest.approx(RETENTION_SECONDS * 1_000, abs=60_000)
+
+
+def test_a_late_commit_after_another_claim_was_unclaimed_is_superseded(world: World) -> None:
+    failed(world)
+    token = world.acquire(number=world.claim("again", force=True).number).token
+    world.pass_time(10_000)
+    world.claim("yet again")
+    world.unclaim("yet again")
+    assert world.commit(token) is CommitStatus.SUPERSEDED
+
+
+def test_after_an_invalidation_a_claim_is_granted_at_once(world: World) -> None:
+    failed_often(world, 4)
+    failed(world)
+    world.invalidate()
+    assert failed(world).failures == 1
 
 
 def test_the_failure_count_outlives_its_pause_by_the_longer_of_pause_and_retention(world: World) -> None:

@@ -161,6 +161,14 @@ def test_expired_tag_members_are_swept_by_registrations_and_by_workers(clocked_w
     assert not clocked_world.client.exists(state)
 
 
+def test_a_tag_that_was_never_invalidated_is_swept_too(clocked_world: ClockedWorld, tag: str) -> None:
+    index, state = tag_index_key(NAMESPACE, tag), tag_state_key(NAMESPACE, tag)
+    register(clocked_world, keys(1)[0], tag, lives_seconds=100)
+    clocked_world.pass_time(101)
+    assert clocked_world.store.run(tags.sweep(index, state, limit=10)) == 1
+    assert not clocked_world.client.exists(index)
+
+
 def test_a_tag_clock_of_another_type_is_replaced(world: World, namespace: str) -> None:
     world.client.hset(tag_clock_key(namespace), "a", "b")
     assert world.store.run(tags.read_clock(namespace)) == 0
