@@ -37,27 +37,6 @@ DEFAULTS: Final[Mapping[str, object]] = {
     "max_workers": 1_000,
     "purge_offline_workers": 3_600,
 }
-# Flower's list of tasks is as wide as its longest texts, and what does not fit into its card is out of sight. Here they
-# are folded; in a narrow window a task is a block of lines.
-STYLE: Final = """
-.tasks-table td, .dataTables_scrollHead .tasks-table th { padding: 0.5rem 0.6rem !important; }
-.tasks-table td { font-size: 0.875rem; white-space: normal !important; }
-.tasks-table td.overflow-auto { min-width: 7rem; max-width: none; }
-.tasks-table td.overflow-auto, .tasks-table td a, .tasks-table td a * { white-space: normal; overflow-wrap: anywhere; }
-.tasks-table td a[href*="?name="], .tasks-table td .worker-name-link { display: inline-block; min-width: 7rem; }
-@media (max-width: 1700px) {
-  .task-uuid-full { display: none; }
-  .tasks-table .task-uuid-short { display: inline; white-space: nowrap !important; }
-}
-@media (max-width: 991.98px) {
-  .tasks-page .dataTables_scrollHead { display: none; }
-  #tasks-table, #tasks-table tbody, #tasks-table tr, #tasks-table td { display: block; width: auto !important; }
-  #tasks-table thead { display: none; }
-  #tasks-table tr { padding: 0.5rem 0; border-bottom: 1px solid var(--bs-border-color); }
-  #tasks-table td { padding: 0.1rem 0.75rem !important; border: 0; text-align: left !important; }
-  #tasks-table td:not(.dataTables_empty)::before { margin-right: 0.5rem; color: var(--flower-text-muted); }
-}
-"""
 _NO: Final = frozenset({"", "0", "f", "false", "n", "no", "off"})
 # Outcomes that the task reports by an error; releases before 0.2 have GivenUp.
 _OUTCOME_ERROR: Final = re.compile(r"(?:RetryLater|RefreshAbandoned|GivenUp)\((['\"])(.*)\1\)", re.DOTALL)
@@ -112,8 +91,10 @@ def _count_queues_at(broker_url: str) -> None:
 
 
 def _styled_template() -> type:
-    """Return the module by which each of Flower's pages has its navigation; here it brings `STYLE`, too."""
+    """Return the module by which each of Flower's pages has its navigation; here it brings a style, too."""
     from tornado.web import TemplateModule
+
+    style = Path(__file__).with_suffix(".css").read_text(encoding="utf-8")
 
     class Template(TemplateModule):  # type: ignore[misc, unused-ignore]
         def embedded_css(self) -> str:
@@ -124,7 +105,7 @@ def _styled_template() -> type:
                 for number, name in enumerate(columns, 1)
                 if name.strip().isidentifier()
             )
-            return "\n".join((STYLE, "@media (max-width: 991.98px) {", *labels, "}"))
+            return "\n".join((style, "@media (max-width: 991.98px) {", *labels, "}"))
 
     return Template
 
