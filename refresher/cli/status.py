@@ -234,12 +234,6 @@ def _lists(keys: KeysSeen) -> Iterator[RenderableType]:
     if keys.runs:
         yield Text("\nrunning loads, longest first", style="bold")
         yield from (Text(plain(f"{one.query} {one.key}  {duration(one.lasts)}  {one.by}")) for one in keys.runs)
-    if keys.hottest:
-        looks = ", including header reads by this command" if keys.is_counted else ""
-        yield Text(f"\nmost read (Redis' own count, logarithmic, 0 to 255{looks})", style="bold")
-        yield from (Text(plain(f"{one.query} {one.key}  {one.accesses}")) for one in keys.hottest)
-    elif keys.hottest_problem:
-        yield Text(f"\nmost read: unknown, {plain(keys.hottest_problem)}", style="dim")
 
 
 def _time(seconds: float | None) -> str:

@@ -91,7 +91,7 @@ class Permissions:
         """Return what doctor and the commands on keys need besides, and the user lacks."""
         key = self._key
         return self._missing([
-            ("INFO", "server"), ("CLIENT LIST", "ID", 1), ("SCAN", 0, "COUNT", 1), ("OBJECT FREQ", key.entry),
+            ("INFO", "server"), ("CLIENT LIST", "ID", 1), ("SCAN", 0, "COUNT", 1),
             ("PUBLISH", key.channel, ""), *self._dead_letter_commands(), self._look_up_versions(),
         ])  # fmt: skip
 

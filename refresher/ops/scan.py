@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any, Final
 
 import redis
-from redis.exceptions import NoPermissionError, RedisError, ResponseError
+from redis.exceptions import NoPermissionError, ResponseError
 
 from api_client.errors import InvalidQuery
 from api_client.explain import left_seconds
@@ -29,7 +29,6 @@ from api_client.protocol.keys import (
 )
 from api_client.protocol.lease import RecordState
 from api_client.transport.redis_py import node_of, nodes_of
-from api_client.transport.wire import reason
 from refresher.ops.budgets import budgeted_query, loads_in_progress
 
 _ANY: Final = key_of_digest("n", "q", 1, bytes(DIGEST_BYTES))
@@ -81,8 +80,6 @@ MAX_HEADERS_OF_QUERY: Final = 100
 HEADER_BYTES: Final = 1_024
 """Enough for all but those with many bookmarks, which are left out."""
 MAX_RECORDS: Final = 2_000
-MAX_COUNTED: Final = 2_000
-"""Keys whose count of accesses is read."""
 MAX_SHOWN: Final = 10
 MAX_INDEXES: Final = 200
 """Tags whose members are counted."""
@@ -90,7 +87,6 @@ OVERDUE_SECONDS: Final = 30.0
 MAX_OVERDUE: Final = 1_000
 _FIELDS: Final = ("state", "since", "until", "by", "claimed_at", "failures")
 _UNDER_WAY: Final = frozenset({RecordState.QUEUED, RecordState.RUNNING, RecordState.RETRYING})
-_NO_COUNTS: Final = "Redis counts accesses under a maxmemory-policy of LFU alone, such as allkeys-lfu"
 
 
 @dataclass(slots=True)
@@ -127,16 +123,6 @@ class Run:
     lasts: float
 
 
-@dataclass(frozen=True, slots=True)
-class HotKey:
-    """A key that is read often: ``accesses`` is Redis' own count, logarithmic, 0 to 255."""
-
-    query: str
-    key: str
-    name: str
-    accesses: int
-
-
 @dataclass(slots=True)
 class TagsSeen:
     """Tags whose indexes a scan found: how many, their members, and those of the largest.
@@ -157,8 +143,7 @@ class KeysSeen:
     """The result of a scan. ``is_sample``: not all of the ``keys_of_server`` were scanned.
 
     ``tags`` is None where this user may not see them. So is ``budgets``: the loads in progress under a budget by query,
-    and of all as ``*``, where there are any. ``problem`` and ``hottest_problem`` are the reasons why another
-    part is missing. ``is_counted``: Redis has counted the reading of headers as accesses. ``unreadable`` counts the
+    and of all as ``*``, where there are any. ``problem`` is the reason why there is no scan. ``unreadable`` counts the
     headers that no reader can read, by reason.
     """
 
@@ -166,13 +151,10 @@ class KeysSeen:
     keys_of_server: int | None = None
     queries: dict[str, QueryKeys] = field(default_factory=dict)
     runs: list[Run] = field(default_factory=list)
-    hottest: list[HotKey] = field(default_factory=list)
     tags: TagsSeen | None = None
     budgets: dict[str, int] | None = None
-    is_counted: bool = False
     unreadable: dict[str, int] = field(default_factory=dict)
     problem: str = ""
-    hottest_problem: str = ""
 
     def of(self, query: str) -> QueryKeys:
         """Return the row of a query."""
@@ -200,7 +182,6 @@ def scan_keys(client: redis.Redis, namespace: str, *, max_keys: int = DEFAULT_MA
         entries = [name for name in found if names.query_of_entry(name) is not None]
         for query, count in Counter(map(names.query_of_entry, entries)).items():
             seen.of(query or "").keys += count
-        _rank(node, entries, names, seen)
         _read_headers(node, _sampled(entries, names), seen, leads)
         _read_records(node, [name for name in found if names.is_record(name)][:MAX_RECORDS], names, seen)
         indexes += filter(names.is_tag_index, found)
@@ -210,7 +191,6 @@ def scan_keys(client: redis.Redis, namespace: str, *, max_keys: int = DEFAULT_MA
     seen.tags = _tags(client, namespace, indexes[:MAX_INDEXES])
     seen.budgets = _budgets(client, namespace, budgeted)
     seen.runs = sorted(seen.runs, key=lambda run: -run.lasts)[:MAX_SHOWN]
-    seen.hottest = sorted(seen.hottest, key=lambda hot: -hot.accesses)[:MAX_SHOWN]
     return seen
 
 
@@ -267,8 +247,7 @@ def _read_headers(
         for key in keys:
             pipeline.getrange(key.entry, 0, HEADER_BYTES - 1)
         pipeline.execute_command("CLIENT", "NO-TOUCH", "OFF")  # type: ignore[no-untyped-call]
-        no_touch, (seconds, microseconds), *heads, _ = pipeline.execute(raise_on_error=False)
-    seen.is_counted |= isinstance(no_touch, Exception) and bool(keys)
+        _, (seconds, microseconds), *heads, _ = pipeline.execute(raise_on_error=False)
     now_us = int(seconds) * 1_000_000 + int(microseconds)
     for key, header in _decoded(keys, heads, seen.unreadable):
         row = seen.of(key.query)
@@ -346,23 +325,3 @@ def _tags(client: redis.Redis, namespace: str, indexes: Sequence[str]) -> TagsSe
 
 def _number(text: str) -> int:
     return int(text) if text.isdecimal() else 0
-
-
-def _rank(node: redis.Redis, entries: Sequence[str], names: KeyNames, seen: KeysSeen) -> None:
-    """Record the counts of accesses, which Redis keeps under an LFU policy alone; reading a count is no access."""
-    if seen.hottest_problem or not entries:
-        return
-    with node.pipeline(transaction=False) as pipeline:
-        for name in entries[:MAX_COUNTED]:
-            pipeline.execute_command("OBJECT", "FREQ", name)  # type: ignore[no-untyped-call] # as redis-py declares it
-        counts = pipeline.execute(raise_on_error=False)
-    refused = next((count for count in counts if isinstance(count, RedisError)), None)
-    if isinstance(refused, NoPermissionError):
-        seen.hottest_problem = "this user of CACHE_REDIS_URL may not use OBJECT FREQ"
-    elif refused is not None:
-        seen.hottest_problem = _NO_COUNTS if "LFU" in str(refused) else reason(refused)
-    hot = [(name, count) for name, count in zip(entries, counts, strict=False) if isinstance(count, int)]
-    for name, count in sorted(hot, key=lambda pair: -pair[1])[:MAX_SHOWN]:
-        key = names.key(name)
-        if key is not None:
-            seen.hottest.append(HotKey(key.query, key.short, key.entry, count))

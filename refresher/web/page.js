@@ -115,14 +115,10 @@ function showQueries(keys, dead) {
 }
 
 function showRest(status) {
-  const keys = status.keys || { runs: [], hottest: [], hottest_problem: "unknown" };
+  const keys = status.keys || { runs: [] };
   table("runs", [["query"], ["key"], ["for", "number"], ["by"]],
     keys.runs.map((run) => [[run.query, "name"], [element("code", run.key)], [time(run.lasts), "number"], [run.by, "text"]]),
     status.keys && !status.keys.problem ? "nothing" : "unknown");
-  at("counted").hidden = !(keys.is_counted && keys.hottest.length);
-  table("hottest", [["query"], ["key"], ["accesses (log, 0 to 255)", "number"]],
-    keys.hottest.map((hot) => [[hot.query, "name"], [element("code", hot.key)], [count(hot.accesses), "number"]]),
-    keys.hottest_problem || "unknown");
   table("workers", [["name"], ["pool"], ["processes", "number"], ["refreshes taken, by query", "text"], ["up", "number"]],
     (status.workers || []).map((one) => [[one.name, "name"], [one.pool], [count(one.processes), "number"],
       [Object.entries(one.taken).map(([query, taken]) => `${query} ${count(taken)}`).join(", "), "text"],

@@ -15,7 +15,7 @@ from api_client.config.settings import ReaderSettings
 from refresher.embedded import RedisServer
 from refresher.flow.dead_letters import DeadLetters
 from refresher.ops.broker import Queues, WorkerSeen
-from refresher.ops.scan import HotKey, KeysSeen, QueryKeys, Run
+from refresher.ops.scan import KeysSeen, QueryKeys, Run
 from refresher.ops.status import DeadSeen, Status
 from refresher.web.api import StatusApi
 from refresher.web.history import History, sample_of
@@ -73,7 +73,6 @@ def busy(names: tuple[str, ...], look: int) -> Status:
             cooling=number % 3, longest_wait=2.5 if wave > 0.2 else None,
         )  # fmt: skip
     keys.runs = [Run(names[-1], "3f2a9c0d1e2f", "refresh@a-rather-long-host-name.example.org:41733", 12.5)]
-    keys.hottest = [HotKey(name, "5c25aa01bb02", "", 200 - 9 * number) for number, name in enumerate(names[-10:])]
     taken = {name: 1_234 * (number + 1) for number, name in enumerate(names)}
     return Status(
         at=BEGAN_AT + LOOK_SECONDS * look, keys=keys, dead=DeadSeen({names[0]: 2}, {names[0]: 1}),
@@ -84,7 +83,7 @@ def busy(names: tuple[str, ...], look: int) -> Status:
 
 def empty(look: int) -> Status:
     at = BEGAN_AT + LOOK_SECONDS * look
-    keys = KeysSeen(keys_of_server=0, hottest_problem="Redis counts accesses under a maxmemory-policy of LFU alone")
+    keys = KeysSeen(keys_of_server=0)
     return Status(at, keys, DeadSeen(), Queues(0, 0), [], {})
 
 
@@ -175,7 +174,7 @@ def test_the_status_page_of_a_busy_system_is_usable_by_keyboard(browser: Browser
         names = page.locator("table").evaluate_all(
             "all => all.map((one) => one.ariaLabelledByElements?.[0].textContent)"
         )
-        assert names == ["By query", "Dead letters", "Running loads", "Most read", "Workers"]
+        assert names == ["By query", "Dead letters", "Running loads", "Workers"]
 
 
 def test_the_status_page_fits_fifty_queries_and_names_of_maximum_length(

@@ -33,7 +33,7 @@ def admin(clean_redis: RedisServer) -> Iterator[redis.Redis]:
         (["resetkeys", "~cache:l1:*", "~cache:dead1"], Level.PROBLEM, "%R~cache:e1:*"),
         (["-info", "-zrem"], Level.WARNING, "+info +zrem"),
         (["-client"], Level.WARNING, "+client|list"),
-        (["-scan", "-object"], Level.WARNING, "+scan +object|freq"),
+        (["-scan"], Level.WARNING, "+scan"),
         (["resetkeys", "~cache:e1:*", "~cache:l1:*", "~cache:v1:*"], Level.WARNING, "%RW~cache:dead1"),
         (["resetkeys", "~cache:e1:*", "~cache:l1:*", "~cache:dead1"], Level.WARNING, "%R~cache:v1:*"),
         (["-zrange"], Level.WARNING, "+zrange"),

@@ -29,7 +29,6 @@ from tests.contract.test_dead_letters import a_letter
 from tests.support.command_line import CommandLine
 from tests.support.fault_proxy import FaultProxy
 from tests.support.lease_world import World
-from tests.support.redis_memory import limited
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 SECRET = "canary-51d0"
@@ -166,20 +165,6 @@ def test_more_keys_than_the_limit_are_reported_as_a_sample(place: Place) -> None
     every = scan_keys(place.client, "cache")
     assert (every.is_sample, every.queries["many"].keys, every.queries["many"].headers) == (False, 5_000, 0)
     assert "a sample of 5,000 keys" in place.run("--keys", "1000").stdout
-
-
-def test_access_counts_are_shown_under_lfu_only(place: Place) -> None:
-    place.plant("friends_of", 0, 500.0)
-    assert "LFU" in scan_keys(place.client, "cache").hottest_problem
-    with limited(place.client, 0, "allkeys-lfu"):
-        place.client.flushall()  # what is left of before has no count
-        hot, *_ = [place.plant("friends_of", number, 500.0).key for number in range(3)]
-        for _ in range(50):  # the first of them counts for sure, the others by chance
-            place.client.get(hot.entry)
-        seen = scan_keys(place.client, "cache")
-    assert (seen.hottest_problem, len(seen.hottest)) == ("", 3)
-    assert (seen.hottest[0].key, seen.hottest[0].name) == (hot.short, hot.entry)
-    assert seen.hottest[0].accesses > seen.hottest[1].accesses
 
 
 @pytest.mark.parametrize(
