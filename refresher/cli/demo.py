@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
 
 from refresher.cli.arguments import without_password
 from refresher.demo.options import (
+    DEFAULT_PERSONS,
     DEFAULT_READERS,
     DEFAULT_SECONDS,
+    MAX_PERSONS,
     MAX_READERS,
     MAX_SECONDS,
+    MIN_PERSONS,
     MIN_SECONDS,
     DemoOptions,
 )
@@ -34,15 +36,9 @@ def demo(
     ] = DEFAULT_SECONDS,
     keep: Annotated[bool, typer.Option("--keep", help="Leave everything running, traffic too, until Ctrl-C.")] = False,
     no_chaos: Annotated[bool, typer.Option("--no-chaos", help="Don't kill the worker in the middle.")] = False,
-    graph: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            exists=True,
-            dir_okay=False,
-            help="Your own graph: an edge list as CSV, two columns; may be gzipped.",
-        ),
-    ] = None,
+    persons: Annotated[
+        int, typer.Option(min=MIN_PERSONS, max=MAX_PERSONS, help="In the graph, at least; each knows ten others.")
+    ] = DEFAULT_PERSONS,
     neo4j_uri: _Neo4jUri = None,
     readers: Annotated[int, typer.Option(min=1, max=MAX_READERS, help="Reader processes.")] = DEFAULT_READERS,
     seed: Annotated[int, typer.Option(min=0, help="Seed of graph and traffic.")] = 1,
@@ -61,7 +57,7 @@ def demo(
 
         raise DemoError(f"{error.name} is not installed: pip install 'refresher[demo]'") from None
     options = DemoOptions(
-        seconds=seconds, keep=keep, chaos=not no_chaos, graph_file=graph, neo4j_uri=neo4j_uri,
+        seconds=seconds, keep=keep, chaos=not no_chaos, persons=persons, neo4j_uri=neo4j_uri,
         readers=readers, seed=seed,
     )  # fmt: skip
     raise typer.Exit(run_demo(options, Console(highlight=False)))

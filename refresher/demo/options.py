@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from typing import Final
 
 DEFAULT_SECONDS: Final = 20.0
 MIN_SECONDS: Final = 4.0
 MAX_SECONDS: Final = 3600.0
 DEFAULT_READERS: Final = 2
 MAX_READERS: Final = 32
+DEFAULT_PERSONS: Final = 20_000
+MIN_PERSONS: Final = 50
+MAX_PERSONS: Final = 1_000_000
 READS_PER_SECOND: Final = 2_000.0
 """Of all readers together. On two cores a read costs 0.15 ms, and the worker and the graph need the rest."""
 
@@ -25,7 +25,7 @@ class DemoOptions:
         seconds: how long the readers read; longer while entries wait for the worker that took over.
         keep: go on until Ctrl-C.
         chaos: kill the worker in the middle.
-        graph_file: an edge list; None: a generated graph.
+        persons: in the graph, at least.
         neo4j_uri: the user's graph; None: an embedded one.
         readers: reader processes.
         seed: of the graph, its popularity, and each reader's draws.
@@ -34,7 +34,7 @@ class DemoOptions:
     seconds: float = DEFAULT_SECONDS
     keep: bool = False
     chaos: bool = True
-    graph_file: Path | None = None
+    persons: int = DEFAULT_PERSONS
     neo4j_uri: str | None = None
     readers: int = DEFAULT_READERS
     seed: int = 1

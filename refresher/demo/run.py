@@ -104,9 +104,8 @@ class _Demo:
         return traffic
 
     def _graph(self) -> SocialGraph:
-        file = self._options.graph_file
-        with self._step("graph made:" if file is None else f"{file.name} read:") as details:
-            graph = SocialGraph.generated(seed=self._options.seed) if file is None else SocialGraph.from_edge_list(file)
+        with self._step("graph made:") as details:
+            graph = SocialGraph.generated(self._options.persons, seed=self._options.seed)
             hub = graph.degrees.max()
             details.append(f"{graph.persons:,} persons, {graph.edges:,} KNOWS, the best known with {hub:,}")
         return graph

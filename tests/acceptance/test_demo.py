@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import re
 import signal
 import subprocess
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
     from refresher.embedded import ArcadeDbServer
 
 ROOT = Path(__file__).parents[2]
-# A small graph is loaded in a blink.
-SMALL = "".join(f"p{source}\tp{target}\n" for source in range(30) for target in range(source + 1, 30, source + 1))
+SMALL = ("--persons", "100")  # loaded in a blink
 
 # The demo imports Celery when all is set up. The import drops this object, and Python discards what `__del__` raises.
 CTRL_C_IN_AN_IMPORT = """
@@ -72,13 +70,6 @@ class Demo(WatchedCommand):
         return self.process.returncode
 
 
-@pytest.fixture
-def small_graph(tmp_path: Path) -> Path:
-    path = tmp_path / "small.tsv.gz"
-    path.write_bytes(gzip.compress(SMALL.encode()))
-    return path
-
-
 def secrets_of(processes: list[psutil.Process]) -> set[str]:
     """The passwords that the demo gave to its processes."""
     found: set[str] = set()
@@ -94,11 +85,9 @@ def secrets_of(processes: list[psutil.Process]) -> set[str]:
 @pytest.mark.parametrize(
     "graph", [pytest.param("default", marks=pytest.mark.long), pytest.param("small", marks=pytest.mark.smoke)]
 )
-def test_demo_succeeds_reports_its_figures_and_exposes_no_password_or_port(
-    tmp_path: Path, small_graph: Path, graph: str
-) -> None:
+def test_demo_succeeds_reports_its_figures_and_exposes_no_password_or_port(tmp_path: Path, graph: str) -> None:
     """`make test` uses a small graph: making and loading the default one takes as long as all the rest."""
-    options, size = ("--graph", str(small_graph)), "30 persons, 103 KNOWS"
+    options, size = SMALL, r"1\d\d persons, 1,000 KNOWS"
     if graph == "default":
         options, size = (), r"(2\d|3\d),\d{3} persons, 200,000 KNOWS"
     with Demo(tmp_path, "--seconds", "4", *options) as demo:
@@ -127,8 +116,8 @@ def test_demo_succeeds_reports_its_figures_and_exposes_no_password_or_port(
     assert "Traceback" not in demo.out + demo.err
 
 
-def test_nothing_outlives_a_killed_demo(tmp_path: Path, small_graph: Path) -> None:
-    with Demo(tmp_path, "--seconds", "60", "--graph", str(small_graph)) as demo:
+def test_nothing_outlives_a_killed_demo(tmp_path: Path) -> None:
+    with Demo(tmp_path, "--seconds", "60", *SMALL) as demo:
         demo.wait_for(r"\d,\d{3} reads/s")
         assert len(demo.processes()) > 8
         demo.signal(signal.SIGKILL)
@@ -138,18 +127,16 @@ def test_nothing_outlives_a_killed_demo(tmp_path: Path, small_graph: Path) -> No
 @pytest.mark.parametrize(
     ("moment", "number"),
     [
-        ("graph made|read:", signal.SIGINT),
-        ("graph made|read:", signal.SIGTERM),
+        ("graph made", signal.SIGINT),
+        ("graph made", signal.SIGTERM),
         pytest.param("Flower:", signal.SIGINT, marks=pytest.mark.long),
         pytest.param("worker killed", signal.SIGINT, marks=pytest.mark.long),
         pytest.param("servers started", signal.SIGHUP, marks=pytest.mark.long),
         pytest.param(r"\d reads/s", signal.SIGINT, marks=pytest.mark.long),
     ],
 )
-def test_a_signal_ends_the_demo_cleanly_at_any_moment(
-    tmp_path: Path, small_graph: Path, moment: str, number: signal.Signals
-) -> None:
-    with Demo(tmp_path, "--seconds", "6", "--graph", str(small_graph)) as demo:
+def test_a_signal_ends_the_demo_cleanly_at_any_moment(tmp_path: Path, moment: str, number: signal.Signals) -> None:
+    with Demo(tmp_path, "--seconds", "6", *SMALL) as demo:
         demo.wait_for(moment)
         demo.signal(number)
         assert demo.ended() == 130, demo.out + demo.err
@@ -157,31 +144,31 @@ def test_a_signal_ends_the_demo_cleanly_at_any_moment(
     assert "Traceback" not in demo.out + demo.err
 
 
-def test_ctrl_c_ends_the_demo_even_if_python_drops_the_exception(tmp_path: Path, small_graph: Path) -> None:
+def test_ctrl_c_ends_the_demo_even_if_python_drops_the_exception(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(CTRL_C_IN_AN_IMPORT)
-    with Demo(tmp_path, "--seconds", "60", "--graph", str(small_graph), PYTHONPATH=str(tmp_path)) as demo:
+    with Demo(tmp_path, "--seconds", "60", *SMALL, PYTHONPATH=str(tmp_path)) as demo:
         assert demo.ended() == 130, demo.out + demo.err
     assert re.search(r"Flower: (.*\n)+interrupted; everything was stopped", demo.out)
     assert "Traceback" not in demo.err
 
 
-def test_demo_with_keep_and_a_custom_graph_ends_with_a_summary_on_ctrl_c(tmp_path: Path, small_graph: Path) -> None:
-    own = ("--graph", str(small_graph), "--readers", "1")
+def test_demo_with_keep_and_one_reader_ends_with_a_summary_on_ctrl_c(tmp_path: Path) -> None:
+    own = (*SMALL, "--readers", "1")
     with Demo(tmp_path, "--seconds", "4", "--keep", "--no-chaos", *own) as demo:
         demo.wait_for(r"\n  6\.\d s .* reads/s")
         demo.signal(signal.SIGINT)
         assert demo.ended() == 0, demo.out + demo.err
-    assert "30 persons" in demo.out
+    assert re.search(r"1\d\d persons", demo.out)
     assert "from 1 process; none failed" in demo.out
     assert "SIGKILL" not in demo.out
     assert "Traceback" not in demo.out + demo.err
 
 
-def test_demo_leaves_the_users_graph_as_it_was(tmp_path: Path, small_graph: Path, arcadedb: ArcadeDbServer) -> None:
+def test_demo_leaves_the_users_graph_as_it_was(tmp_path: Path, arcadedb: ArcadeDbServer) -> None:
     environ = {
         "NEO4J_USER": arcadedb.user, "NEO4J_PASSWORD": arcadedb.password, "NEO4J_DATABASE": arcadedb.database
     }  # fmt: skip
-    own = ("--neo4j-uri", arcadedb.bolt_uri, "--graph", str(small_graph))
+    own = ("--neo4j-uri", arcadedb.bolt_uri, *SMALL)
     with Demo(tmp_path, "--seconds", "4", "--no-chaos", *own, **environ) as demo:
         assert demo.ended() == 0, demo.out + demo.err
     assert "Graph: ArcadeDB " in demo.out
@@ -195,7 +182,6 @@ def test_demo_leaves_the_users_graph_as_it_was(tmp_path: Path, small_graph: Path
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["--graph", sys.executable], "can't be read: "),
         (["--neo4j-uri", "http://x"], "NEO4J_URI='http://x' is not valid: expected bolt://"),
         (["--neo4j-uri", "bolt://127.0.0.1:1"], "the graph can't be used: "),
     ],

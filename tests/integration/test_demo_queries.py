@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from neo4j import Driver
 
-GRAPH = SocialGraph.generated(200, 700, seed=11)
+GRAPH = SocialGraph.generated(200, seed=11)
 ISLANDS = ["Solo Allen 90000", "Solo Berg 90001"]
 """Two persons who know only each other: no path leads to them."""
 

@@ -3,15 +3,14 @@
 An edge is dropped into the adjacency matrix by choosing, `scale` times, one of the four quadrants with the
 probabilities a, b, c, d. Unequal quadrants give a heavy-tailed degree distribution: a few hubs, many leaves.
 
-Sources: D. Chakrabarti, Y. Zhan, C. Faloutsos, "R-MAT: A Recursive Model for Graph Mining", SIAM SDM 2004; the default
+Sources: D. Chakrabarti, Y. Zhan, C. Faloutsos, "R-MAT: A Recursive Model for Graph Mining", SIAM SDM 2004; the
 quadrants are those of the benchmark HPCS SSCA#2 (a = 0.55, b = c = 0.1, d = 0.25).
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -25,24 +24,16 @@ _MAX_ROUNDS = 64
 _MIN_DRAWS = 1_024
 
 
-@dataclass(frozen=True, slots=True)
-class Quadrants:
-    """Probabilities of the four quadrants: each in [0, 1), together 1 (within 1e-9). Dimensionless."""
+class Quadrants(NamedTuple):
+    """Probabilities of the four quadrants, together 1."""
 
-    a: float = 0.55
-    b: float = 0.1
-    c: float = 0.1
-    d: float = 0.25
-
-    def __post_init__(self) -> None:
-        values = (self.a, self.b, self.c, self.d)
-        if not all(0.0 <= value < 1.0 for value in values):
-            raise ValueError(f"each quadrant's probability must be in [0, 1), got a, b, c, d = {values}")
-        if not math.isclose(sum(values), 1.0, abs_tol=1e-9):
-            raise ValueError(f"the quadrants' probabilities must sum to 1, got {sum(values)} from {values}")
+    a: float
+    b: float
+    c: float
+    d: float
 
 
-SSCA2: Final = Quadrants()
+SSCA2: Final = Quadrants(0.55, 0.1, 0.1, 0.25)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +54,7 @@ class RmatGraph:
         return len(self.sources)
 
 
-def rmat(scale: int, edge_factor: float, *, seed: int, quadrants: Quadrants = SSCA2) -> RmatGraph:
+def rmat(scale: int, edge_factor: float, *, seed: int) -> RmatGraph:
     """Draw a graph of exactly ``round(edge_factor * 2**scale)`` distinct edges among 2**scale possible vertices.
 
     Self loops and duplicates are drawn again, vertices that no edge touches are dropped (so ``vertices`` is at most
@@ -79,7 +70,7 @@ def rmat(scale: int, edge_factor: float, *, seed: int, quadrants: Quadrants = SS
     if wanted < 1:
         raise ValueError(f"edge_factor must give at least one edge, got {edge_factor} at scale {scale}")
     rng = np.random.default_rng(seed)
-    keys = _distinct_keys(rng, scale, wanted, quadrants)
+    keys = _distinct_keys(rng, scale, wanted)
     return _compacted(rng, keys >> scale, keys & (2**scale - 1))
 
 
@@ -103,14 +94,14 @@ def rmat_with_at_least(vertices: int, edges: int, *, seed: int) -> RmatGraph:
     raise ValueError(f"no R-MAT graph of scale <= {MAX_SCALE} has {vertices} vertices and {edges} edges")
 
 
-def _distinct_keys(rng: np.random.Generator, scale: int, wanted: int, quadrants: Quadrants) -> NDArray[np.int64]:
+def _distinct_keys(rng: np.random.Generator, scale: int, wanted: int) -> NDArray[np.int64]:
     """Draw until ``wanted`` distinct edges are there: an int64 array (wanted,) of ``source << scale | target``.
 
     The first ones in the order of drawing are kept: cutting a sorted array would cut off one corner of the graph.
     """
     kept: NDArray[np.int64] = np.empty(0, dtype=np.int64)
     for _ in range(_MAX_ROUNDS):
-        drawn = _draw_keys(rng, scale, max(wanted - len(kept), _MIN_DRAWS), quadrants)
+        drawn = _draw_keys(rng, scale, max(wanted - len(kept), _MIN_DRAWS))
         together = np.concatenate([kept, drawn])
         first_seen = np.sort(np.unique(together, return_index=True)[1])
         kept = together[first_seen]
@@ -119,16 +110,16 @@ def _distinct_keys(rng: np.random.Generator, scale: int, wanted: int, quadrants:
     raise ValueError(f"{wanted} distinct edges don't come up at scale {scale}: take a greater scale or fewer edges")
 
 
-def _draw_keys(rng: np.random.Generator, scale: int, draws: int, quadrants: Quadrants) -> NDArray[np.int64]:
+def _draw_keys(rng: np.random.Generator, scale: int, draws: int) -> NDArray[np.int64]:
     """Draw edges without self loops: an int64 array of at most ``draws`` keys, duplicates included."""
     sources = np.zeros(draws, dtype=np.int64)
     targets = np.zeros(draws, dtype=np.int64)
-    until_b = quadrants.a + quadrants.b
-    until_c = until_b + quadrants.c
+    until_b = SSCA2.a + SSCA2.b
+    until_c = until_b + SSCA2.c
     for _ in range(scale):
         draw = rng.random(draws)
         below = draw >= until_b  # c or d: the lower half, a greater source
-        right = ((draw >= quadrants.a) & ~below) | (draw >= until_c)  # b or d: the right half, a greater target
+        right = ((draw >= SSCA2.a) & ~below) | (draw >= until_c)  # b or d: the right half, a greater target
         sources = sources << 1 | below
         targets = targets << 1 | right
     no_loop = sources != targets

@@ -40,7 +40,7 @@ DEEP = "[" * 90_000
         (["explain", "f", "--version", "0"], "", "--version"),
         (["explain"], "", "QUERY"),
         (["invalidate", "--tag", ""], "", "--tag: a tag of 0 bytes"),
-        (["demo", "--graph", "missing.tsv"], "", "'missing.tsv' does not exist"),
+        (["demo", "--persons", "1"], "", "'--persons'"),
         (["demo", "--seconds", "0"], "", "'--seconds'"),
         (["demo", "--readers", "0"], "", "'--readers'"),
         (["demo", "--bogus"], "", "--bogus"),

@@ -1,4 +1,3 @@
-from pathlib import Path
 from unittest.mock import MagicMock
 
 import numpy as np
@@ -7,21 +6,6 @@ from neo4j.exceptions import ServiceUnavailable
 
 from refresher.demo.errors import DemoError
 from refresher.demo.graph.social_graph import SocialGraph, load
-
-
-def test_an_edge_list_s_ids_are_the_names(tmp_path: Path) -> None:
-    path = tmp_path / "deps.tsv"
-    path.write_text("# package\tdepends_on\nflask\tclick\nflask\tflask\nclick\tcolorama\nflask\tclick\nclick\tflask\n")
-    graph = SocialGraph.from_edge_list(path)
-    assert graph.names == ["flask", "click", "colorama"]
-    assert list(zip(graph.sources.tolist(), graph.targets.tolist(), strict=True)) == [(0, 1), (1, 0), (1, 2)]
-
-
-def test_an_edge_list_of_self_loops_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "loops.tsv"
-    path.write_text("a\ta\n")
-    with pytest.raises(DemoError, match="no edge between two different ids"):
-        SocialGraph.from_edge_list(path)
 
 
 def load_into(replies: MagicMock) -> None:
