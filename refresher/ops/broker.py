@@ -1,11 +1,14 @@
-"""Queue lengths, and the workers that reply. Each step is bounded in time, on a silent broker too."""
+"""Queue lengths, workers that reply, keys that are not kombu's. Each step is bounded, on a silent broker too."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+
+import redis
+from kombu.transport.redis import Channel
 
 from api_client.config.broker import miss_queue, queues, refresh_queue
 from api_client.config.environment import without_password
@@ -17,6 +20,7 @@ LINK_SECONDS: Final = 2.0
 """More than the second for which kombu's Redis transport listens to a queue at a time."""
 ANSWER_SECONDS: Final = 1.0
 """Time that workers have to reply: their number is not known."""
+_REMOTE_CONTROL: Final = ("celery.pidbox", "reply.celery.pidbox")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,3 +101,55 @@ def _pool_name(implementation: str) -> str:
     """Return a pool's name as ``-P`` takes it, of ``celery.concurrency.prefork:TaskPool``."""
     name = implementation.partition(":")[0].rpartition(".")[2]
     return "threads" if name == "thread" else name
+
+
+class ReplacedKey(NamedTuple):
+    """A key of the broker that has another type than kombu gives it."""
+
+    name: str
+    actual: str
+    expected: str
+
+    @property
+    def fault(self) -> str:
+        """Fault."""
+        return f"the broker's key {self.name!r} has type {self.actual}, expected {self.expected}"
+
+    @property
+    def remedy(self) -> str:
+        """Remedy."""
+        return f"DEL {self.name} on the broker (workers recreate it), and keep other applications off its database"
+
+
+def replaced_keys(client: redis.Redis, queues: Iterable[str]) -> list[ReplacedKey]:
+    """Return the keys of the broker that have a wrong type.
+
+    Args:
+        client: of the broker's database.
+        queues: names of the queues that workers consume.
+
+    Raises:
+        redis.exceptions.RedisError: the broker can't be queried; TYPE is a right that a user may lack.
+    """
+    expected = _expected_types(queues)
+    with client.pipeline(transaction=False) as pipeline:
+        for name in expected:
+            pipeline.type(name)
+        types = [reply.decode() if isinstance(reply, bytes) else str(reply) for reply in pipeline.execute()]
+    found = zip(expected.items(), types, strict=True)
+    return [ReplacedKey(name, actual, right) for (name, right), actual in found if actual not in {right, "none"}]
+
+
+def _expected_types(queues: Iterable[str]) -> dict[str, str]:
+    names = list(queues)
+    by_priority = [f"{name}{Channel.sep}{step}" for name in names for step in Channel.priority_steps if step]
+    exchanges = [*names, *_REMOTE_CONTROL]
+    return {
+        **dict.fromkeys([*names, *by_priority], "list"),
+        Channel.unacked_key: "hash",
+        Channel.unacked_index_key: "zset",
+        Channel.unacked_mutex_key: "string",
+        **{Channel.keyprefix_queue % name: "set" for name in exchanges},
+        **{Channel.keyprefix_binding_permanent % name: "set" for name in exchanges},
+        Channel.keyprefix_binding_deadlines: "zset",
+    }

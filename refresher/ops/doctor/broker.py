@@ -11,7 +11,7 @@ from api_client.config.broker import miss_queue, queues, refresh_queue
 from api_client.transport.wire import reason
 from api_client.trigger.broker import fault_text
 from refresher.ops.broker import consumed_queues, queue_lengths
-from refresher.ops.broker_keys import replaced_keys as find_replaced_keys
+from refresher.ops.broker import replaced_keys as find_replaced_keys
 from refresher.ops.doctor.deployment import FULL_SHARE, Deployment, used_share
 from refresher.ops.doctor.findings import Finding, ok, problem, unreachable, warning
 from refresher.ops.permissions import is_forbidden

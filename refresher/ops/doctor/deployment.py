@@ -12,7 +12,7 @@ from api_client.config.broker_url import is_rabbitmq
 from api_client.config.settings import ReaderSettings
 from api_client.protocol.keys import CacheKey, make_key
 from api_client.transport.redis_py import connect, node_of
-from refresher.ops.broker_keys import ReplacedKey
+from refresher.ops.broker import ReplacedKey
 from refresher.ops.scan import KeysSeen, scan_keys
 from refresher.settings import WorkerSettings
 

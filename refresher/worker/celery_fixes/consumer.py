@@ -18,7 +18,7 @@ from api_client.config.environment import without_password
 from api_client.protocol.messages import TASK_NAME
 from refresher.errors import place_of
 from refresher.flow.ports import DropReason, events_of
-from refresher.ops.broker_keys import replaced_keys
+from refresher.ops.broker import replaced_keys
 from refresher.ops.heartbeat import heartbeat_of
 from refresher.worker.celery_fixes.message_guard import RateLimitedRejectLog, Rejection, validate_message
 from refresher.worker.celery_fixes.refused_commands import describe_refused_command

@@ -1,15 +1,16 @@
-"""Sizes of what ships, of benchmarks and tests: no function or file grows past what is read at a glance."""
+"""Sizes of what ships, of benchmarks and tests: no function, file or folder grows past what is read at a glance."""
 
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from itertools import chain
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[3]
-MAX_FUNCTION_LINES, MAX_FILE_LINES = 40, 500
+MAX_FUNCTION_LINES, MAX_FILE_LINES, MAX_MODULES = 40, 500, 15
 FILES = sorted(
     chain.from_iterable((ROOT / folder).rglob("*.py") for folder in ("api_client", "refresher", "benchmarks"))
 )
@@ -36,6 +37,11 @@ def test_no_file_has_more_than_500_lines() -> None:
     files = [*FILES, *(ROOT / "tests").rglob("*.py")]
     lines = {path.relative_to(ROOT): len(path.read_text().splitlines()) for path in files}
     assert {path: count for path, count in lines.items() if count > MAX_FILE_LINES} == {}
+
+
+def test_no_folder_of_what_ships_has_more_than_15_modules_beside_its_init() -> None:
+    modules = Counter(str(path.parent.relative_to(ROOT)) for path in FILES if path.name != "__init__.py")
+    assert {folder: count for folder, count in modules.items() if count > MAX_MODULES} == {}
 
 
 @pytest.mark.parametrize(
