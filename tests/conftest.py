@@ -12,7 +12,7 @@ import redis
 from hypothesis import HealthCheck, settings
 
 from refresher.embedded import ArcadeDbServer, RedisServer, ServerMissing
-from tests.servers.neo4j_server import SHORT_LIVED, Neo4jServer
+from tests.servers.neo4j_server import SHORT_LIVED, Neo4jServer, Neo4jWithApoc
 from tests.servers.rabbitmq_server import RabbitMqServer
 from tests.servers.redis_binaries import redis_under_test
 from tests.support.movable_clock import ClockedRedis, start_clocked_redis
@@ -117,6 +117,13 @@ def arcadedb() -> Iterator[ArcadeDbServer]:
 def neo4j_server() -> Iterator[Neo4jServer]:
     """One real Neo4j for the session."""
     with Neo4jServer.start() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def neo4j_with_apoc() -> Iterator[Neo4jWithApoc]:
+    """One Neo4j with APOC for the session; its database keeps what a test leaves."""
+    with Neo4jWithApoc.start() as server:
         yield server
 
 

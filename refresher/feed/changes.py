@@ -7,6 +7,7 @@ more costs a load.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -22,14 +23,14 @@ class Changes:
 
     Attributes:
         tags: what they invalidate, each once.
-        positions: of their transactions, for `ChangeSource.acknowledge`.
+        positions: of their transactions, as the source knows them, for `ChangeSource.acknowledge`.
         committed_at: of each transaction, in seconds since 1970 by the graph's clock.
         bookmarks: a load after them reads all of the changes.
         bulk: of how many transactions the changes were too many to be named.
     """
 
     tags: tuple[str, ...]
-    positions: tuple[str, ...]
+    positions: tuple[Any, ...]
     committed_at: tuple[float, ...]
     bookmarks: tuple[str, ...]
     bulk: int = 0
@@ -69,6 +70,11 @@ def change_of(note: object) -> Change | None:
 
 def tags_of(change: Change | None, watches: Watches) -> Iterator[str]:
     """Yield the tags that a change invalidates; of one that can't be read, all coarse ones."""
+    for tag in _tags_of(change, watches):
+        yield unicodedata.normalize("NFC", tag)  # as those of entries are
+
+
+def _tags_of(change: Change | None, watches: Watches) -> Iterator[str]:
     if change is None:
         for name in (*watches.nodes, *watches.relationships):
             yield from (name, f"{name}:{BULK}")

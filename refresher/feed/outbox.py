@@ -15,8 +15,14 @@ from refresher.feed.triggers import QUIET
 from refresher.feed.watches import Watches
 
 TAKEN_AT_ONCE: Final = 500
-_TAKE: Final = "MATCH (c:RefresherChange) RETURN elementId(c) AS position, c.at AS at, c.changes AS note LIMIT $limit"
-_ACKNOWLEDGE: Final = "MATCH (c:RefresherChange) WHERE elementId(c) IN $positions DELETE c"
+_TAKE: Final = (
+    "MATCH (c:RefresherChange) RETURN [elementId(c), c.id] AS position, c.at AS at, c.changes AS note LIMIT $limit"
+)
+_ACKNOWLEDGE: Final = (
+    "UNWIND $positions AS position MATCH (c:RefresherChange) "
+    "WHERE elementId(c) = position[0] AND (c.id = position[1] OR c.id IS NULL) DELETE c"
+)
+"""By its own id too: Neo4j gives that of a deleted node to another, which a paused consumer has not invalidated."""
 
 
 class Outbox:
@@ -40,7 +46,7 @@ class Outbox:
         changes = [change_of(row["note"]) for row in rows]
         return Changes(
             tags=tuple(dict.fromkeys(tag for change in changes for tag in tags_of(change, self._watches))),
-            positions=tuple(row["position"] for row in rows),
+            positions=tuple(map(tuple, (row["position"] for row in rows))),
             committed_at=tuple(row["at"] / 1e3 for row in rows if isinstance(row["at"], int)),
             bookmarks=bookmarks,
             bulk=sum(change is None or change.bulk for change in changes),

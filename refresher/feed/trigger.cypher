@@ -44,5 +44,6 @@ WITH many, CASE WHEN many THEN
                   CASE WHEN gone[elementId(n)] IS NULL AND label IN labels(n) THEN n[$nodes[label]] END]
                 WHERE value IS NOT NULL | {label: label, value: value}]])])]))]]
      END AS changedRelationships
-CREATE (:RefresherChange {at: timestamp(), changes: apoc.convert.toJson(
+// Neo4j gives the elementId of a deleted node to another one: the note has an id of its own.
+CREATE (:RefresherChange {id: randomUUID(), at: timestamp(), changes: apoc.convert.toJson(
   {bulk: many, nodes: changedNodes, relationships: changedRelationships})})

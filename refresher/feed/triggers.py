@@ -11,7 +11,7 @@ from typing import Any, Final, LiteralString
 import neo4j
 from neo4j.exceptions import DriverError, Neo4jError
 
-from refresher.errors import text_of
+from refresher.errors import message_of
 from refresher.feed.errors import FeedError
 from refresher.feed.watches import Watches
 
@@ -34,11 +34,11 @@ _LIST: Final = (
 _REMOVE: Final = "MATCH (c:RefresherChange) WITH c LIMIT $limit DELETE c RETURN count(*) AS n"
 _COUNT: Final = "MATCH (c:RefresherChange) WITH count(c) AS n, min(c.at) AS oldest RETURN n, oldest, timestamp() AS now"
 _REMEDIES: Final = (
-    # What the server's text has, in lower case, and what to do about it.
+    # What the error's code or text has, in lower case, and what to do about it.
     ("not been enabled", "set apoc.trigger.enabled=true in the server's conf/apoc.conf, and restart it"),
     ("sandbox", "set dbms.security.procedures.unrestricted=apoc.* in neo4j.conf, and restart the server"),
-    ("denied", "REFRESHER_FEED_USER and REFRESHER_FEED_PASSWORD name a user who may: an administrator"),
-    ("not allowed", "REFRESHER_FEED_USER and REFRESHER_FEED_PASSWORD name a user who may: an administrator"),
+    ("forbidden", "REFRESHER_FEED_USER and REFRESHER_FEED_PASSWORD name a user who may: an administrator"),
+    ("databasenotfound", "NEO4J_DATABASE names the database; empty: the user's own"),
     ("unauthorized", "REFRESHER_FEED_USER and REFRESHER_FEED_PASSWORD name a user of the graph"),
 )
 
@@ -82,12 +82,11 @@ class Triggers:
             raise FeedError('nothing is watched: say watch("Person", key="id") in a module of REFRESHER_QUERIES')
         if not self._read(_HAS_APOC)[0]["n"]:
             raise FeedError(
-                f"{self._product()} has no apoc.trigger.install: put apoc-core of the server's version into its folder "
-                "plugins, set apoc.trigger.enabled=true in conf/apoc.conf, and restart it"
+                f"{self._product()} has no apoc.trigger.install: the feed needs Neo4j with apoc-core of its version in "
+                "the folder plugins, and apoc.trigger.enabled=true in conf/apoc.conf; then restart it"
             )
-        params = {"nodes": watches.nodes, "types": sorted(watches.relationships), "limit": NOTED_ONE_BY_ONE}
-        self._administer(_INSTALL, statement=_statement(), params=params)
-        self._wait(lambda: _is_same(self.installed(), watches), wait_seconds, "taken up")
+        self._administer(_INSTALL, statement=_statement(), params=_params(watches))
+        self._wait(lambda: _runs(self.installed(), watches), wait_seconds, "taken up")
 
     def check(self, watches: Watches) -> None:
         """Check that the database runs the trigger with ``watches``: consumer and queries make tags of them.
@@ -99,7 +98,10 @@ class Triggers:
         if found is None:
             raise FeedError("the trigger is not installed: refresher feed install")
         if found.is_paused:
-            raise FeedError(f"the trigger is paused: CALL apoc.trigger.start(…, '{NAME}') in the database system")
+            raise FeedError(
+                "the trigger is paused: refresher feed install, or in the database system: "
+                f"CALL apoc.trigger.start('{self._database()}', '{NAME}')"
+            )
         if not _is_same(found, watches):
             raise FeedError(
                 "the trigger is not what REFRESHER_QUERIES and this release ask for: refresher feed install"
@@ -132,7 +134,8 @@ class Triggers:
             return None
         params = found[0]["params"] or {}
         known = Watches(dict(params.get("nodes") or {}), set(params.get("types") or ()))
-        return Installed(known, found[0]["query"] == _statement(), bool(found[0]["paused"]))
+        is_current = found[0]["query"] == _statement() and params == _params(known)
+        return Installed(known, is_current, bool(found[0]["paused"]))
 
     def backlog(self) -> Backlog:
         """Return what is not acknowledged.
@@ -144,12 +147,15 @@ class Triggers:
         age_seconds = 0.0 if row["oldest"] is None else max(0.0, (row["now"] - row["oldest"]) / 1e3)
         return Backlog(row["n"], age_seconds)
 
+    def _database(self) -> str:
+        return self.database or str(self._read("CALL db.info() YIELD name RETURN name")[0]["name"])
+
     def _product(self) -> str:
         agent = self.driver.get_server_info().agent
         return agent.replace("/", " ")
 
     def _administer(self, cypher: LiteralString, **params: Any) -> None:
-        database = self.database or self._read("CALL db.info() YIELD name RETURN name")[0]["name"]
+        database = self._database()
         try:
             with self.driver.session(database="system") as session:
                 session.run(cypher, database=database, name=NAME, **params).consume()
@@ -178,11 +184,20 @@ def _statement() -> str:
     return (files("refresher.feed") / "trigger.cypher").read_text(encoding="utf-8")
 
 
-def _is_same(found: Installed | None, watches: Watches) -> bool:
-    return found is not None and found.is_current and found.watches == watches
+def _params(watches: Watches) -> dict[str, Any]:
+    return {"nodes": watches.nodes, "types": sorted(watches.relationships), "limit": NOTED_ONE_BY_ONE}
+
+
+def _is_same(found: Installed, watches: Watches) -> bool:
+    return found.is_current and found.watches == watches
+
+
+def _runs(found: Installed | None, watches: Watches) -> bool:
+    return found is not None and _is_same(found, watches) and not found.is_paused
 
 
 def _failed(error: Exception) -> FeedError:
-    text = text_of(error).splitlines()[0]
-    remedy = next((remedy for words, remedy in _REMEDIES if words in text.lower()), "")
-    return FeedError(f"the graph refuses: {text}" + (f": {remedy}" if remedy else ""))
+    code, text = (error.code, error.message) if isinstance(error, Neo4jError) else ("", message_of(error))
+    known = f"{code} {text}".lower()
+    remedy = next((remedy for words, remedy in _REMEDIES if words in known), "")
+    return FeedError(f"the graph refuses: {(text or str(code)).splitlines()[0]}" + (f": {remedy}" if remedy else ""))

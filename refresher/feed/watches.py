@@ -15,6 +15,7 @@ tag                     invalidated by
 from __future__ import annotations
 
 import hashlib
+import unicodedata
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -115,7 +116,7 @@ def _text_of(value: Any) -> str | None:
         value = int(value)
     if not isinstance(value, int | float | str):
         return None
-    text = str(value)
+    text = unicodedata.normalize("NFC", str(value))  # as a query's tags are
     encoded = text.encode(errors="surrogatepass")
     return text if len(encoded) <= MAX_VALUE_BYTES else f"#{hashlib.blake2b(encoded, digest_size=16).hexdigest()}"
 

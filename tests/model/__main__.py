@@ -8,13 +8,12 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.model.cases import BROKEN, INVARIANTS, ROWS, TAGS_BROKEN, TAGS_UPHELD, UPHELD, Case
+from tests.model.cases import INVARIANTS, PARTS, Case
 from tests.model.checker import Result, check, missing_tools, shortest_way, spin_version
 from tests.model.page import HEADS, PAGE, line_of, with_section
 from tests.model.timelines import STORIES, story_text
 
 LINE = "{:<72} {:<35} {:>10} {:>11} {:>5} {:>7} {:>6}"
-PARTS = {"upheld": UPHELD, "broken": BROKEN, "tags": TAGS_UPHELD, "tags-broken": TAGS_BROKEN, "rows": ROWS}
 
 
 def shown(result: Result) -> str:

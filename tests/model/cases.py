@@ -22,7 +22,7 @@ class Case:
 
     ``flags`` are the model's own (``READERS=2`` or ``FOLLOWER``). ``violated`` is the number of the invariant that a
     broken variant must break first, and 0 for what must hold. ``what`` says what is in it, or what is broken.
-    ``model`` is the file, ``lease`` or ``tags``.
+    ``model`` is the file: ``lease``, ``tags`` or ``feed``.
     """
 
     name: str
@@ -213,3 +213,53 @@ TAGS_BROKEN: Final = (
     broken_tags("state lost", "no bug but a limit: an acknowledged mark is evicted, or lost in a failover", 2, 1,
                 "FAULT", "LOSES_STATE"),
 )  # fmt: skip
+
+
+def fed(name: str, what: str, writes: int, runs: int, *flags: str, violated: int = 0) -> Case:
+    """Return a case of the change feed's model."""
+    return Case(name, what, (f"WRITES={writes}", f"RUNS={runs}", *flags), violated, model="feed")
+
+
+FEED_UPHELD: Final = (
+    fed("three changes", "commit in any order, or not at all; the consumer dies between any two steps", 3, 1),
+    fed("two loads", "while the changes are invalidated", 2, 2),
+    fed("two consumers", "the lease ran out: both are at work, and one may be paused for any time", 2, 1,
+        "CONSUMERS=2"),
+    fed("feed and follower", "loads read from a follower of the graph that lags", 2, 2, "FOLLOWER"),
+    fed("removed by hand", "somebody deletes a note whose change is invalidated, before it is acknowledged", 2, 2,
+        "BY_HAND"),
+)  # fmt: skip
+
+
+def broken_feed(name: str, what: str, writes: int, runs: int, *flags: str) -> Case:
+    """Return a broken variant of the change feed's model: each loses an invalidation."""
+    return fed(name, what, writes, runs, *flags, violated=3)
+
+
+FEED_BROKEN: Final = (
+    broken_feed("noted afterwards", "the note has a transaction of its own, before which the writer dies", 1, 1,
+                "NOTED_AFTERWARDS"),
+    broken_feed("noted before", "the note is taken before the change is committed", 1, 1, "NOTED_BEFORE"),
+    broken_feed("acknowledged first", "the consumer dies between that and the invalidation", 1, 1,
+                "ACKNOWLEDGED_FIRST"),
+    broken_feed("a cursor of positions", "a transaction that began earlier commits later, and is passed over", 2, 1,
+                "POSITION_CURSOR"),
+    broken_feed("acknowledged by label", "all notes go, also those that came after the read", 2, 1, "BY_LABEL"),
+    broken_feed("acknowledged by the graph's id", "a paused consumer removes a later note, which has the same id", 2,
+                1, "BY_ID_ALONE", "CONSUMERS=2"),
+    broken_feed("bookmark before the read", "a load that was given it need not see what was taken", 1, 1, "FOLLOWER",
+                "BOOKMARK_BEFORE_READ"),
+    broken_feed("removed unread", "no bug but a limit: somebody deletes a note that nobody has taken", 1, 1, "BY_HAND",
+                "UNREAD"),
+)  # fmt: skip
+
+PARTS: Final = {
+    "upheld": UPHELD,
+    "broken": BROKEN,
+    "tags": TAGS_UPHELD,
+    "tags-broken": TAGS_BROKEN,
+    "feed": FEED_UPHELD,
+    "feed-broken": FEED_BROKEN,
+    "rows": ROWS,
+}
+"""The tables of the README, by the names that its marks have."""

@@ -20,6 +20,8 @@ HEADS: Final = {
     "broken": _BROKEN,
     "tags": _UPHELD,
     "tags-broken": _BROKEN,
+    "feed": _UPHELD,
+    "feed-broken": _BROKEN,
     "rows": f"| commit rule | token | what happens | result | {NUMBERS}\n"
             "| --- | --- | --- | --- | ---: | ---: | ---: |\n",
 }  # fmt: skip

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.model import page
-from tests.model.cases import BROKEN, INVARIANTS, ROWS, TAGS_BROKEN, TAGS_UPHELD, UPHELD, Case
+from tests.model.cases import BROKEN, INVARIANTS, PARTS, ROWS, Case
 from tests.model.checker import MODEL, Result, check, missing_tools, shortest_way, spin_version
 from tests.model.timelines import STORIES, Story, story_text
 from tests.support.requirements import skip_or_fail
@@ -46,22 +46,34 @@ def named(case: Case | Story) -> str:
 
 @pytest.mark.promise("Protocol", "I1 to I6 in every state of the model")
 @pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=LONG if case.is_long else (), id=named(case)) for case in (*UPHELD, *TAGS_UPHELD)]
+    ("part", "case"),
+    [
+        pytest.param(part, case, marks=LONG if case.is_long else (), id=named(case))
+        for part in ("upheld", "tags", "feed")
+        for case in PARTS[part]
+    ],
 )
-def test_every_invariant_holds_in_every_state(case: Case, tmp_path: Path, text: str, spin: str) -> None:
+def test_every_invariant_holds_in_every_state(part: str, case: Case, tmp_path: Path, text: str, spin: str) -> None:
     result = check(case, tmp_path)
     assert not result.violated, result.events
     if not case.is_long:
-        stands_on_the_page(result, "tags" if case in TAGS_UPHELD else "upheld", text, spin)
+        stands_on_the_page(result, part, text, spin)
 
 
-@pytest.mark.parametrize("case", [*BROKEN, *TAGS_BROKEN], ids=named)
+@pytest.mark.parametrize(
+    ("part", "case"),
+    [
+        pytest.param(part, case, id=named(case))
+        for part in ("broken", "tags-broken", "feed-broken")
+        for case in PARTS[part]
+    ],
+)
 def test_a_broken_variant_is_refuted_by_the_invariant_that_it_breaks(
-    case: Case, tmp_path: Path, text: str, spin: str
+    part: str, case: Case, tmp_path: Path, text: str, spin: str
 ) -> None:
     result = check(case, tmp_path)
     assert INVARIANTS.get(result.violated) == INVARIANTS[case.violated], result.events
-    stands_on_the_page(result, "tags-broken" if case in TAGS_BROKEN else "broken", text, spin)
+    stands_on_the_page(result, part, text, spin)
 
 
 @pytest.mark.long

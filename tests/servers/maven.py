@@ -1,4 +1,4 @@
-"""Releases of Neo4j Community from Maven: the jars, copied once into the project's cache.
+"""Releases of Neo4j Community and of APOC from Maven: the jars, copied once into the project's cache.
 
 Maven's own settings determine the repository of artifacts; none is named here.
 """
@@ -9,6 +9,7 @@ import fcntl
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -21,30 +22,32 @@ _DOWNLOAD_SECONDS: Final = 900.0
 
 @dataclass(frozen=True, slots=True)
 class Neo4jRelease:
-    """A release that is supported; ``java`` are the major versions that it runs on without a warning."""
+    """A release that is supported; ``java`` are the major versions that it runs on without a warning.
+
+    ``apoc`` is the release of APOC for it; empty: none is in Maven.
+    """
 
     version: str
     main_class: str
     java: range
+    apoc: str = ""
 
 
-LTS: Final = Neo4jRelease("5.26.30", "org.neo4j.server.CommunityEntryPoint", range(17, 22, 4))
+LTS: Final = Neo4jRelease("5.26.30", "org.neo4j.server.CommunityEntryPoint", range(17, 22, 4), apoc="5.26.12")
 NEWEST: Final = Neo4jRelease("2026.09.0", "org.neo4j.server.Neo4jCommunity", range(21, 26))
 _POM: Final = """<project>
   <modelVersion>4.0.0</modelVersion>
   <groupId>refresher.tests</groupId>
-  <artifactId>neo4j-for-tests</artifactId>
+  <artifactId>{name}-for-tests</artifactId>
   <version>1</version>
   <dependencies>
-    <dependency>
-      <groupId>org.neo4j.app</groupId><artifactId>neo4j-server</artifactId><version>{version}</version>
-    </dependency>
-    <dependency>
-      <groupId>org.neo4j</groupId><artifactId>neo4j</artifactId><version>{version}</version>
-    </dependency>
+{dependencies}
   </dependencies>
 </project>
 """
+_DEPENDENCY: Final = (
+    "    <dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
+)
 
 
 def neo4j_jars(release: Neo4jRelease) -> Path:
@@ -53,24 +56,53 @@ def neo4j_jars(release: Neo4jRelease) -> Path:
     Raises:
         ServerMissing: they are not there, and there is no Maven, or it could not get them.
     """
-    folder = _CACHE / f"neo4j-{release.version}"
+    return _jars(
+        "neo4j",
+        release.version,
+        [("org.neo4j.app", "neo4j-server", release.version), ("org.neo4j", "neo4j", release.version)],
+    )
+
+
+def apoc_jars(release: Neo4jRelease) -> Path:
+    """Return the directory with the jars of a release's APOC, likewise.
+
+    Raises:
+        ServerMissing: as for `neo4j_jars`.
+    """
+    return _jars(
+        "apoc",
+        release.apoc,
+        [
+            ("org.neo4j.procedure", "apoc-core", release.apoc),
+            ("org.neo4j.procedure", "apoc-common", release.apoc),
+            ("com.jayway.jsonpath", "json-path", "2.9.0"),  # a released apoc-core contains it, Maven's does not
+        ],
+    )
+
+
+def _jars(name: str, version: str, artifacts: Sequence[tuple[str, str, str]]) -> Path:
+    folder = _CACHE / f"{name}-{version}"
     folder.mkdir(parents=True, exist_ok=True)
     jars, complete = folder / "lib", folder / "complete"
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # another test run may hold it; its end, even by a kill, frees the lock
         if not complete.exists():
             shutil.rmtree(jars, ignore_errors=True)
-            _copy_dependencies(release, jars)
+            dependencies = "\n".join(_DEPENDENCY.format(*artifact) for artifact in artifacts)
+            (folder / "pom.xml").write_text(_POM.format(name=name, dependencies=dependencies))
+            _copy_dependencies(name, jars)
             complete.touch()
     return jars
 
 
-def _copy_dependencies(release: Neo4jRelease, target: Path) -> None:
+def _copy_dependencies(name: str, target: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
-        raise ServerMissing("Neo4j's jars are not in .cache", "install Maven (mvn), which gets them")
-    (target.parent / "pom.xml").write_text(_POM.format(version=release.version))
-    command = [maven, "--batch-mode", "--quiet", "dependency:copy-dependencies", f"-DoutputDirectory={target}"]
+        raise ServerMissing(f"the jars of {name} are not in .cache", "install Maven (mvn), which gets them")
+    command = [
+        maven, "--batch-mode", "--quiet", "dependency:copy-dependencies", "-DincludeScope=runtime",
+        f"-DoutputDirectory={target}",
+    ]  # fmt: skip
     try:
         done = subprocess.run(
             command,
@@ -82,6 +114,6 @@ def _copy_dependencies(release: Neo4jRelease, target: Path) -> None:
             env=os.environ,
         )
     except subprocess.TimeoutExpired as error:
-        raise ServerMissing("Neo4j's jars", f"Maven did not get them within {_DOWNLOAD_SECONDS:g} s") from error
+        raise ServerMissing(f"the jars of {name}", f"Maven did not get them within {_DOWNLOAD_SECONDS:g} s") from error
     if done.returncode:
-        raise ServerMissing("Neo4j's jars", f"Maven could not get them:\n{(done.stdout + done.stderr)[-2000:]}")
+        raise ServerMissing(f"the jars of {name}", f"Maven could not get them:\n{(done.stdout + done.stderr)[-2000:]}")

@@ -15,7 +15,7 @@ from neo4j.exceptions import DriverError, Neo4jError
 from refresher.embedded.arcadedb import find_arcadedb
 from refresher.embedded.errors import ServerMissing
 from refresher.embedded.server import EmbeddedServer
-from tests.servers.maven import LTS, NEWEST, Neo4jRelease, neo4j_jars
+from tests.servers.maven import LTS, NEWEST, Neo4jRelease, apoc_jars, neo4j_jars
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 if TYPE_CHECKING:
@@ -77,6 +77,12 @@ class Neo4jServer(EmbeddedServer):
         """Return the driver's URI; it stays the same over `restart`. Sign in with `user` and `password`."""
         return f"bolt://{self.host}:{self.ports[0]}"
 
+    def _more_settings(self) -> dict[str, str]:
+        return {}
+
+    def _class_path(self) -> str:
+        return str(self._jars / "*")
+
     def _prepare(self) -> tuple[Sequence[str], Mapping[str, str] | None]:
         settings = {
             "server.default_listen_address": self.host,
@@ -95,6 +101,7 @@ class Neo4jServer(EmbeddedServer):
             "internal.server.bolt.connection_shutdown_wait_time": "100ms",
             "db.tx_log.rotation.size": "16m",
             "db.tx_log.preallocate": "false",  # else 256 MB of it for each database
+            **self._more_settings(),
         }
         if self._release is NEWEST:
             settings["db.query.default_language"] = "CYPHER_25"  # its own default is still Cypher 5
@@ -108,7 +115,7 @@ class Neo4jServer(EmbeddedServer):
             *(f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in _OPENED),
             "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
             "-cp",
-            str(self._jars / "*"),
+            self._class_path(),
             self._release.main_class,
             f"--home-dir={self.directory}",
             f"--config-dir={self.directory}",
@@ -143,3 +150,34 @@ class Neo4jServer(EmbeddedServer):
 
     def _forget_data(self) -> None:
         shutil.rmtree(self.directory / "data", ignore_errors=True)
+
+
+class Neo4jWithApoc(Neo4jServer):
+    """Neo4j's LTS release with APOC, whose triggers it runs, and takes up at once."""
+
+    triggers_enabled: ClassVar[bool] = True
+
+    def __init__(self, _: Neo4jRelease, heap_mib: int, start_seconds: float) -> None:
+        super().__init__(LTS, heap_mib, start_seconds)
+        self._apoc_jars = apoc_jars(LTS)
+
+    def _prepare(self) -> tuple[Sequence[str], Mapping[str, str] | None]:
+        enabled = str(self.triggers_enabled).lower()
+        (self.directory / "apoc.conf").write_text(f"apoc.trigger.enabled={enabled}\napoc.trigger.refresh=50\n")
+        return super()._prepare()
+
+    def _more_settings(self) -> dict[str, str]:
+        # Neo4j finds APOC's procedures in the folder of plugins, and what runs its triggers on the class path alone.
+        return {
+            "server.directories.plugins": str(self._apoc_jars),
+            "dbms.security.procedures.unrestricted": "apoc.*",
+        }
+
+    def _class_path(self) -> str:
+        return f"{super()._class_path()}{os.pathsep}{self._apoc_jars / '*'}"
+
+
+class Neo4jWithoutTriggers(Neo4jWithApoc):
+    """The same as it is delivered: APOC is there, its triggers are not enabled."""
+
+    triggers_enabled: ClassVar[bool] = False

@@ -23,6 +23,7 @@ RESOURCE_OF: Final = {
     "clocked_redis": "compiler",
     "arcadedb": "graph",
     "neo4j_server": "neo4j",
+    "neo4j_with_apoc": "neo4j",
     "neo4j": "neo4j",
     "rabbitmq": "rabbitmq",
     "browser": "browser",
@@ -59,9 +60,13 @@ They come in this order and by name, whatever order pytest-randomly gives the ot
 TOGETHER: Final = {
     "neo4j": (
         "tests/acceptance/test_neo4j.py", "tests/acceptance/graph/test_graph_faults.py",
+        "tests/integration/feed/test_feed_without_apoc.py",
         "tests/integration/test_demo_queries.py", "tests/integration/test_graph_probe.py",
         "tests/integration/test_loads_that_write.py", "tests/integration/test_own_cypher.py",
         "tests/integration/test_values_from_a_graph.py", "tests/integration/test_vectors_from_neo4j.py",
+    ),
+    "neo4j with apoc": (
+        "tests/integration/feed/test_feed_notes.py", "tests/integration/feed/test_feed_trigger.py",
     ),
     "rabbitmq under load": (
         "tests/acceptance/faults/test_broker_faults.py", "tests/acceptance/test_broker_outages.py",
