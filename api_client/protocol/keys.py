@@ -15,6 +15,7 @@ key                        type     what
 ``ns:t1:{digest}``         zset     a tag's index: its members, by when they may be forgotten, in µs
 ``ns:g1:{digest}``         hash     a tag's state: the last invalidations, their bookmarks, how far walks are
 ``ns:p1``                  zset     pending invalidations of tags, by when a worker may take them over, in µs
+``ns:f1``                  string   the change feed's position in Neo4j's CDC, behind a digest of what is watched
 =========================  =======  ==========================================================
 
 The braces put entry and record in one slot of a cluster, and all budgets; a query's versions have a slot of their own,
@@ -220,6 +221,11 @@ def tag_clock_key(namespace: str) -> str:
 def pending_tags_key(namespace: str) -> str:
     """Return the key that holds the pending invalidations of tags."""
     return f"{namespace}:p1"
+
+
+def feed_position_key(namespace: str) -> str:
+    """Return the key of the change feed's position."""
+    return f"{namespace}:f1"
 
 
 def tag_index_key(namespace: str, tag: str) -> str:

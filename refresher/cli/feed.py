@@ -26,13 +26,17 @@ feed: Final = typer.Typer(
 
 @feed.command()
 def install() -> None:
-    """Install the trigger that notes each change of what is watched, in Neo4j with APOC."""
+    """Install the trigger that notes each change of what is watched: by APOC. A database with CDC needs none."""
+    from refresher.feed.cdc import is_source
     from refresher.feed.run import opened_triggers
 
     settings, watches = _settings_and_watches()
     with opened_triggers(settings) as triggers:
-        triggers.install(watches)
-    typer.echo(f"installed: {_shown(watches)}")
+        has_cdc = is_source(triggers, watches)
+        if not has_cdc:
+            triggers.install(watches)
+    done = "nothing to install, the database captures changes itself (CDC)" if has_cdc else "installed"
+    typer.echo(f"{done}: {_shown(watches)}")
     typer.echo("next: workers with CACHE_FEED=true, or refresher feed run; of several one works, the others wait")
 
 
@@ -57,21 +61,26 @@ def run() -> None:
 @feed.command()
 def status(as_json_: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
     """Show what is watched, and what is not taken yet; exits with 1 where the trigger is not as it should be."""
+    from refresher.feed.cdc import is_source
     from refresher.feed.run import opened_triggers
 
     settings, wanted = _settings_and_watches()
     with opened_triggers(settings) as triggers:
-        found, backlog = triggers.installed(), triggers.backlog()
-    is_good = found is not None and found.is_current and not found.is_paused and found.watches == wanted
+        has_cdc = is_source(triggers, wanted)
+        found, backlog = None if has_cdc else triggers.installed(), triggers.backlog()
+    is_good = has_cdc or (found is not None and found.is_current and not found.is_paused and found.watches == wanted)
     if as_json_:
         typer.echo(as_json({
             "ok": is_good,
             "installed": found is not None,
+            "cdc": has_cdc,
             "watches": None if found is None else {
                 "nodes": found.watches.nodes, "relationships": sorted(found.watches.relationships)
             },
             **asdict(backlog),
         }))  # fmt: skip
+    elif has_cdc:
+        typer.echo(f"CDC      {_shown(wanted)}")
     else:
         typer.echo(f"trigger  {'not installed' if found is None else _shown(found.watches)}")
         if not is_good:

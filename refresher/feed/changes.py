@@ -57,6 +57,19 @@ class Change(msgspec.Struct, frozen=True):
     relationships: list[tuple[str, list[Any]]]
 
 
+def gathered(
+    taken: Sequence[tuple[object, object, Change | None]], watches: Watches, bookmarks: tuple[str, ...]
+) -> Changes:
+    """Return changes of transactions, of each its position, its time in ms, and what it changed."""
+    return Changes(
+        tags=tuple(dict.fromkeys(tag for _, _, change in taken for tag in tags_of(change, watches))),
+        positions=tuple(position for position, _, _ in taken),
+        committed_at=tuple(at / 1e3 for _, at, _ in taken if isinstance(at, int)),
+        bookmarks=bookmarks,
+        bulk=sum(change is None or change.bulk for _, _, change in taken),
+    )
+
+
 _decode = msgspec.json.Decoder(Change).decode
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import neo4j
 
-from refresher.feed.changes import Changes, change_of, tags_of
+from refresher.feed.changes import Changes, change_of, gathered
 from refresher.feed.triggers import QUIET
 from refresher.feed.watches import Watches
 
@@ -43,14 +43,8 @@ class Outbox:
             rows: list[dict[str, Any]] = session.execute_read(lambda tx: tx.run(_TAKE, limit=TAKEN_AT_ONCE).data())
             # After the read: they cover each transaction that it has seen.
             bookmarks = tuple(session.last_bookmarks().raw_values)
-        changes = [change_of(row["note"]) for row in rows]
-        return Changes(
-            tags=tuple(dict.fromkeys(tag for change in changes for tag in tags_of(change, self._watches))),
-            positions=tuple(map(tuple, (row["position"] for row in rows))),
-            committed_at=tuple(row["at"] / 1e3 for row in rows if isinstance(row["at"], int)),
-            bookmarks=bookmarks,
-            bulk=sum(change is None or change.bulk for change in changes),
-        )
+        notes = [(tuple(row["position"]), row["at"], change_of(row["note"])) for row in rows]
+        return gathered(notes, self._watches, bookmarks)
 
     def acknowledge(self, changes: Changes) -> None:
         """Delete the notes of these changes."""

@@ -1,4 +1,4 @@
-"""The feed as a command and a worker run it: the graph's user, the trigger, and the consumer of its notes."""
+"""The feed as a command and a worker run it: the graph's user, the source of changes, and their consumer."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 
-from api_client.transport.scripts import LeaseStepRunner
-from refresher.feed.changes import Changes
+from api_client.transport.link import CacheLink
+from refresher.feed.cdc import CapturedChanges, is_source
+from refresher.feed.changes import Changes, ChangeSource
 from refresher.feed.consumer import Consumer
 from refresher.feed.outbox import Outbox
 from refresher.feed.settings import FeedSettings
@@ -32,23 +33,30 @@ def opened_triggers(settings: WorkerSettings) -> Iterator[Triggers]:
 
 def consume(
     triggers: Triggers,
-    steps: LeaseStepRunner,
+    store: CacheLink,
     settings: WorkerSettings,
     stopped: threading.Event,
     *,
     on_invalidated: Callable[[Changes, int], object] = lambda *_: None,
     at_work: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> None:
-    """Consume the trigger's notes until ``stopped`` is set, or an exception ends it.
+    """Consume the graph's changes until ``stopped`` is set, or an exception ends it.
 
     Raises:
-        FeedError: the trigger is not installed, or not with what this process watches.
+        FeedError: the trigger is not installed as this process watches, nor does the database capture changes.
     """
     with at_work():
-        triggers.check(watches)
-    outbox = Outbox(triggers.driver, triggers.database, watches)
-    consumer = Consumer(outbox, steps, settings, on_invalidated=on_invalidated, at_work=at_work)
+        source = _source(triggers, store, settings)
+    consumer = Consumer(source, store, settings, on_invalidated=on_invalidated, at_work=at_work)
     try:
         consumer.run(stopped)
     finally:
         consumer.close()
+
+
+def _source(triggers: Triggers, store: CacheLink, settings: WorkerSettings) -> ChangeSource:
+    """Return the trigger's notes; where none is installed and the database captures changes, those."""
+    if is_source(triggers, watches):
+        return CapturedChanges(triggers, watches, store, settings.namespace)
+    triggers.check(watches)
+    return Outbox(triggers.driver, triggers.database, watches)

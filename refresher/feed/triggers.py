@@ -21,6 +21,7 @@ NOTED_ONE_BY_ONE: Final = 1_000
 VISIBLE_SECONDS: Final = 70.0
 """A database takes up its triggers every ``apoc.trigger.refresh``, by default a minute."""
 POLL_SECONDS: Final = 0.1
+INSTEAD: Final = 'or, in Enterprise Edition and Aura, enable CDC: ALTER DATABASE … SET OPTION txLogEnrichment "FULL"'
 REMOVED_AT_ONCE: Final = 10_000
 
 QUIET: Final[dict[str, Any]] = {"notifications_disabled_classifications": ["UNRECOGNIZED"]}
@@ -35,6 +36,7 @@ _REMOVE: Final = "MATCH (c:RefresherChange) WITH c LIMIT $limit DELETE c RETURN 
 _COUNT: Final = "MATCH (c:RefresherChange) WITH count(c) AS n, min(c.at) AS oldest RETURN n, oldest, timestamp() AS now"
 _REMEDIES: Final = (
     # What the error's code or text has, in lower case, and what to do about it.
+    ("db.cdc.query", "GRANT EXECUTE and GRANT EXECUTE BOOSTED PROCEDURE db.cdc.query ON DBMS TO a role of the user"),
     ("not been enabled", "set apoc.trigger.enabled=true in the server's conf/apoc.conf, and restart it"),
     ("sandbox", "set dbms.security.procedures.unrestricted=apoc.* in neo4j.conf, and restart the server"),
     ("forbidden", "REFRESHER_FEED_USER and REFRESHER_FEED_PASSWORD name a user who may: an administrator"),
@@ -80,10 +82,10 @@ class Triggers:
         """
         if not watches.nodes and not watches.relationships:
             raise FeedError('nothing is watched: say watch("Person", key="id") in a module of REFRESHER_QUERIES')
-        if not self._read(_HAS_APOC)[0]["n"]:
+        if not self.read(_HAS_APOC)[0]["n"]:
             raise FeedError(
                 f"{self._product()} has no apoc.trigger.install: the feed needs Neo4j with apoc-core of its version in "
-                "the folder plugins, and apoc.trigger.enabled=true in conf/apoc.conf; then restart it"
+                f"the folder plugins, and apoc.trigger.enabled=true in conf/apoc.conf; then restart it; {INSTEAD}"
             )
         self._administer(_INSTALL, statement=_statement(), params=_params(watches))
         self._wait(lambda: _runs(self.installed(), watches), wait_seconds, "taken up")
@@ -96,7 +98,7 @@ class Triggers:
         """
         found = self.installed()
         if found is None:
-            raise FeedError("the trigger is not installed: refresher feed install")
+            raise FeedError(f"the trigger is not installed: refresher feed install; {INSTEAD}")
         if found.is_paused:
             raise FeedError(
                 "the trigger is paused: refresher feed install, or in the database system: "
@@ -117,7 +119,7 @@ class Triggers:
             self._administer(_DROP)
             self._wait(lambda: self.installed() is None, wait_seconds, "given up")
         count = 0
-        while removed := self._read(_REMOVE, limit=REMOVED_AT_ONCE, access=neo4j.WRITE_ACCESS)[0]["n"]:
+        while removed := self.read(_REMOVE, limit=REMOVED_AT_ONCE, access=neo4j.WRITE_ACCESS)[0]["n"]:
             count += removed
         return count
 
@@ -127,9 +129,9 @@ class Triggers:
         Raises:
             FeedError: the graph can't be asked.
         """
-        if not self._read(_HAS_APOC)[0]["n"]:
+        if not self.read(_HAS_APOC)[0]["n"]:
             return None
-        found = self._read(_LIST, name=NAME)
+        found = self.read(_LIST, name=NAME)
         if not found:
             return None
         params = found[0]["params"] or {}
@@ -143,12 +145,12 @@ class Triggers:
         Raises:
             FeedError: the graph can't be asked.
         """
-        (row,) = self._read(_COUNT)
+        (row,) = self.read(_COUNT)
         age_seconds = 0.0 if row["oldest"] is None else max(0.0, (row["now"] - row["oldest"]) / 1e3)
         return Backlog(row["n"], age_seconds)
 
     def _database(self) -> str:
-        return self.database or str(self._read("CALL db.info() YIELD name RETURN name")[0]["name"])
+        return self.database or str(self.read("CALL db.info() YIELD name RETURN name")[0]["name"])
 
     def _product(self) -> str:
         agent = self.driver.get_server_info().agent
@@ -162,7 +164,12 @@ class Triggers:
         except (DriverError, Neo4jError, OSError) as error:
             raise _failed(error) from error
 
-    def _read(self, cypher: LiteralString, *, access: str = neo4j.READ_ACCESS, **params: Any) -> list[dict[str, Any]]:
+    def read(self, cypher: LiteralString, *, access: str = neo4j.READ_ACCESS, **params: Any) -> list[dict[str, Any]]:
+        """Run a statement in the database and return its rows.
+
+        Raises:
+            FeedError: it was refused, or the graph can't be queried.
+        """
         try:
             with self.driver.session(database=self.database, default_access_mode=access, **QUIET) as session:
                 return session.run(cypher, **params).data()

@@ -25,6 +25,7 @@ from api_client.protocol.keys import (
     CacheKey,
     budget_keys,
     dead_letters_key,
+    feed_position_key,
     make_key,
     pending_tags_key,
     tag_clock_key,
@@ -149,6 +150,7 @@ def names() -> Any:
         "tag_state": tag_state_key(NAMESPACE, "person:42"),
         "tag_member": tag_member(KEY).hex(),
         "pending_tags": pending_tags_key(NAMESPACE),
+        "feed_position": feed_position_key(NAMESPACE),
         "task": messages.TASK_NAME,
         "queues": {url: [_queue(queue) for queue in queues(NAMESPACE, url)] for url in ("redis://h/1", "amqp://h//")},
     }

@@ -1,0 +1,223 @@
+"""Neo4j's Change Data Capture as a source of changes: Enterprise Edition and Aura, from 5.17 on.
+
+Written to Neo4j's documentation, and never run against a server that has it. Changes are read from the transaction log
+in the order of the commits: a transaction that commits late comes late, and one position says how far all is taken.
+Redis keeps it, beside the entries that it speaks for: what loses or restores them takes it along, and a write to the
+graph would be a change in its turn. Without a position that the database knows, all that is watched is invalidated,
+and the feed goes on from the present.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import msgspec
+import neo4j
+from neo4j.exceptions import Neo4jError
+
+from api_client.protocol.keys import feed_position_key
+from api_client.transport.link import CacheLink
+from refresher.feed.changes import Change, Changes, gathered, tags_of
+from refresher.feed.errors import FeedError
+from refresher.feed.triggers import NOTED_ONE_BY_ONE, Triggers
+from refresher.feed.watches import Watches
+
+T = TypeVar("T")
+log: Final = logging.getLogger(__name__)
+
+TAKEN_AT_ONCE: Final = 1_000
+"""Events; the last transaction is taken whole, since a query need not go on in the middle of one."""
+_DISABLED: Final = "Neo.DatabaseError.ChangeDataCapture.Disabled"
+_LOST: Final = ("ChangeDataCapture.InvalidIdentifier", "ChangeDataCapture.ScanFailure")
+_HAS_CDC: Final = "SHOW PROCEDURES YIELD name WHERE name = 'db.cdc.query' RETURN count(*) AS n"
+_CURRENT: Final = "CALL db.cdc.current() YIELD id RETURN id"
+_MAY_QUERY: Final = "CALL db.cdc.current() YIELD id CALL db.cdc.query(id) YIELD txId RETURN txId LIMIT 1"
+_NODE_KEYS: Final = "SHOW CONSTRAINTS YIELD type, labelsOrTypes, properties WHERE type = 'NODE_KEY' RETURN *"
+_QUERY: Final = (
+    "CALL db.cdc.query($position, $selectors) YIELD id, txId, metadata, event "
+    "RETURN id, txId, metadata.captureMode AS mode, datetime(toString(metadata.txCommitTime)).epochMillis AS at, event"
+)
+
+
+def is_source(triggers: Triggers, watches: Watches) -> bool:
+    """Return whether changes come from here: no trigger is installed, and the database captures them.
+
+    Warns of watched labels without a node key.
+
+    Raises:
+        FeedError: a right is missing, or the graph can't be queried.
+    """
+    try:
+        is_watched = bool(watches.nodes or watches.relationships)  # without selectors all changes would come
+        if not is_watched or not triggers.read(_HAS_CDC)[0]["n"]:
+            return False
+        triggers.read(_CURRENT)
+        if triggers.installed():
+            return False
+    except FeedError as error:
+        if getattr(error.__cause__, "code", None) == _DISABLED:
+            return False
+        if "not been enabled" not in str(error):  # which are APOC's triggers: so none runs
+            raise
+    triggers.read(_MAY_QUERY)
+    keyed = {(row["labelsOrTypes"][0], name) for row in triggers.read(_NODE_KEYS) for name in row["properties"]}
+    for label, key in sorted(watches.nodes.items() - keyed):
+        remedy = f"CREATE CONSTRAINT FOR (n:`{label}`) REQUIRE n.`{key}` IS NODE KEY"
+        log.warning("CDC does not name the nodes with the label %s at the ends of relationships: %s", label, remedy)
+    return True
+
+
+class _State(msgspec.Struct):
+    properties: dict[str, Any] = {}
+    labels: list[str] = []
+
+
+class _Entity(msgspec.Struct, rename="camel"):
+    element_id: str
+    labels: list[str]
+    keys: dict[str, list[dict[str, Any]]] = {}
+    """By label, the properties of each of its key constraints."""
+
+
+class _Node(_Entity, kw_only=True, tag_field="eventType", tag="n"):
+    state: dict[str, _State | None]
+
+
+class _Relationship(msgspec.Struct, tag_field="eventType", tag="r"):
+    type: str
+    start: _Entity
+    end: _Entity
+
+
+class Transaction:
+    """The changes of one transaction, added event by event; of many, labels and types alone are kept.
+
+    An event shows a node's properties, in the mode DIFF only those that changed; of a relationship's ends only those
+    of node keys. A node that can't be named so makes the change a bulk one.
+    """
+
+    def __init__(self, number: int, watches: Watches) -> None:
+        self.number, self.position, self.at_ms = number, "", 0
+        self._watches, self._count = watches, 0
+        self._is_known = self._is_named = True
+        self._nodes: dict[str, list[Any]] = {}
+        self._ends: dict[str, list[_Entity]] = {}
+        self._keys: dict[str, list[tuple[str, Any]]] = {}  # by element id: an end's key may change beside it
+
+    def add(self, row: neo4j.Record) -> None:
+        """Add an event."""
+        self.position, self.at_ms = row["id"], row["at"]
+        self._count += 1
+        try:
+            event: Any = msgspec.convert(row["event"], _Node | _Relationship)
+        except msgspec.ValidationError:
+            self._is_known = False
+            return
+        if isinstance(event, _Node):
+            self._add_node(event, is_whole=row["mode"] == "FULL")
+        elif event.type in self._watches.relationships:
+            self._ends.setdefault(event.type, []).extend((event.start, event.end))
+        if self._count > NOTED_ONE_BY_ONE:
+            self._keys, self._is_named = {}, False
+            self._nodes, self._ends = {label: [] for label in self._nodes}, {kind: [] for kind in self._ends}
+
+    def change(self) -> Change | None:
+        """Return the change; None: an event could not be read."""
+        relationships = [
+            (kind, [{"label": label, "value": value} for end in ends for label, value in self._keys_at(end)])
+            for kind, ends in self._ends.items()
+        ]  # first: an end may have no name
+        return Change(not self._is_named, list(self._nodes.items()), relationships) if self._is_known else None
+
+    def _add_node(self, node: _Node, *, is_whole: bool) -> None:
+        states = [state for state in node.state.values() if state is not None]
+        labels = {*node.labels, *(label for state in states for label in state.labels)}
+        for label in labels & self._watches.nodes.keys():
+            key = self._watches.nodes[label]
+            shown = [*(state.properties for state in states), *node.keys.get(label, ())]
+            values = [found[key] for found in shown if key in found]
+            self._is_named &= bool(values) or is_whole
+            self._nodes.setdefault(label, []).extend(values)
+            self._keys.setdefault(node.element_id, []).extend((label, value) for value in values)
+
+    def _keys_at(self, end: _Entity) -> list[tuple[str, Any]]:
+        nodes = self._watches.nodes
+        keys = [
+            (label, found[key]) for label, key in nodes.items() for found in end.keys.get(label, ()) if key in found
+        ]
+        keys += self._keys.get(end.element_id, ())
+        self._is_named &= nodes.keys() & end.labels <= {label for label, _ in keys}
+        return keys
+
+
+class CapturedChanges:
+    """The changes that a database captures, of what is watched.
+
+    Args:
+        triggers: of the database, as a user who may run ``db.cdc.query``.
+        store, namespace: where the position is kept.
+    """
+
+    def __init__(self, triggers: Triggers, watches: Watches, store: CacheLink, namespace: str) -> None:
+        self._driver, self._database, self._watches = triggers.driver, triggers.database, watches
+        self._store, self._key = store, feed_position_key(namespace)
+        self._selectors: list[dict[str, Any]] = [
+            *({"select": "n", "labels": [label]} for label in sorted(watches.nodes)),
+            *({"select": "r", "type": kind} for kind in sorted(watches.relationships)),
+        ]
+        asked = msgspec.json.encode((sorted(watches.nodes.items()), self._selectors))
+        self._watched = hashlib.blake2b(asked, digest_size=8).hexdigest().encode()
+
+    def take(self) -> Changes:
+        """Return the changes of whole transactions, `TAKEN_AT_ONCE` events or those of the last one more."""
+        watched, _, position = (self._reply("GET", self._key) or b"").partition(b" ")
+        try:
+            if watched == self._watched:  # who watched otherwise has passed over other changes
+                return self._changes(position.decode())
+        except Neo4jError as error:
+            if not str(error.code).endswith(_LOST):
+                raise
+        log.warning(
+            "the feed has no position for what is watched that the graph knows: all that depends on it is stale"
+        )
+        current, bookmarks = self._run(_current)
+        return Changes(tuple(dict.fromkeys(tags_of(None, self._watches))), (current,), (), bookmarks)
+
+    def acknowledge(self, changes: Changes) -> None:
+        """Keep the position of the last of these changes."""
+        self._reply("SET", self._key, self._watched + b" " + changes.positions[-1].encode())
+
+    def _changes(self, position: str) -> Changes:
+        (taken, current), bookmarks = self._run(lambda tx: self._taken(tx, position))
+        if not taken and current != position:  # else it grows too old while nothing that is watched changes
+            self.acknowledge(Changes((), (current,), (), ()))
+        return gathered([(one.position, one.at_ms, one.change()) for one in taken], self._watches, bookmarks)
+
+    def _taken(self, tx: neo4j.ManagedTransaction, position: str) -> tuple[list[Transaction], str]:
+        current = _current(tx)  # before the query, which has then seen all that is up to it
+        taken: list[Transaction] = []
+        for count, row in enumerate(tx.run(_QUERY, position=position, selectors=self._selectors)):
+            if not taken or taken[-1].number != row["txId"]:
+                if count >= TAKEN_AT_ONCE:
+                    break
+                taken.append(Transaction(row["txId"], self._watches))
+            taken[-1].add(row)
+        return taken, current
+
+    def _run(self, work: Callable[[neo4j.ManagedTransaction], T]) -> tuple[T, tuple[str, ...]]:
+        """Run a transaction, on the leader: a member that lags behind may not know the position yet."""
+        with self._driver.session(database=self._database) as session:
+            return session.execute_write(work), tuple(session.last_bookmarks().raw_values)
+
+    def _reply(self, *command: str | bytes) -> Any:
+        (reply,) = self._store.execute_all([command])
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+
+def _current(tx: neo4j.ManagedTransaction) -> str:
+    return str(tx.run(_CURRENT).single(strict=True)["id"])
