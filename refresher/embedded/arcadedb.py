@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import base64
 import http.client
-import json
 import os
 import shutil
 import socket
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from refresher.embedded.errors import ServerDidNotStart, ServerMissing
+from refresher.embedded.errors import ServerMissing
 from refresher.embedded.server import EmbeddedServer
 
 if TYPE_CHECKING:
@@ -117,26 +117,12 @@ class ArcadeDbServer(EmbeddedServer):
         super()._launch()
         # It has the password, and has been read by now.
         self._arguments_file.unlink(missing_ok=True)
-        try:
-            problem = self._create_database()
-        except (OSError, http.client.HTTPException) as error:
-            problem = repr(error)
-        if problem:
-            self.kill()
-            raise ServerDidNotStart(self.title, f"its database could not be made: {problem}", self.tail_of_log())
-
-    def _create_database(self) -> str:
-        """Make the database when it is not there; return what went wrong, or an empty string."""
-        if b"true" in self._ask("GET", f"/api/v1/exists/{self.database}", self.start_seconds)[1]:
-            return ""
-        command = {"command": f"create database {self.database}"}
-        status, answer = self._ask("POST", "/api/v1/server", self.start_seconds, command)
-        return "" if status == http.client.OK else f"HTTP {status}, {answer[:200].decode(errors='replace')}"
 
     def _prepare(self) -> tuple[Sequence[str], Mapping[str, str] | None]:
         settings = {
             "server.rootPath": self.directory,
             "server.rootPassword": self.password,
+            "server.defaultDatabases": f"{self.database}[{self.user}]",
             "server.plugins": "Bolt:com.arcadedb.bolt.BoltProtocolPlugin",
             "server.httpIncomingHost": self.host,
             "server.httpIncomingPort": self._http_port,
@@ -165,9 +151,7 @@ class ArcadeDbServer(EmbeddedServer):
 
     def _answers(self) -> bool:
         try:
-            return (
-                self._ask("GET", "/api/v1/ready", _ANSWER_SECONDS)[0] < http.client.BAD_REQUEST and self._speaks_bolt()
-            )
+            return b"true" in self._ask(f"/api/v1/exists/{self.database}") and self._speaks_bolt()
         except (OSError, http.client.HTTPException):
             return False
 
@@ -176,21 +160,12 @@ class ArcadeDbServer(EmbeddedServer):
             connection.sendall(_BOLT_MAGIC + _BOLT_VERSIONS)
             return len(connection.recv(4)) == len(_BOLT_MAGIC)
 
-    def _ask(self, method: str, path: str, timeout_seconds: float, body: object = None) -> tuple[int, bytes]:
+    def _ask(self, path: str) -> bytes:
         # Not urllib, which would use a proxy of the environment for a loopback address.
-        connection = http.client.HTTPConnection(self.host, self._http_port, timeout=timeout_seconds)
         credentials = base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
-        try:
-            connection.request(
-                method,
-                path,
-                None if body is None else json.dumps(body),
-                {"Authorization": f"Basic {credentials}", "Content-Type": "application/json"},
-            )
-            response = connection.getresponse()
-            return response.status, response.read()
-        finally:
-            connection.close()
+        with closing(http.client.HTTPConnection(self.host, self._http_port, timeout=_ANSWER_SECONDS)) as connection:
+            connection.request("GET", path, headers={"Authorization": f"Basic {credentials}"})
+            return connection.getresponse().read()
 
     def _forget_data(self) -> None:
         shutil.rmtree(self.directory / "databases", ignore_errors=True)

@@ -22,7 +22,6 @@ from refresher.embedded.server import EmbeddedServer
 
 ExtraConfig: TypeAlias = Mapping[str, str] | Sequence[tuple[str, str]]
 
-_OURS = frozenset({"bind", "port", "requirepass", "dir", "dbfilename", "daemonize", "logfile"})
 _ANSWER_SECONDS = 0.5
 
 
@@ -77,19 +76,15 @@ class RedisServer(EmbeddedServer):
         Args:
             binary: the program; None: `find_redis_server`.
             extra_config: lines of redis.conf as (directive, arguments), e.g. ``("appendonly", "yes")``; a sequence
-                may repeat a directive. What this class decides itself (port, password, directory) is refused.
+                may repeat a directive.
             start_seconds: how long that may take.
             password: the one that it shares with other servers; None: a random one.
 
         Raises:
             ServerMissing: no program was found, or ``binary`` is none.
             ServerDidNotStart: it ended or did not answer in time.
-            ValueError: an ``extra_config`` that would change what this class decides.
         """
         lines = tuple(extra_config.items() if isinstance(extra_config, Mapping) else extra_config)
-        for directive, arguments in lines:
-            if directive.lower() in _OURS or "\n" in directive + arguments:
-                raise ValueError(f"{directive!r} can't be set for an embedded Redis")
         found = find_redis_server() if binary is None else Path(binary)
         if not os.access(found, os.X_OK):
             raise ServerMissing(f"{found} is no program", "give the path of a valkey-server or redis-server")

@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from refresher import embedded
-from refresher.embedded import EmbeddedServerError, RedisServer, ServerDidNotStart, ServerMissing, ServerStopped
+from refresher.embedded import EmbeddedServerError, ServerDidNotStart, ServerMissing, ServerStopped
 from refresher.embedded.arcadedb import quoted_argument
 from refresher.embedded.ports import free_port, free_ports, port_is_free
 
@@ -26,15 +26,6 @@ def test_a_port_in_use_is_not_free() -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         assert not port_is_free(holder.getsockname()[1])
-
-
-@pytest.mark.parametrize(
-    ("directive", "arguments"),
-    [("port", "1"), ("BIND", "*"), ("requirepass", "x"), ("maxmemory", "1\nport 2"), ("a\nb", "")],
-)
-def test_directives_that_the_embedded_redis_sets_itself_are_refused(directive: str, arguments: str) -> None:
-    with pytest.raises(ValueError, match="can't be set"):
-        RedisServer.start(extra_config={directive: arguments})
 
 
 @pytest.mark.parametrize(
