@@ -5,16 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
-if TYPE_CHECKING:
-
-    class _Step:
-        """The used part of Celery's class, which has no types."""
-
-        def __init__(self, parent: Any, **options: Any) -> None: ...
-else:
-    from celery.bootsteps import StartStopStep as _Step
+from celery.bootsteps import StartStopStep
 
 BEAT_SECONDS: Final = 1.0
 
@@ -54,7 +47,7 @@ class Heartbeat:
             self.phase, self._can_beat = phase, can_beat
 
 
-class HeartbeatStep(_Step):
+class HeartbeatStep(StartStopStep):  # type: ignore[misc] # Celery has no types
     """A step of Celery's consumer that beats in its loop."""
 
     # The last to start before the loop: then the worker consumes.
