@@ -27,6 +27,10 @@ ParamList: TypeAlias = Annotated[
     list[str] | None,
     typer.Argument(metavar="NAME=VALUE|JSON", help="Its params: person_id=42 name=Ada, or one JSON object."),
 ]
+Json: TypeAlias = Annotated[bool, typer.Option("--json", help="As JSON; durations in seconds.")]
+Wait: TypeAlias = Annotated[
+    str, typer.Option(metavar="DURATION", help="How long to wait for the result; 0: not at all.")
+]
 Version: TypeAlias = Annotated[int, typer.Option(min=1, help="The version that readers read.")]
 
 

@@ -11,7 +11,7 @@ import typer
 from api_client.client import CacheClient
 from api_client.config.settings import ReaderSettings
 from api_client.explain import details_of, duration, reason_of
-from refresher.cli.arguments import duration_of, opened_cache
+from refresher.cli.arguments import Json, Wait, duration_of, opened_cache
 from refresher.cli.output import as_json, compact, counted, plain, table_of, time_of, wide_console
 from refresher.cli.permissions import permissions_named
 from refresher.flow.dead_letters import MAX_KEPT
@@ -31,7 +31,6 @@ dead: Final = typer.Typer(
 Ids: TypeAlias = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="As shown by `dead list`.")]
 OfQuery: TypeAlias = Annotated[str | None, typer.Option("--query", metavar="NAME", help="All keys of this query.")]
 Every: TypeAlias = Annotated[bool, typer.Option("--all", help="All keys.")]
-Json: TypeAlias = Annotated[bool, typer.Option("--json", help="As JSON; durations in seconds.")]
 
 
 @dead.command("list", short_help="List the dead keys.")
@@ -93,9 +92,7 @@ def retry(
     identifiers: Ids = None,
     query: OfQuery = None,
     every: Every = False,
-    wait: Annotated[
-        str, typer.Option(metavar="DURATION", help="How long to wait for the result; 0: not at all.")
-    ] = "30s",
+    wait: Wait = "30s",
     as_json_: Json = False,
 ) -> None:
     """Refresh keys now, also those in quarantine, and print the result of each.

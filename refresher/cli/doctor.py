@@ -12,6 +12,7 @@ import typer
 
 from api_client.config.settings import ReaderSettings
 from api_client.errors import CacheError
+from refresher.cli.arguments import Json
 from refresher.cli.output import as_json, plain
 from refresher.errors import RefresherError
 from refresher.ops.doctor.findings import Finding, Level
@@ -43,7 +44,7 @@ def doctor(
     as_reader: Annotated[
         bool, typer.Option("--as-reader", help="In a reader's environment: check only what it needs.")
     ] = False,
-    as_json_: Annotated[bool, typer.Option("--json", help="As one JSON object; durations in seconds.")] = False,
+    as_json_: Json = False,
 ) -> None:
     """Check cache, readers, broker, workers and graph, and show what is wrong and how to fix it.
 

@@ -7,11 +7,12 @@ import threading
 import time
 from contextlib import closing, suppress
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
 import typer
 
 from api_client.explain import duration
+from refresher.cli.arguments import Json
 from refresher.cli.output import as_json, counted
 from refresher.settings import WorkerSettings
 
@@ -59,7 +60,7 @@ def run() -> None:
 
 
 @feed.command()
-def status(as_json_: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
+def status(as_json_: Json = False) -> None:
     """Show what is watched, and what is not taken yet; exits with 1 where the trigger is not as it should be."""
     from refresher.feed.cdc import is_source
     from refresher.feed.run import opened_triggers

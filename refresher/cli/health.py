@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from refresher.cli.arguments import Json
 from refresher.cli.output import as_json, plain
 from refresher.ops.http import fetch_health, nearby
 from refresher.settings import WorkerSettings
@@ -14,7 +15,7 @@ from refresher.settings import WorkerSettings
 
 def health(
     ready: Annotated[bool, typer.Option("--ready/--live", help="Which of the two to check.")] = True,
-    as_json_: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
+    as_json_: Json = False,
 ) -> None:
     """Query whether the worker of this host is ready, or live, at CACHE_HEALTH_PORT.
 

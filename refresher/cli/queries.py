@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import typer
 
 from api_client.errors import ConfigurationError
 from api_client.explain import duration
+from refresher.cli.arguments import Json
 from refresher.cli.output import as_json, table_of, wide_console
 from refresher.queries import PREVIOUS, Query, registry
 from refresher.query_modules import import_queries
@@ -17,7 +18,7 @@ from refresher.settings import WorkerSettings
 _COLUMNS: Final = ("query", "v", "params", "TTL", "grace", "early refresh", "slots", "budget", "about")
 
 
-def queries(as_json_: Annotated[bool, typer.Option("--json", help="As JSON; durations in seconds.")] = False) -> None:
+def queries(as_json_: Json = False) -> None:
     """List the queries that a worker of this environment can load (REFRESHER_QUERIES), and how each is cached.
 
     Exits with 1 when none is registered, or a module can't be imported.

@@ -17,7 +17,7 @@ from api_client.errors import CacheUnavailable, InvalidQuery, WaitTimeout
 from api_client.explain import Explanation, details_of, duration, reason_of
 from api_client.protocol.keys import CacheKey, check_query_name
 from api_client.protocol.model import Entry, EntryState, RefreshState
-from refresher.cli.arguments import ParamList, QueryName, Version, duration_of, key_of, opened_cache
+from refresher.cli.arguments import Json, ParamList, QueryName, Version, duration_of, key_of, opened_cache
 from refresher.cli.output import as_json, details_grid, plain, time_of, wide_console
 from refresher.cli.permissions import permissions_named
 from refresher.ops.broker import Queues, queue_lengths
@@ -119,7 +119,7 @@ def explain(
     query: QueryName,
     params: ParamList = None,
     version: Version = 1,
-    as_json_: Annotated[bool, typer.Option("--json", help="As one JSON object; durations in seconds.")] = False,
+    as_json_: Json = False,
 ) -> None:
     """Show why a value is or isn't being refreshed: its time left, the probability of a refresh, and by which worker.
 

@@ -18,7 +18,7 @@ from api_client.errors import CacheError, InvalidQuery
 from api_client.protocol.keys import CacheKey, make_key
 from api_client.protocol.model import Entry, EntryState, RefreshState
 from api_client.protocol.tags import check_tags
-from refresher.cli.arguments import ParamList, QueryName, Version, duration_of, key_of, opened_cache
+from refresher.cli.arguments import Json, ParamList, QueryName, Version, Wait, duration_of, key_of, opened_cache
 from refresher.cli.output import as_json, plain
 from refresher.cli.output import counted as number_of
 from refresher.cli.permissions import permissions_named
@@ -47,7 +47,7 @@ def warm(
     timeout: Annotated[
         str, typer.Option(metavar="DURATION", help="How long to wait for keys that are read together.")
     ] = "30s",
-    as_json_: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
+    as_json_: Json = False,
 ) -> None:
     """Load the keys that are not cached yet: before a deploy, say, whose version starts cold.
 
@@ -129,10 +129,8 @@ def refresh(
     query: QueryName,
     params: ParamList = None,
     version: Version = 1,
-    wait: Annotated[
-        str, typer.Option(metavar="DURATION", help="How long to wait for the new value; 0: not at all.")
-    ] = "30s",
-    as_json_: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
+    wait: Wait = "30s",
+    as_json_: Json = False,
 ) -> None:
     """Load a value now, even if it is fresh or has just failed, and wait for it.
 
@@ -162,7 +160,7 @@ def invalidate(
         list[str] | None, typer.Option(metavar="BOOKMARK", help="The write's, from the graph; may be repeated.")
     ] = None,
     replicas: Annotated[int, typer.Option(min=0, help="Wait until this many replicas of the cache have it.")] = 0,
-    as_json_: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
+    as_json_: Json = False,
 ) -> None:
     """Make a value stale in all its versions, whatever is being loaded; the next read triggers a refresh.
 
