@@ -16,7 +16,7 @@ from neo4j.exceptions import AuthError, ClientError, DriverError, Neo4jError
 from api_client import CacheClient, EntryState, ReaderSettings, UnknownQuery, WaitTimeout
 from refresher.checker.nodes import CREATE_NODES, REMOVE_NODES, WATCH_QUERY, WATCHED
 from refresher.checker.oracle import Checker
-from refresher.checker.reader import Readers
+from refresher.checker.reader import Reader
 from refresher.checker.writer import Writer, check_repairs
 from refresher.errors import RefresherError
 
@@ -76,31 +76,21 @@ def watch(
         writer = Writer(
             driver, database, client, checker, WATCHED, names, pause_seconds=WRITER_PAUSE_SECONDS, seed=1
         )  # fmt: skip
-        readers = Readers(settings, WATCHED, names, reads_per_second=reads_per_second, seed=1)
+        reader = Reader(settings, WATCHED, names, reads_per_second=reads_per_second, seed=1)
         began = time.monotonic()
         try:
-            readers.start()
+            reader.start()
             writer.start()
             _wait(began, span_seconds, writer)
         finally:
             writer.stop()
-            readers.stop()
-        for log in readers.logs:
-            log.report(checker)
+            reader.stop()
+        reader.log.report(checker)
         slowest_seconds = check_repairs(checker, client, WATCHED, timeout_seconds=REPAIR_SECONDS)
-    return _result(time.monotonic() - began, readers, checker, slowest_seconds)
-
-
-def _result(seconds: float, readers: Readers, checker: Checker, slowest_repair_seconds: float) -> WatchResult:
-    states: Counter[EntryState] = Counter()
-    failures: Counter[str] = Counter()
-    for log in readers.logs:
-        states += log.states
-        failures += log.failures
     hard = sum(done.hard for done in checker.invalidations)
     return WatchResult(
-        seconds, states, failures, len(checker.invalidations) - hard, hard, slowest_repair_seconds,
-        tuple(checker.broken),
+        time.monotonic() - began, reader.log.states, reader.log.failures, len(checker.invalidations) - hard, hard,
+        slowest_seconds, tuple(checker.broken),
     )  # fmt: skip
 
 

@@ -1,16 +1,15 @@
-"""Readers under observation, and the log of what each read."""
+"""A reader under observation, and the log of what it read."""
 
 from __future__ import annotations
 
-import asyncio
 import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from api_client import AsyncCacheClient, CacheClient, CacheError, Entry, EntryState, ReaderSettings
+from api_client import CacheClient, CacheError, Entry, EntryState, ReaderSettings
 from refresher.checker.oracle import Checker, Observation
 from refresher.checker.writer import WatchedQuery
 
@@ -56,13 +55,13 @@ class ObservationLog:
         return list(seen.values())
 
 
-class Readers:
-    """A thread and an event loop that read at a steady rate each, until they are stopped.
+class Reader:
+    """A thread that reads at a steady rate until it is stopped.
 
     Args:
-        settings: of both clients, which are made and closed here.
+        settings: of its client, which is made and closed here.
         watched, names: what is read; all names equally often.
-        reads_per_second: of both together.
+        reads_per_second: the rate; reads that a slow one has missed are skipped.
         seed: of the choice.
     """
 
@@ -75,58 +74,30 @@ class Readers:
         reads_per_second: float,
         seed: int,
     ) -> None:
-        self.logs: list[ObservationLog] = [ObservationLog(watched.query), ObservationLog(watched.query)]
+        self.log: ObservationLog = ObservationLog(watched.query)
         self._settings, self._watched, self._names = settings, watched, names
-        self._interval_seconds = 2 / reads_per_second
+        self._interval_seconds = 1 / reads_per_second
+        self._random = random.Random(seed)  # noqa: S311 - a popularity, no secret
         self._stopped = threading.Event()
-        self._seed = seed
-        self._threads = [
-            threading.Thread(target=self._read_in_thread, args=(self.logs[0],), name="reader", daemon=True),
-            threading.Thread(target=self._read_in_loop, args=(self.logs[1],), name="async-reader", daemon=True),
-        ]
+        self._thread = threading.Thread(target=self._run, name="reader", daemon=True)
 
     def start(self) -> None:
         """Begin."""
-        for thread in self._threads:
-            thread.start()
+        self._thread.start()
 
     def stop(self) -> None:
-        """End; reads under way are finished first."""
+        """End; a read under way is finished first."""
         self._stopped.set()
-        for thread in self._threads:
-            if thread.is_alive():
-                thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
 
-    def _read_in_thread(self, log: ObservationLog) -> None:
-        draw = self._draw(1)
+    def _run(self) -> None:
+        due = time.monotonic()
         with CacheClient(self._settings) as client:
-            due = time.monotonic()
             while not self._stopped.wait(max(0.0, due - time.monotonic())):
-                due, name, began = self._next(due), draw(), time.monotonic()
+                name, began = self._random.choice(self._names), time.monotonic()
+                due = max(due, began - self._interval_seconds) + self._interval_seconds
                 try:
-                    log.record(name, client.get_entry(self._watched.query, self._watched.params(name)), began)
+                    self.log.record(name, client.get_entry(self._watched.query, self._watched.params(name)), began)
                 except CacheError as error:
-                    log.failures[type(error).__name__] += 1
-
-    def _read_in_loop(self, log: ObservationLog) -> None:
-        asyncio.run(self._read_in_task(log))
-
-    async def _read_in_task(self, log: ObservationLog) -> None:
-        draw = self._draw(2)
-        async with AsyncCacheClient(self._settings) as client:
-            due = time.monotonic()
-            while not self._stopped.is_set():
-                await asyncio.sleep(max(0.0, due - time.monotonic()))
-                due, name, began = self._next(due), draw(), time.monotonic()
-                try:
-                    log.record(name, await client.get_entry(self._watched.query, self._watched.params(name)), began)
-                except CacheError as error:
-                    log.failures[type(error).__name__] += 1
-
-    def _next(self, due: float) -> float:
-        """Return when the next read is due; reads that a slow one has missed are skipped."""
-        return max(due, time.monotonic() - self._interval_seconds) + self._interval_seconds
-
-    def _draw(self, salt: int) -> Callable[[], str]:
-        generator = random.Random(f"{self._seed}:{salt}")  # noqa: S311 - a popularity, no secret
-        return lambda: generator.choice(self._names)
+                    self.log.failures[type(error).__name__] += 1
