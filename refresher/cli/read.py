@@ -230,34 +230,19 @@ def _record(seen: Inspection) -> dict[str, Any]:
 
 
 def _lines(seen: Inspection) -> Iterator[str]:
+    entry = {**({"unreadable": seen.unreadable} if seen.unreadable else {}), **seen.entry} if seen.is_there else {}
     yield f"{seen.key.query} v{seen.key.version} {seen.key.short}"
-    yield ""
-    yield f"entry {seen.key.entry}"
-    if not seen.is_there:
-        yield "  none"
-    else:
-        if seen.unreadable:
-            yield _line("unreadable", seen.unreadable)
-        yield from (_line(name, _shown(name, value, seen.now_us)) for name, value in seen.entry.items())
-        yield _line("dropped", _dropped(seen.entry_left))
-    yield ""
-    yield f"record {seen.key.record}"
-    if not seen.record:
-        yield "  none (idle)"
-    else:
-        yield from (_line(name, _shown(name, value, seen.now_us)) for name, value in seen.record.items())
-        yield _line("dropped", _dropped(seen.record_left))
+    for title, fields, left, none in (
+        (f"entry {seen.key.entry}", entry, seen.entry_left, "none"),
+        (f"record {seen.key.record}", seen.record, seen.record_left, "none (idle)"),
+    ):
+        yield f"\n{title}"
+        shown = {name: _shown(name, value, seen.now_us) for name, value in fields.items()}
+        if fields:
+            shown["dropped"] = "never" if left is None else f"in {duration(left)}"
+        yield from (f"  {name:<{INSPECT_COLUMNS}}{text}" for name, text in shown.items()) if shown else [f"  {none}"]
     if seen.dead_letters:
-        yield ""
-        yield f"dead letters {' '.join(seen.dead_letters)}"
-
-
-def _line(name: str, text: str) -> str:
-    return f"  {name:<{INSPECT_COLUMNS}}{text}"
-
-
-def _dropped(left: float | None) -> str:
-    return "never" if left is None else f"in {duration(left)}"
+        yield f"\ndead letters {' '.join(seen.dead_letters)}"
 
 
 def _shown(name: str, value: Any, now_us: int) -> str:
