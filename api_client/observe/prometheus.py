@@ -18,7 +18,8 @@ class PrometheusBackend:
 
     def bind(self, name: str, *labels: str) -> Record:
         """Return what records for one set of label values, which is exposed at 0 from now on."""
-        child = self._metrics[name].labels(*labels)
+        metric = self._metrics[name]
+        child = metric.labels(*labels) if labels else metric
         return child.observe if isinstance(child, Histogram) else child.inc
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 from contextlib import closing, suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
@@ -17,7 +16,7 @@ from refresher.cli.output import as_json, counted
 from refresher.settings import WorkerSettings
 
 if TYPE_CHECKING:
-    from refresher.feed.changes import Changes
+    from refresher.feed.consumer import Invalidated
     from refresher.feed.watches import Watches
 
 feed: Final = typer.Typer(
@@ -115,10 +114,9 @@ def _shown(watches: Watches) -> str:
     return ", ".join([*nodes, *sorted(watches.relationships)]) or "nothing"
 
 
-def _report(changes: Changes, entries: int) -> None:
-    oldest_seconds = time.time() - min(changes.committed_at, default=time.time())
+def _report(done: Invalidated) -> None:
     typer.echo(
-        f"{counted(len(changes.positions), 'transaction')}, {counted(len(changes.tags), 'tag')}, "
-        f"{entries:,} {'entry' if entries == 1 else 'entries'} invalidated, "
-        f"{duration(max(0.0, oldest_seconds))} after the first"
+        f"{counted(len(done.changes.positions), 'transaction')}, {counted(len(done.changes.tags), 'tag')}, "
+        f"{done.entries:,} {'entry' if done.entries == 1 else 'entries'} invalidated, "
+        f"{duration(max(done.staleness_seconds, default=0.0))} after the first"
     )

@@ -7,6 +7,7 @@ more costs a load.
 
 from __future__ import annotations
 
+import time
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,14 +25,14 @@ class Changes:
     Attributes:
         tags: what they invalidate, each once.
         positions: of their transactions, as the source knows them, for `ChangeSource.acknowledge`.
-        committed_at: of each transaction, in seconds since 1970 by the graph's clock.
+        ages_seconds: of the transactions when they were taken.
         bookmarks: a load after them reads all of the changes.
         bulk: of how many transactions the changes were too many to be named.
     """
 
     tags: tuple[str, ...]
     positions: tuple[Any, ...]
-    committed_at: tuple[float, ...]
+    ages_seconds: tuple[float, ...]
     bookmarks: tuple[str, ...]
     bulk: int = 0
 
@@ -58,13 +59,22 @@ class Change(msgspec.Struct, frozen=True):
 
 
 def gathered(
-    taken: Sequence[tuple[object, object, Change | None]], watches: Watches, bookmarks: tuple[str, ...]
+    taken: Sequence[tuple[object, object, Change | None]],
+    watches: Watches,
+    bookmarks: tuple[str, ...],
+    *,
+    now_ms: float | None = None,
 ) -> Changes:
-    """Return changes of transactions, of each its position, its time in ms, and what it changed."""
+    """Return changes of transactions, of each its position, its time in ms, and what it changed.
+
+    ``now_ms`` is by the graph's clock; default: this host's.
+    """
+    if now_ms is None:
+        now_ms = time.time() * 1e3
     return Changes(
         tags=tuple(dict.fromkeys(tag for _, _, change in taken for tag in tags_of(change, watches))),
         positions=tuple(position for position, _, _ in taken),
-        committed_at=tuple(at / 1e3 for _, at, _ in taken if isinstance(at, int)),
+        ages_seconds=tuple(max(0.0, now_ms - at) / 1e3 for _, at, _ in taken if isinstance(at, int)),
         bookmarks=bookmarks,
         bulk=sum(change is None or change.bulk for _, _, change in taken),
     )

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Final
 
 from api_client.protocol import lease
@@ -91,6 +92,18 @@ class Lease:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class Invalidated:
+    """Changes whose tags are invalidated.
+
+    ``entries`` is how many that met; ``staleness_seconds``, of each transaction, how long after its commit.
+    """
+
+    changes: Changes
+    entries: int
+    staleness_seconds: tuple[float, ...]
+
+
 class Consumer:
     """Carries changes from a source to the cache, until it is stopped.
 
@@ -98,7 +111,7 @@ class Consumer:
         source: hands out changes.
         steps: runs steps on the cache; sends each again for some seconds.
         settings: of the namespace.
-        on_invalidated: called with the changes whose tags are invalidated, and how many entries that met.
+        on_invalidated: called before the changes are acknowledged.
         at_work: the context of each step; a worker forks no process in it.
     """
 
@@ -108,13 +121,13 @@ class Consumer:
         steps: LeaseStepRunner,
         settings: WorkerSettings,
         *,
-        on_invalidated: Callable[[Changes, int], object] = lambda *_: None,
+        on_invalidated: Callable[[Invalidated], object] = lambda _: None,
         at_work: Callable[[], AbstractContextManager[object]] = nullcontext,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._source, self._steps, self._settings = source, steps, settings
         self._on_invalidated, self._at_work = on_invalidated, at_work
-        self._lease = Lease(steps, settings, monotonic)
+        self._monotonic, self._lease = monotonic, Lease(steps, settings, monotonic)
 
     def run(self, stopped: threading.Event) -> None:
         """Consume until ``stopped`` is set; what fails is logged once, and tried again.
@@ -151,7 +164,11 @@ class Consumer:
                 "%d transactions changed too much to be named: all that depends on their labels and types is stale",
                 changes.bulk,
             )
-        self._on_invalidated(changes, self._invalidate(changes))
+        taken_at = self._monotonic()
+        entries = self._invalidate(changes)
+        taken_seconds = self._monotonic() - taken_at
+        staleness_seconds = tuple(age_seconds + taken_seconds for age_seconds in changes.ages_seconds)
+        self._on_invalidated(Invalidated(changes, entries, staleness_seconds))
         self._source.acknowledge(changes)
         return 0.0
 

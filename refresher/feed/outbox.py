@@ -16,7 +16,8 @@ from refresher.feed.watches import Watches
 
 TAKEN_AT_ONCE: Final = 500
 _TAKE: Final = (
-    "MATCH (c:RefresherChange) RETURN [elementId(c), c.id] AS position, c.at AS at, c.changes AS note LIMIT $limit"
+    "MATCH (c:RefresherChange) RETURN [elementId(c), c.id] AS position, c.at AS at, c.changes AS note, "
+    "timestamp() AS now LIMIT $limit"
 )
 _ACKNOWLEDGE: Final = (
     "UNWIND $positions AS position MATCH (c:RefresherChange) "
@@ -44,7 +45,7 @@ class Outbox:
             # After the read: they cover each transaction that it has seen.
             bookmarks = tuple(session.last_bookmarks().raw_values)
         notes = [(tuple(row["position"]), row["at"], change_of(row["note"])) for row in rows]
-        return gathered(notes, self._watches, bookmarks)
+        return gathered(notes, self._watches, bookmarks, now_ms=rows[0]["now"] if rows else None)
 
     def acknowledge(self, changes: Changes) -> None:
         """Delete the notes of these changes."""

@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 
 from api_client.transport.link import CacheLink
 from refresher.feed.cdc import CapturedChanges, is_source
-from refresher.feed.changes import Changes, ChangeSource
-from refresher.feed.consumer import Consumer
+from refresher.feed.changes import ChangeSource
+from refresher.feed.consumer import Consumer, Invalidated
 from refresher.feed.outbox import Outbox
 from refresher.feed.settings import FeedSettings
 from refresher.feed.triggers import Triggers
@@ -37,7 +37,7 @@ def consume(
     settings: WorkerSettings,
     stopped: threading.Event,
     *,
-    on_invalidated: Callable[[Changes, int], object] = lambda *_: None,
+    on_invalidated: Callable[[Invalidated], object] = lambda _: None,
     at_work: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> None:
     """Consume the graph's changes until ``stopped`` is set, or an exception ends it.

@@ -185,6 +185,12 @@ class WorkerEvents:
     def message_dropped(self, *, reason: str) -> None:
         """Record a message that was dropped unread, for one `DropReason`."""
 
+    def changes_invalidated(self, *, transactions: int, tags: int, entries: int, bulk: int) -> None:
+        """Record that changes of the graph are invalidated: so many entries; ``bulk`` of the transactions in bulk."""
+
+    def change_invalidated(self, *, staleness_seconds: float) -> None:
+        """Record each transaction of them: from its commit in the graph until what depends on it was invalidated."""
+
 
 class CompositeWorkerEvents(WorkerEvents):
     """Several `WorkerEvents` as one that never raises. Spans are those of the first that records any."""

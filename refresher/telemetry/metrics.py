@@ -57,6 +57,32 @@ WORKER_METRICS: Final = by_name(
         "waited_for_budget",
         "seconds",
     ),
+    Metric(
+        "refresher_feed_transactions",
+        "Transactions of the graph whose changes were invalidated",
+        "changes_invalidated",
+        (),
+        "transactions",
+    ),
+    Metric(
+        "refresher_feed_bulk_transactions",
+        "Those of them that changed too much to be named",
+        "changes_invalidated",
+        (),
+        "bulk",
+    ),
+    Metric("refresher_feed_tags", "Tags that their changes invalidated", "changes_invalidated", (), "tags"),
+    Metric("refresher_feed_entries", "Entries that became stale by them", "changes_invalidated", (), "entries"),
+    Metric(
+        "refresher_feed_staleness_seconds",
+        "From a commit in the graph until what depends on it was invalidated",
+        "change_invalidated",
+        labels=(),
+        amount="staleness_seconds",
+        kind=Kind.HISTOGRAM,
+        unit="s",
+        buckets=SECONDS_BUCKETS,
+    ),
     Metric("xfetch_active_refreshes", "Runs in progress", "active", amount="more", kind=Kind.UP_DOWN),
     Metric("xfetch_active_locks", "Leases that are held", "active", amount="more", kind=Kind.UP_DOWN),
 )
@@ -76,6 +102,11 @@ SHARES: Final = _gauge(
     "refresher_budget_shares", "Loads in progress under the query's budget; under the namespace's: *", "query"
 )
 PENDING_TAGS: Final = _gauge("refresher_tag_invalidations_pending", "Invalidations of tags that are not finished yet")
+OLDEST_CHANGE: Final = _gauge(
+    "refresher_feed_oldest_change_seconds",
+    "Age of the graph's oldest change that is not invalidated; 0: none",
+    unit="s",
+)
 TTL: Final = _gauge("xfetch_query_ttl_seconds", "Soft expiry of the query's values after their load", "query", unit="s")
 GRACE: Final = _gauge("xfetch_query_grace_seconds", "How long they may be served after it", "query", unit="s")
 
@@ -122,6 +153,7 @@ class WorkerGauges:
         letters: the dead letters that are kept.
         shares: how many loads are in progress under a budget, by query.
         pending_tags: how many invalidations of tags are not finished.
+        oldest_change: age in seconds of the oldest change that is not invalidated; None: no trigger notes them.
         queries: what the worker can load.
     """
 
@@ -129,6 +161,7 @@ class WorkerGauges:
     letters: Callable[[], Iterable[DeadLetter]]
     shares: Callable[[], Mapping[str, float]]
     pending_tags: Callable[[], int]
+    oldest_change: Callable[[], float | None]
     queries: Registry
 
     def parts(self) -> Iterable[tuple[str, Callable[[], Values], tuple[Metric, ...]]]:
@@ -138,6 +171,7 @@ class WorkerGauges:
             ("cache", self.dead, (DEAD_LETTERS, QUARANTINED)),
             ("cache", self.tags, (PENDING_TAGS,)),
             ("cache", self.budgets, (SHARES,)),
+            ("graph", self.feed, (OLDEST_CHANGE,)),
             ("", self.times, (TTL, GRACE)),
         )
 
@@ -157,6 +191,11 @@ class WorkerGauges:
     def budgets(self) -> Values:
         """Return the loads in progress under a budget."""
         return {SHARES: _by_query(self.shares())}
+
+    def feed(self) -> Values:
+        """Return the age of the oldest change that is not invalidated."""
+        age_seconds = self.oldest_change()
+        return {} if age_seconds is None else {OLDEST_CHANGE: {(): age_seconds}}
 
     def times(self) -> Values:
         """Return the lifetimes that the queries give their values."""

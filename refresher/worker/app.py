@@ -20,8 +20,9 @@ from api_client.protocol.keys import pending_tags_key
 from api_client.transport.redis_py import connect
 from api_client.trigger.broker import CeleryBroker
 from api_client.trigger.private_app import PrivateApp
+from refresher.feed.run import opened_triggers
 from refresher.flow.dead_letters import DeadLetter, DeadLetters
-from refresher.flow.ports import CompositeWorkerEvents, WorkerEvents
+from refresher.flow.ports import CompositeWorkerEvents, WorkerEvents, events_of
 from refresher.flower import set_up_flower
 from refresher.ops.budgets import ALL, loads_in_progress
 from refresher.ops.forks import fork_gate
@@ -149,7 +150,7 @@ def _add(app: Celery, settings: WorkerSettings, events: WorkerEvents | None) -> 
         monitors=monitors,
         metrics=metrics,
         health=HealthServer(settings, app.refresher_loop_heartbeat, health),
-        periodic=_periodic(settings),
+        periodic=_periodic(app, settings),
     )
 
 
@@ -163,7 +164,7 @@ def _in_place(app: Celery, settings: WorkerSettings, runtimes: PerProcess, monit
     )
 
 
-def _periodic(settings: WorkerSettings) -> list[Periodic | Feed]:
+def _periodic(app: Celery, settings: WorkerSettings) -> list[Periodic | Feed]:
     return [
         Periodic(
             "register the queries' versions",
@@ -172,7 +173,7 @@ def _periodic(settings: WorkerSettings) -> list[Periodic | Feed]:
             lambda link: register_versions(link, settings, registry),
         ),
         Periodic("keep up the tags", settings.redis_url, UPKEEP_SECONDS, TagUpkeep(settings)),
-        Feed(settings),
+        Feed(settings, lambda: events_of(app)),
     ]
 
 
@@ -186,6 +187,7 @@ def _gauges(settings: WorkerSettings) -> WorkerGauges:
         fork_gate.guards(functools.partial(_letters, settings)),
         fork_gate.guards(functools.partial(_shares, settings)),
         fork_gate.guards(functools.partial(_pending_tags, settings)),
+        fork_gate.guards(functools.partial(_oldest_change, settings)),
         registry,
     )
 
@@ -206,6 +208,13 @@ def _shares(settings: WorkerSettings) -> dict[str, int]:
 def _pending_tags(settings: WorkerSettings) -> int:
     with closing(connect(settings.redis_url, timeout_seconds=SCRAPE_SECONDS)) as client:
         return client.zcard(pending_tags_key(settings.namespace))
+
+
+def _oldest_change(settings: WorkerSettings) -> float | None:
+    if not settings.feed:
+        return None
+    with opened_triggers(settings) as triggers:
+        return None if triggers.installed() is None else triggers.backlog().oldest_seconds
 
 
 def task_options(settings: WorkerSettings) -> dict[str, Any]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from contextlib import closing
 from typing import Final
 
+from refresher.feed.consumer import Invalidated
 from refresher.feed.run import consume, opened_triggers
+from refresher.flow.ports import WorkerEvents
 from refresher.ops.forks import fork_gate
 from refresher.settings import WorkerSettings
 from refresher.worker.redis_link import RetryingLink
@@ -20,8 +23,8 @@ RETRY_SECONDS: Final = 5.0
 class Feed:
     """Consumes on a thread of the main process, from `start` to `stop`; nothing without CACHE_FEED."""
 
-    def __init__(self, settings: WorkerSettings) -> None:
-        self._settings = settings
+    def __init__(self, settings: WorkerSettings, events: Callable[[], WorkerEvents]) -> None:
+        self._settings, self._events = settings, events
         self._stopped = threading.Event()
 
     def start(self) -> None:
@@ -42,9 +45,27 @@ class Feed:
                     opened_triggers(self._settings) as triggers,
                     closing(RetryingLink(self._settings.redis_url)) as link,
                 ):
-                    consume(triggers, link.store, self._settings, self._stopped, at_work=fork_gate.at_work)
+                    consume(
+                        triggers,
+                        link.store,
+                        self._settings,
+                        self._stopped,
+                        on_invalidated=self._count,
+                        at_work=fork_gate.at_work,
+                    )
             except Exception as error:  # noqa: BLE001 - whatever it is, the worker refreshes, and it may be mended
                 if str(error) != said:
                     said = str(error)
                     log.error("the feed can't run: %s", said)
                 self._stopped.wait(RETRY_SECONDS)
+
+    def _count(self, done: Invalidated) -> None:
+        events = self._events()
+        events.changes_invalidated(
+            transactions=len(done.changes.positions),
+            tags=len(done.changes.tags),
+            entries=done.entries,
+            bulk=done.changes.bulk,
+        )
+        for staleness_seconds in done.staleness_seconds:
+            events.change_invalidated(staleness_seconds=staleness_seconds)

@@ -38,7 +38,7 @@ def exposition() -> Iterator[str]:
     readers, workers, scraped = CollectorRegistry(), CollectorRegistry(), CollectorRegistry()
     emit_as_reader(PrometheusEvents(readers))
     emit_as_worker(PrometheusWorkerEvents(workers))
-    looked_up = WorkerGauges(lambda: 7, list, lambda: {"q": 3}, lambda: 2, queries)
+    looked_up = WorkerGauges(lambda: 7, list, lambda: {"q": 3}, lambda: 2, lambda: 0.5, queries)
     scraped.register(GaugeCollector(lambda: Verdict({"cache": None}), looked_up))
     for name, registry in (("reader", readers), ("worker", workers), ("gauge", scraped)):
         yield from sorted(f"prometheus {name} {line}" for line in in_prometheus(registry))
@@ -81,6 +81,8 @@ def emit_as_worker(events: WorkerEvents) -> None:
     events.retried("q", kind="timeout", attempt=1, pause_seconds=1.0)
     events.failed("q", kind="syntax", attempts=1)
     events.message_dropped(reason="body")
+    events.changes_invalidated(transactions=2, tags=3, entries=4, bulk=1)
+    events.change_invalidated(staleness_seconds=0.05)
 
 
 def in_prometheus(registry: CollectorRegistry) -> Iterator[str]:

@@ -14,7 +14,7 @@ from typing import Final
 from redis.exceptions import RedisError
 
 from api_client.config.settings import ReaderSettings
-from refresher.ops.doctor import broker, budgets, cache, flower, keys, local_worker
+from refresher.ops.doctor import broker, budgets, cache, feed, flower, keys, local_worker
 from refresher.ops.doctor.deployment import Deployment
 from refresher.ops.doctor.findings import Finding, forbidden, ok, unreachable
 from refresher.ops.permissions import is_forbidden
@@ -75,6 +75,7 @@ CHECKS: Final = (
     Check("queries", Needs.NOTHING, local_worker.queries, is_readers=False),
     Check("budgets", Needs.CACHE, budgets.budgets, is_readers=False),  # of the queries that were imported
     Check("graph", Needs.NOTHING, local_worker.graph, is_readers=False),
+    Check("feed", Needs.NOTHING, feed.feed, is_readers=False),
 )
 
 

@@ -69,7 +69,8 @@ def metrics_of_both_sides() -> set[str]:
     readers, workers = CollectorRegistry(), CollectorRegistry()
     PrometheusEvents(readers)
     PrometheusWorkerEvents(workers)
-    workers.register(GaugeCollector(lambda: Verdict({}), WorkerGauges(lambda: 0, list, dict, lambda: 0, Registry())))
+    gauges = WorkerGauges(lambda: 0, list, dict, lambda: 0, lambda: 0.0, Registry())
+    workers.register(GaugeCollector(lambda: Verdict({}), gauges))
     return {metric.name for registry in (readers, workers) for metric in registry.collect()}
 
 

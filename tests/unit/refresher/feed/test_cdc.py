@@ -198,7 +198,7 @@ def test_a_created_node_is_known_by_each_of_its_watched_labels(graph: Graph, sou
     changes = source.take()
     assert set(changes.tags) >= {"Person", "Person:ssn=Y654321", "Employee", "Employee:id=1001"}
     assert not is_met(changes, node_tags("Person", "other"))
-    assert (changes.committed_at, changes.bookmarks, changes.bulk) == ((1.0,), ("FB:1",), 0)
+    assert (len(changes.ages_seconds), changes.bookmarks, changes.bulk) == (1, ("FB:1",), 0)
     assert graph.asked == [
         {"select": "n", "labels": ["Employee"]},
         {"select": "n", "labels": ["Person"]},

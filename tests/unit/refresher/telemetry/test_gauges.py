@@ -25,7 +25,7 @@ class Worker:
         self.checks, self.queried = {**WELL, **problems}, list[str]()
         gauges = WorkerGauges(
             self._source("queue", 7), self._source("letters", []), self._source("shares", {}), self._source("tags", 0),
-            Registry(),
+            self._source("feed", None), Registry(),
         )  # fmt: skip
         self.registry = CollectorRegistry()
         self.registry.register(GaugeCollector(lambda: Verdict(self.checks), gauges))
@@ -54,8 +54,8 @@ def test_the_ready_gauge_of_a_component_is_1_if_it_is_ready_and_else_0() -> None
 @pytest.mark.parametrize(
     ("part", "left"),
     [
-        ("cache", ["queue"]),
-        ("broker", ["letters", "tags", "shares"]),
+        ("cache", ["queue", "feed"]),
+        ("broker", ["letters", "tags", "shares", "feed"]),
         ("graph", ["queue", "letters", "tags", "shares"]),
     ],
 )
@@ -74,10 +74,10 @@ def test_a_gauge_that_fails_is_left_out_and_the_others_are_exported(caplog: pyte
         raise OSError("away")
 
     dead = ["xfetch_dead_letters", "xfetch_quarantined_keys"]
-    gauges = WorkerGauges(fails, list, fails, fails, Registry())
+    gauges = WorkerGauges(fails, list, fails, fails, fails, Registry())
     assert names(GaugeCollector(lambda: Verdict(WELL), gauges)) == ["refresher_ready", *dead, *TIMES]
     assert names(GaugeCollector(fails, gauges)) == [*dead, *TIMES]
-    assert [record.message for record in caplog.records] == ["could not collect some gauges: OSError"] * 7
+    assert [record.message for record in caplog.records] == ["could not collect some gauges: OSError"] * 9
 
 
 def test_values_stored_and_messages_dropped_begin_at_0() -> None:

@@ -48,6 +48,8 @@ EMITTING: dict[str, Callable[[WorkerEvents], None]] = {
     "failed": lambda e: e.failed("q", kind="syntax", attempts=1),
     "ended": lambda e: e.ended("q"),
     "message_dropped": lambda e: e.message_dropped(reason="body"),
+    "changes_invalidated": lambda e: e.changes_invalidated(transactions=2, tags=3, entries=4, bulk=1),
+    "change_invalidated": lambda e: e.change_invalidated(staleness_seconds=0.05),
 }
 
 

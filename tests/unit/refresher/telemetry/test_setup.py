@@ -37,7 +37,9 @@ def set_ups(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def telemetry(*, otel: bool = True) -> Telemetry:
-    return Telemetry(WorkerSettings(otel=otel), lambda: WorkerGauges(lambda: 0, list, dict, lambda: 0, Registry()))
+    return Telemetry(
+        WorkerSettings(otel=otel), lambda: WorkerGauges(lambda: 0, list, dict, lambda: 0, lambda: None, Registry())
+    )
 
 
 @pytest.fixture
