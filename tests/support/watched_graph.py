@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import neo4j
 
+from refresher.feed.changes import Changes
 from refresher.feed.outbox import Outbox
 from refresher.feed.triggers import Triggers
 
@@ -33,3 +34,9 @@ class WatchedGraph:
         changes = self.outbox.take()
         self.outbox.acknowledge(changes)
         return set(changes.tags), len(changes.positions)
+
+
+def with_id_of(changes: Changes, later: Changes) -> Changes:
+    """Return the changes of one note as if the graph had given its id to a later one."""
+    ((_, own_id),), ((graphs_id, _),) = changes.positions, later.positions
+    return replace(changes, positions=((graphs_id, own_id),))

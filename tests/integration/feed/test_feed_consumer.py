@@ -19,7 +19,7 @@ from refresher.settings import WorkerSettings
 from refresher.testing import InlineCache
 from refresher.worker.redis_link import RetryingLink
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
-from tests.support.watched_graph import WatchedGraph
+from tests.support.watched_graph import WatchedGraph, with_id_of
 
 
 class Feed:
@@ -132,21 +132,22 @@ def test_a_consumer_that_ends_after_a_step_loses_nothing(step: str, feed: Feed) 
 
 
 class Paused:
-    """A source whose consumer is paused at a step until it is told to go on."""
+    """A source whose consumer is paused at a step; meanwhile the graph gives the id of its note to a later one."""
 
     def __init__(self, source: ChangeSource, step: str) -> None:
         self._source, self._step = source, step
-        self.changes: Changes | None = None
+        self.later: Changes | None = None
         self.is_paused, self.goes_on = threading.Event(), threading.Event()
 
     def take(self) -> Changes:
-        self.changes = self._source.take()
+        changes = self._source.take()
         self._pause("taken")
-        return self.changes
+        return changes
 
     def acknowledge(self, changes: Changes) -> None:
         self._pause("invalidated")
-        self._source.acknowledge(changes)
+        assert self.later is not None
+        self._source.acknowledge(with_id_of(changes, self.later))
 
     def _pause(self, step: str) -> None:
         if step == self._step:
@@ -163,18 +164,11 @@ def test_a_consumer_that_wakes_after_it_was_overtaken_does_no_harm(step: str, fe
     thread = threading.Thread(target=paused.step)
     thread.start()
     assert source.is_paused.wait(MAX_WAIT_SECONDS)
-    assert source.changes is not None
-    overtaken = source.changes
     feed.let_the_lease_run_out()
     other = feed.consumer()
-
-    def note_of_the_same_id() -> bool:
-        """Neo4j gives the id of a deleted note to a later one."""
-        assert other.step() == 0
-        feed.write()
-        return feed.graph.outbox.take().positions[0][0] == overtaken.positions[0][0]
-
-    eventually(note_of_the_same_id, "a later note has the id of the one that the paused consumer has")
+    assert other.step() == 0
+    feed.write()
+    source.later = feed.graph.outbox.take()
     while feed.state() is not EntryState.FRESH:
         get_cached("person")
     source.goes_on.set()
