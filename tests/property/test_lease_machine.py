@@ -245,7 +245,7 @@ class LeaseMachine(RuleBasedStateMachine):
         assert reply.now_us == self.model.now
 
     def _acquire(self, _: str, nonce: bytes, number: int, ticket: str) -> None:
-        before, run = self.seen.raw_entry, self.model.record and self.model.record.run
+        before = self.seen.raw_entry
         reply = self.world.acquire(nonce, number=number, ticket=ticket)
         assert (reply.status, reply.state, reply.token) == self.model.acquire(nonce, number, ticket)
         record = self.model.record
@@ -256,7 +256,7 @@ class LeaseMachine(RuleBasedStateMachine):
             assert (reply.generation, reply.bookmarks) == (record.generation or 0, self.model.to_read_after())
             assert reply.claimed_at_us == record.claimed_at
             assert reply.attempts == (record.attempts or 0)
-            assert reply.has_overtaken == (run is not None and run.nonce != nonce)
+            assert reply.has_overtaken == (record.overtook == nonce)
             length = int.from_bytes(before[6:8], "big") if self.model.entry else 0
             assert reply.entry_header == (before[:length] if length else b"")
 
