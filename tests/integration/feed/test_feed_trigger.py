@@ -146,6 +146,7 @@ def test_a_database_that_is_not_there(triggers: Triggers) -> None:
         Triggers(triggers.driver, "missing").install(PEOPLE)
 
 
+@pytest.mark.neo4j
 def test_triggers_that_are_not_enabled() -> None:
     with (
         Neo4jWithoutTriggers.start(start_seconds=2 * MAX_WAIT_SECONDS) as server,
