@@ -5,9 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from celery.bootsteps import StartStopStep
+if TYPE_CHECKING:
+
+    class _Step:
+        """The used part of Celery's class, which has no types."""
+
+        def __init__(self, parent: Any, **options: Any) -> None: ...
+else:
+    from celery.bootsteps import StartStopStep as _Step
 
 BEAT_SECONDS: Final = 1.0
 
@@ -47,7 +54,7 @@ class Heartbeat:
             self.phase, self._can_beat = phase, can_beat
 
 
-class HeartbeatStep(StartStopStep):  # type: ignore[misc] # Celery has no types
+class HeartbeatStep(_Step):
     """A step of Celery's consumer that beats in its loop."""
 
     # The last to start before the loop: then the worker consumes.

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from celery import Celery, signals
-from celery.bootsteps import StartStopStep
 from celery.concurrency.prefork import TaskPool as PreforkPool
 
 from api_client.config.broker import queues
@@ -23,8 +22,15 @@ from refresher.worker.periodic import Periodic
 from refresher.worker.runtime import PerProcess
 from refresher.worker.slots import NodeSlots
 
+if TYPE_CHECKING:
 
-class LifecycleStep(StartStopStep):  # type: ignore[misc] # Celery has no types
+    class _Step:
+        """The used part of Celery's class, which has no types."""
+else:
+    from celery.bootsteps import StartStopStep as _Step
+
+
+class LifecycleStep(_Step):
     """The beginning, as a step of Celery's worker: logging is set up by then, in a program that embeds one too.
 
     It begins when the pool's size is known, before the pool is forked; and checks what is around the worker, after the

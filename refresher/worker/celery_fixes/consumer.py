@@ -8,10 +8,9 @@ import logging
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from celery.exceptions import CPendingDeprecationWarning
-from celery.worker.consumer import Consumer
 from celery.worker.state import active_requests, reserved_requests
 
 from api_client.config.broker import CONNECT_AGAIN_SECONDS
@@ -26,12 +25,28 @@ from refresher.worker.celery_fixes.refused_commands import describe_refused_comm
 from refresher.worker.celery_fixes.unacked import UnackedDeliveries
 from refresher.worker.celery_fixes.unreadable_envelopes import ENVELOPE_ERRORS, tolerate_unreadable_envelopes
 
+if TYPE_CHECKING:
+
+    class _Consumer:
+        """The part of Celery's class that is used; it has no types."""
+
+        loop: Callable[..., None]
+
+        def __init__(self, *args: Any, **options: Any) -> None: ...
+        def create_task_handler(self, *args: Any, **options: Any) -> Callable[[Any], None]: ...
+        def on_decode_error(self, message: Any, exc: Exception) -> None: ...
+        def on_connection_error_after_connected(self, exc: Exception) -> None: ...
+        def ensure_connected(self, conn: Any) -> Any: ...
+        def __getattr__(self, name: str) -> Any: ...
+else:
+    from celery.worker.consumer import Consumer as _Consumer
+
 log: Final = logging.getLogger(__name__)
 
 REFUSED_PAUSE_SECONDS: Final = 1.0
 
 
-class RefreshConsumer(Consumer):  # type: ignore[misc] # Celery has no types
+class RefreshConsumer(_Consumer):
     """A consumer that survives losing its broker in the middle of a refresh, and any message.
 
     A lost connection: nothing is restored or acknowledged over it. The refreshes go on and commit (the lease decides,
@@ -78,10 +93,10 @@ class RefreshConsumer(Consumer):  # type: ignore[misc] # Celery has no types
 
         return surviving
 
-    def survive_refusals(self, start: Callable[[Consumer], None]) -> Callable[[Consumer], None]:
+    def survive_refusals(self, start: Callable[[_Consumer], None]) -> Callable[[_Consumer], None]:
         """Wrap ``start``, so that a command that the broker rejects ends the connection, and not the worker."""
 
-        def surviving(consumer: Consumer) -> None:
+        def surviving(consumer: _Consumer) -> None:
             try:
                 start(consumer)
             except self.channel_errors as error:

@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import copy
 import logging
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from celery.app.log import Logging
+if TYPE_CHECKING:
+
+    class _Logging:
+        """The part of Celery's class that is used; it has no types."""
+
+        def setup_handlers(self, logger: logging.Logger, *args: Any, **options: Any) -> logging.Logger: ...
+else:
+    from celery.app.log import Logging as _Logging
 
 INDENT: Final = "  "
 
 
-class EscapingLogging(Logging):  # type: ignore[misc] # Celery has no types
+class EscapingLogging(_Logging):
     """Celery's set-up of a worker's logging, with an `EscapingFormatter` on each handler."""
 
     def setup_handlers(self, logger: logging.Logger, *args: Any, **options: Any) -> logging.Logger:

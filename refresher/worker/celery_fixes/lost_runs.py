@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from billiard.exceptions import WorkerLostError
 from celery.worker import state
-from celery.worker.request import Request
 
 from api_client.config.broker import queue_of
 from api_client.errors import CacheError
@@ -28,6 +27,19 @@ from refresher.settings import MAX_RETRY_PAUSE_SECONDS
 if TYPE_CHECKING:
     from refresher.worker.runtime import Runtime
 
+    class _Request:
+        """The part of Celery's class that is used; it has no types."""
+
+        _eta: datetime | None
+
+        def __init__(self, message: Any, **options: Any) -> None: ...
+        def on_failure(self, exc_info: Any, *args: Any, **options: Any) -> Any: ...
+        def on_timeout(self, soft: bool, timeout: float) -> None: ...  # noqa: FBT001
+        def cancel(self, pool: Any, signal: Any = None, *, emit_retry: bool = True) -> None: ...
+        def __getattr__(self, name: str) -> Any: ...
+else:
+    from celery.worker.request import Request as _Request
+
 log: Final = logging.getLogger(__name__)
 
 # It may have been killed for what another did, by the kernel short of memory for example.
@@ -35,13 +47,12 @@ MAX_ATTEMPTS: Final = 2
 MAX_PAUSE: Final = timedelta(seconds=MAX_RETRY_PAUSE_SECONDS)
 
 
-class RefreshRequest(Request):  # type: ignore[misc] # Celery has no types
+class RefreshRequest(_Request):
     """A message on its way through the worker's main process, which ends its runs where their process can't."""
 
     # All of our messages expire. Celery would parse that time, and look up its own time zone, at three times the cost
     # of all of `message_guard`; which has found that these are times, of UTC where they do not say.
     tzlocal: tzinfo = UTC
-    _eta: datetime | None
 
     def __init__(self, message: Any, **options: Any) -> None:
         super().__init__(message, maybe_iso8601=datetime.fromisoformat, **options)
