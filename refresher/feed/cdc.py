@@ -100,7 +100,9 @@ class Transaction:
     """
 
     def __init__(self, number: int, watches: Watches) -> None:
-        self.number, self.position, self.at_ms = number, "", 0
+        self.number: int = number
+        self.position: str = ""
+        self.at_ms: int = 0
         self._watches, self._count = watches, 0
         self._is_known = self._is_named = True
         self._nodes: dict[str, list[Any]] = {}

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from tests.servers.neo4j_server import Neo4jServer
 
 ROOT: Final = Path(__file__).parents[2]
-BEGINS: Final = re.compile(r"\s*(MATCH|UNWIND|CREATE|MERGE|CALL|RETURN)\s")
+BEGINS: Final = re.compile(r"\s*(MATCH|UNWIND|CREATE|MERGE|CALL(?!\s+(?:apoc|db\.cdc)\.)|RETURN)\s")
+"""Without procedures of a plugin, and of other editions: the server has neither."""
 IN_PAGES: Final = re.compile(r"[\"'](MATCH [^\"'\n]+ (?:RETURN|SET|DELETE) [^\"'\n]+)[\"']")
 # What says that a graph is empty is meant.
 MEANT: Final = [NotificationDisabledClassification.UNRECOGNIZED]
