@@ -111,7 +111,7 @@ class Backpressure:
 
     @property
     def known_length(self) -> int | None:
-        """Early and stale refreshes in the queueed at the last poll, and those published since; None: never polled."""
+        """Early and stale refreshes queued at the last poll, and those published since; None: never polled."""
         return self._others.length if self._others.until else None
 
     @property

@@ -63,12 +63,13 @@ def status(as_json_: Json = False) -> None:
     """Show what is watched, and what is not taken yet; exits with 1 where the trigger is not as it should be."""
     from refresher.feed.cdc import is_source
     from refresher.feed.run import opened_triggers
+    from refresher.feed.triggers import runs
 
     settings, wanted = _settings_and_watches()
     with opened_triggers(settings) as triggers:
         has_cdc = is_source(triggers, wanted)
         found, backlog = None if has_cdc else triggers.installed(), triggers.backlog()
-    is_good = has_cdc or (found is not None and found.is_current and not found.is_paused and found.watches == wanted)
+    is_good = has_cdc or runs(found, wanted)
     if as_json_:
         typer.echo(as_json({
             "ok": is_good,

@@ -88,7 +88,7 @@ class Triggers:
                 f"the folder plugins, and apoc.trigger.enabled=true in conf/apoc.conf; then restart it; {INSTEAD}"
             )
         self._administer(_INSTALL, statement=_statement(), params=_params(watches))
-        self._wait(lambda: _runs(self.installed(), watches), wait_seconds, "taken up")
+        self._wait(lambda: runs(self.installed(), watches), wait_seconds, "taken up")
 
     def check(self, watches: Watches) -> None:
         """Check that the database runs the trigger with ``watches``: consumer and queries make tags of them.
@@ -199,7 +199,8 @@ def _is_same(found: Installed, watches: Watches) -> bool:
     return found.is_current and found.watches == watches
 
 
-def _runs(found: Installed | None, watches: Watches) -> bool:
+def runs(found: Installed | None, watches: Watches) -> bool:
+    """Return whether the database runs what this release installs for ``watches``."""
     return found is not None and _is_same(found, watches) and not found.is_paused
 
 
