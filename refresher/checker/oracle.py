@@ -9,6 +9,7 @@ three guarantees of the cache are checked, over processes that share nothing but
 - for one reader a key's token never decreases (each reader checks and reports this itself).
 
 So no read that began after an invalidation gets an older version as fresh. As STALE it may get one, within the grace.
+An invalidation of a tag has no G, since no token compares with its number: there the version alone counts.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """Reads of one key that all got the same value. ``name`` is the param that identifies the key.
+    """Reads of one key that all got the same value. ``name`` is the param that identifies the key, or a tag.
 
     ``fresh``: they got it as FRESH; ``last_began`` is when the last of them began, in seconds of the machine's
-    monotonic clock.
+    monotonic clock. ``allowed_seconds``: for how long their in-process tier may serve what was invalidated.
     """
 
     name: str
@@ -31,17 +32,42 @@ class Observation:
     version: int
     fresh: bool
     last_began: float
+    allowed_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Invalidated:
-    """The writer wrote ``version``, and invalidated after it; the call returned at ``returned_at`` (monotonic, s)."""
+    """The writer wrote ``version``, and invalidated after it; the call returned at ``returned_at`` (monotonic, s).
+
+    ``generation`` is 0 where a tag was invalidated.
+    """
 
     name: str
     version: int
     generation: int
     hard: bool
     returned_at: float
+
+
+def contradiction(query: str, seen: Observation, done: Invalidated) -> str | None:
+    """Return what an observation breaks of what an invalidation of its name promises; None where they agree."""
+    is_after = seen.token > done.generation if done.generation else seen.version >= done.version
+    subject, which = f"{query}({seen.name!r})", done.generation or f"for version {done.version}"
+    if is_after:
+        if seen.version >= done.version:
+            return None
+        return (
+            f"a value of {subject} says it was read after invalidation {which}, but has version {seen.version} where "
+            f"{done.version} had been written"
+        )
+    late_seconds = seen.last_began - seen.allowed_seconds - done.returned_at
+    if late_seconds <= 0 or not (seen.fresh or done.hard):
+        return None
+    how = "as fresh" if seen.fresh else "although it was gone"
+    return (
+        f"a read of {subject} that began {seen.last_began - done.returned_at:.3f} s after invalidation {which} got the "
+        f"value {seen.token} from before it {how}"
+    )
 
 
 class Checker:
@@ -100,17 +126,6 @@ class Checker:
                     self._judge(observation, invalidated)
 
     def _judge(self, seen: Observation, done: Invalidated) -> None:
-        if seen.token > done.generation:
-            if seen.version < done.version:
-                self._broken[
-                    f"a value of {self.query}({seen.name!r}) says it was read after invalidation {done.generation}, "
-                    f"but has version {seen.version} where {done.version} had been written"
-                ] = None
-            return
-        if seen.last_began <= done.returned_at or not (seen.fresh or done.hard):
-            return
-        how = "as fresh" if seen.fresh else "although it was gone"
-        self._broken[
-            f"a read of {self.query}({seen.name!r}) that began {seen.last_began - done.returned_at:.3f} s after "
-            f"invalidation {done.generation} got the value {seen.token} from before it {how}"
-        ] = None
+        sentence = contradiction(self.query, seen, done)
+        if sentence is not None:
+            self._broken[sentence] = None

@@ -15,8 +15,8 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -26,7 +26,6 @@ import pytest
 import redis
 
 from api_client import CacheClient, EntryState
-from refresher.checker.nodes import CREATE_NODES, REMOVE_NODES
 from refresher.checker.oracle import Checker, Invalidated, Observation
 from refresher.checker.writer import check_repairs
 from refresher.embedded import ArcadeDbServer, GuardedProcess, RedisServer
@@ -34,7 +33,7 @@ from tests.acceptance.conftest import ROOT, System
 from tests.acceptance.soak.processes import BUCKETS_MS, QUERY, SOAKED
 from tests.support.failing_queries import FAILING
 from tests.support.fault_proxy import FaultProxy
-from tests.support.graph_session import graph_session
+from tests.support.graph_session import watched_nodes
 from tests.support.requirements import IS_LONG
 from tests.support.waiting import MAX_WAIT_SECONDS, PATIENCE, eventually
 
@@ -239,16 +238,6 @@ class Seen:
         ]
 
 
-@contextmanager
-def nodes_in(graph: ArcadeDbServer) -> Iterator[None]:
-    names = [f"n{number}" for number in range(NODES)]
-    with graph_session(graph) as session:
-        session.run(REMOVE_NODES, names=names).consume()
-        session.run(CREATE_NODES, names=names).consume()
-        yield
-        session.run(REMOVE_NODES, names=names).consume()
-
-
 def started(stack: ExitStack, role: str, env: dict[str, str], folder: Path) -> GuardedProcess:
     arguments = [role, str(folder / f"{role}.jsonl"), str(NODES), str(READS_PER_SECOND / 2), "7"]
     process = GuardedProcess.start(
@@ -328,7 +317,7 @@ def test_a_thousand_reads_per_second_under_faults_break_no_guarantee(
 ) -> None:
     span = span_seconds()
     broker = stack.enter_context(RedisServer.start())  # not the cache's, which is killed and emptied
-    stack.enter_context(nodes_in(arcadedb))
+    stack.enter_context(watched_nodes(arcadedb, [f"n{number}" for number in range(NODES)]))
     seen, summary = in_order(span, stack, system, broker, tmp_path)
     print(summary)  # noqa: T201 - the run's figures, shown with -rA or -s
     assert seen.checker.broken == [], summary

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import neo4j
 
+from refresher.checker.nodes import CREATE_NODES, REMOVE_NODES
 from refresher.embedded import ArcadeDbServer
 from tests.servers.neo4j_server import Neo4jServer
 
@@ -19,6 +20,16 @@ def graph_session(graph: ArcadeDbServer | Neo4jServer) -> Iterator[neo4j.Session
         driver.session(database=graph.database) as session,
     ):
         yield session
+
+
+@contextmanager
+def watched_nodes(graph: ArcadeDbServer | Neo4jServer, names: Sequence[str]) -> Iterator[None]:
+    """Put nodes of version 0 into the graph, for as long as the block lasts."""
+    with graph_session(graph) as session:
+        session.run(REMOVE_NODES, names=names).consume()
+        session.run(CREATE_NODES, names=names).consume()
+        yield
+        session.run(REMOVE_NODES, names=names).consume()
 
 
 @contextmanager

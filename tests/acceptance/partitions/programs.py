@@ -1,0 +1,234 @@
+"""What the hosts run: ``python -m tests.acceptance.partitions.programs ROLE --log FILE --seconds N --seed S``.
+
+``sync``, ``async`` and ``local`` (with an in-process tier, which a Redis Cluster does not offer) are readers, at
+``--reads`` a second. ``writer`` writes nodes of the graph (NEO4J_…) and invalidates their tags or, with a share of
+``--by-key``, a key, every other one with ``--replicas``; after ``--writes`` writes it begins one more, and dies by
+SIGKILL at step ``--dies-at`` of its invalidation. All have CACHE_… in their environment, write their `events` to FILE,
+named ``<host>-<role>-<n>.jsonl``, and end after N seconds (0: never) or at SIGTERM. The workers are `worker`'s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import neo4j
+from neo4j.exceptions import DriverError, Neo4jError
+
+from api_client import AsyncCacheClient, CacheClient, CacheError, ReaderSettings
+from api_client.protocol import tags
+from tests.acceptance.partitions.events import Log
+from tests.acceptance.partitions.worker import GROUPED, NODES, NODES_OF_A_GROUP, key_of, name_of
+
+TASKS: Final = 4
+AGAIN_SECONDS: Final = 0.2
+# So that reads and loads come in between, in a run of a few hundred writes, too.
+PAUSE_SECONDS: Final = 0.02
+NEW_SHARE: Final = 0.15
+HARD_SHARE: Final = 0.1
+INCREMENT: Final = (
+    "MATCH (watched:RefresherWatch) WHERE watched.id IN $names SET watched.version = watched.version + 1 "
+    "RETURN watched.id AS id, watched.version AS version"
+)
+STEPS: Final = ("tick", "keep", "mark", "page", "invalidate", "finish")
+"""The functions of `tags` that make the calls of an invalidation, one call each."""
+
+
+class Reader:
+    """The reads of a process, and their log."""
+
+    def __init__(self, log: Log, reads_per_second: float, seed: int) -> None:
+        self._log, self._random, self._rate = log, random.Random(seed), reads_per_second  # noqa: S311 - a choice
+        settings = ReaderSettings.from_env()
+        allowed = settings.local_max_age_seconds if settings.local_max_entries else 0.0
+        self._more = {"allowed_seconds": allowed} if allowed else {}
+
+    def read_until(self, stopped: threading.Event) -> None:
+        """Read on this thread."""
+        with CacheClient.from_env() as client:
+            while not stopped.wait(self._random.expovariate(self._rate)):
+                for params in self._next():
+                    start = time.monotonic()
+                    try:
+                        self._got(params, client.get_entry(GROUPED, params), start)
+                    except CacheError as error:
+                        self._failed(params, error, start)
+
+    async def read_in_tasks_until(self, stopped: threading.Event) -> None:
+        """Read in several tasks of an event loop."""
+        async with AsyncCacheClient.from_env() as client:
+            await asyncio.gather(*(self._read_in_task(client, stopped) for _ in range(TASKS)))
+
+    async def _read_in_task(self, client: AsyncCacheClient, stopped: threading.Event) -> None:
+        while not stopped.is_set():
+            await asyncio.sleep(self._random.expovariate(self._rate / TASKS))
+            for params in self._next():
+                start = time.monotonic()
+                try:
+                    self._got(params, await client.get_entry(GROUPED, params), start)
+                except CacheError as error:
+                    self._failed(params, error, start)
+
+    def _next(self) -> list[dict[str, int]]:
+        """Return the next reads: a group's key, or a new key twice, the second time after its load."""
+        params = {"group": self._random.randrange(NODES)}
+        is_new = self._random.random() < NEW_SHARE
+        return [params | {"once": self._random.getrandbits(48)}] * 2 if is_new else [params]
+
+    def _got(self, params: dict[str, int], entry: Any, start: float) -> None:
+        more = self._more | {"token": entry.token, "state": entry.state.value, "versions": entry.value}
+        self._log.write("read", start, key=key_of(params), **more)
+
+    def _failed(self, params: dict[str, int], error: CacheError, start: float) -> None:
+        self._log.write("read", start, key=key_of(params), error=type(error).__name__)
+
+
+class Steps:
+    """Counts the calls of an invalidation as they are made; at number ``dies_at`` the process kills itself."""
+
+    def __init__(self, on_kept: Callable[[], object]) -> None:
+        self._on_kept, self._number = on_kept, 0
+        self.dies_at: int | None = None
+        for name in STEPS:
+            setattr(tags, name, self._counted(name, getattr(tags, name)))
+
+    def begin(self) -> None:
+        """Count from 0: an invalidation begins."""
+        self._number = 0
+
+    def _counted(self, name: str, make: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*args: Any, **options: Any) -> Any:
+            self._number += 1
+            if name == "mark":
+                self._on_kept()  # the reply to `keep` has come before the first of these is made
+            if self._number == self.dies_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return make(*args, **options)
+
+        return counted
+
+
+class Writer:
+    """Writes nodes, one or two at a time, and invalidates what depends on them."""
+
+    def __init__(self, log: Log, options: argparse.Namespace, stopped: threading.Event) -> None:
+        self._log, self._options, self._stopped = log, options, stopped
+        self._random = random.Random(options.seed)  # noqa: S311 - a choice
+        self._steps, self._pending = Steps(self._kept), dict[str, Any]()
+
+    def run(self) -> None:
+        """Write until it is stopped, or dies."""
+        auth = (os.environ["NEO4J_USER"], os.environ["NEO4J_PASSWORD"])
+        uri, database = os.environ["NEO4J_URI"], os.environ["NEO4J_DATABASE"] or None
+        number, writes = 0, self._options.writes
+        with neo4j.GraphDatabase.driver(uri, auth=auth) as driver, CacheClient.from_env() as client:
+            while not self._stopped.wait(PAUSE_SECONDS):
+                try:
+                    with driver.session(database=database) as session:
+                        versions = self._write(session)
+                        bookmarks = sorted(filter(None, session.last_bookmarks().raw_values))
+                except (DriverError, Neo4jError) as error:
+                    self._log.write("write", versions={}, ok=False, error=type(error).__name__)
+                    continue
+                self._steps.dies_at = self._options.dies_at if writes and number == writes else None
+                for call in self._calls(versions):
+                    self._invalidate(client, call, bookmarks)
+                if writes and number == writes:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                number += 1
+
+    def _write(self, session: neo4j.Session) -> dict[str, int]:
+        first, start = self._random.randrange(NODES), time.monotonic()
+        names = [name_of(first + place) for place in range(self._random.choice((1, 1, 2)))]
+        versions = session.execute_write(
+            lambda tx: {record["id"]: record["version"] for record in tx.run(INCREMENT, names=names)}
+        )
+        self._log.write("write", start, versions=versions, ok=True)
+        return versions
+
+    def _calls(self, versions: dict[str, int]) -> Iterator[dict[str, Any]]:
+        """Return the invalidations of a write: of its nodes' tags, or of a key that has one of them."""
+        hard = self._random.random() < HARD_SHARE
+        if self._random.random() >= self._options.by_key:
+            yield {"tag": list(versions), "versions": versions, "hard": hard}
+            return
+        name = self._random.choice(list(versions))
+        group = (int(name[1:]) - self._random.randrange(NODES_OF_A_GROUP)) % NODES
+        replicas = self._options.replicas * self._random.randrange(2)
+        yield {"key": f"g{group}", "versions": {name: versions[name]}, "hard": hard, "replicas": replicas}
+
+    def _invalidate(self, client: CacheClient, call: dict[str, Any], bookmarks: list[str]) -> None:
+        """Invalidate, and retry while Redis is unreachable, as an application does that must not lose it."""
+        while True:
+            self._pending = call
+            self._steps.begin()
+            start = time.monotonic()
+            try:
+                done = self._call(client, call, bookmarks)
+            except CacheError as error:
+                self._log.write("invalidate", start, **call, ok=False, error=type(error).__name__)
+                if self._stopped.wait(AGAIN_SECONDS):
+                    return
+            else:
+                self._log.write("invalidate", start, **call, ok=True, **done)
+                return
+
+    @staticmethod
+    def _call(client: CacheClient, call: dict[str, Any], bookmarks: list[str]) -> dict[str, Any]:
+        if "tag" in call:
+            client.invalidate_tags(call["tag"], hard=call["hard"], bookmarks=bookmarks)
+            return {}
+        done = client.invalidate(
+            GROUPED, {"group": int(call["key"][1:])}, hard=call["hard"], bookmarks=bookmarks, replicas=call["replicas"]
+        )
+        return {"generation": done.generation, "replicated": bool(done.replicated)}
+
+    def _kept(self) -> None:
+        if "tag" in self._pending:
+            self._log.write("kept", **self._pending)
+            self._pending = {}
+
+
+def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
+    """Return the options of a command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("role", choices=["sync", "async", "local", "writer"])
+    parser.add_argument("--log", type=Path, required=True)
+    for name in ("seconds", "seed", "writes", "dies-at", "replicas"):
+        parser.add_argument(f"--{name}", type=int, default=0)
+    parser.add_argument("--reads", type=float, default=50.0)
+    parser.add_argument("--by-key", type=float, default=0.0)
+    return parser.parse_args(arguments)
+
+
+def main() -> None:
+    """Run the role."""
+    options, stopped = parsed(), threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
+    if options.seconds:
+        timer = threading.Timer(options.seconds, stopped.set)
+        timer.daemon = True
+        timer.start()
+    log = Log(options.log)
+    if options.role == "local":
+        os.environ.setdefault("CACHE_LOCAL_MAX_ENTRIES", "1000")
+    if options.role == "writer":
+        Writer(log, options, stopped).run()
+        return
+    reader = Reader(log, options.reads, options.seed)
+    if options.role == "async":
+        asyncio.run(reader.read_in_tasks_until(stopped))
+    else:
+        reader.read_until(stopped)
+
+
+if __name__ == "__main__":
+    main()
