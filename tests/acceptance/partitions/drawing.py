@@ -30,8 +30,8 @@ def shrink(events: Sequence[Event], violation: Finding, bounds: Bounds) -> list[
         found = check([*faults, *some], bounds).violations
         return any((one.rule, one.key) == (violation.rule, violation.key) for one in found)
 
-    own = [event for event in events if event.get("key", violation.key) == violation.key and event not in faults]
-    return smallest(own, breaks_it)
+    others = (event for event in events if event["kind"] not in FAULTS)
+    return smallest([event for event in others if event.get("key", violation.key) == violation.key], breaks_it)
 
 
 def smallest(events: Sequence[Event], holds: Callable[[Sequence[Event]], bool]) -> list[Event]:
