@@ -9,6 +9,7 @@ window, from a fault to some time after it was healed, is a violation. That a va
 I1    a run commits once, and not after a later one has acquired
 I2    a key's token never goes back: for one client; for all without an in-process tier, and after a commit
 I3    no read that begins after an invalidation has returned gets an older value as fresh, after a hard one none at all
+ttl   a value is not fresh past its TTL
 I4    a value that is read, and older than an invalidation, is replaced within a bound, and reads succeed again
 I5    no read takes longer than a bound
 I6    at rest nothing is left but what belongs there
@@ -43,6 +44,7 @@ class Bounds:
         lag: a replica may lack what Redis has acknowledged so long before a fault.
         settle: after a heal, until all see one master again.
         stale: how long a value that is read may stay older than an invalidation (I4); None: not checked.
+        ttl: of the values, from their commit; None: not checked.
         read: how long a read may take.
         apart: a fault parts hosts, so that a read meanwhile may reach another master than the invalidation.
         cache_hosts: the hosts of the cache: where a fault takes two, a replica does not secure an invalidation.
@@ -52,6 +54,7 @@ class Bounds:
     lag: float = 1.0
     settle: float = 15.0
     stale: float | None = None
+    ttl: float | None = None
     read: float = 10.0
     apart: bool = True
     cache_hosts: Collection[str] = ()
@@ -230,6 +233,18 @@ def no_stale_reads(history: History) -> Iterator[Finding]:
                 yield Finding("I3", read["key"], f"{read['key']}: {why}", (event, read), tuple(spans))
 
 
+def no_fresh_reads_past_the_ttl(history: History) -> Iterator[Finding]:
+    """The rule of TTLs."""
+    committed = {(commit["key"], commit["token"]): commit for commit in history.commits}
+    for read in history.reads if history.bounds.ttl is not None else ():
+        commit = committed.get((read["key"], read["token"]))
+        if commit is not None and read["state"] == "fresh":
+            age = read["start"] - commit["end"] - read.get("allowed_seconds", 0.0)
+            if age > (history.bounds.ttl or 0.0):
+                sentence = f"{read['key']}: {age:.1f} s after its commit, token {read['token']} is fresh"
+                yield Finding("ttl", read["key"], sentence, (commit, read), ((commit["start"], read["end"]),))
+
+
 def observations(read: Event) -> Iterator[Observation]:
     """Return what a read shows of each of its nodes, for invalidations of the node's tag, and of the key."""
     for node, version in read["versions"].items():
@@ -366,6 +381,6 @@ def _pair(rule: str, first: Event, last: Event, sentence: str) -> Finding:
 
 
 RULES: Final[tuple[Callable[[History], Iterator[Finding]], ...]] = (
-    one_winner, tokens_never_go_back, no_stale_reads, stale_values_are_replaced, no_long_reads, nothing_is_left,
-    values_are_of_their_keys, one_load_at_a_time,
+    one_winner, tokens_never_go_back, no_stale_reads, no_fresh_reads_past_the_ttl, stale_values_are_replaced,
+    no_long_reads, nothing_is_left, values_are_of_their_keys, one_load_at_a_time,
 )  # fmt: skip

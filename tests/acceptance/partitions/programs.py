@@ -1,10 +1,11 @@
 """What the hosts run: ``python -m tests.acceptance.partitions.programs ROLE --log FILE --seconds N --seed S``.
 
 ``sync``, ``async`` and ``local`` (with an in-process tier, which a Redis Cluster does not offer) are readers, at
-``--reads`` a second. ``writer`` writes nodes of the graph (NEO4J_…) and invalidates their tags or, with a share of
-``--by-key``, a key, every other one with ``--replicas``; after ``--writes`` writes it begins one more, and dies by
-SIGKILL at step ``--dies-at`` of its invalidation. All have CACHE_… in their environment, write their `events` to FILE,
-named ``<host>-<role>-<n>.jsonl``, and end after N seconds (0: never) or at SIGTERM. The workers are `worker`'s.
+``--reads`` a second. ``writer`` writes nodes of the graph (NEO4J_…), ``--pause`` seconds apart, and invalidates their
+tags or, with a share of ``--by-key``, a key, every other one with ``--replicas``; after ``--writes`` writes it begins
+one more, and dies by SIGKILL at step ``--dies-at`` of its invalidation. All have CACHE_… in their environment, write
+their `events` to FILE, named ``<host>-<role>-<n>.jsonl``, and end after N seconds (0: never) or at SIGTERM. The workers
+are `worker`'s.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from tests.acceptance.partitions.worker import GROUPED, NODES, NODES_OF_A_GROUP,
 
 TASKS: Final = 4
 AGAIN_SECONDS: Final = 0.2
-# So that reads and loads come in between, in a run of a few hundred writes, too.
-PAUSE_SECONDS: Final = 0.02
+MAX_TIER_SECONDS: Final = 1.0
+"""By then Redis' message has told an in-process tier of an invalidation, or it has emptied itself."""
 NEW_SHARE: Final = 0.15
 HARD_SHARE: Final = 0.1
 INCREMENT: Final = (
@@ -48,8 +49,7 @@ class Reader:
     def __init__(self, log: Log, reads_per_second: float, seed: int) -> None:
         self._log, self._random, self._rate = log, random.Random(seed), reads_per_second  # noqa: S311 - a choice
         settings = ReaderSettings.from_env()
-        allowed = settings.local_max_age_seconds if settings.local_max_entries else 0.0
-        self._more = {"allowed_seconds": allowed} if allowed else {}
+        self._more = {"allowed_seconds": MAX_TIER_SECONDS} if settings.local_max_entries else {}
 
     def read_until(self, stopped: threading.Event) -> None:
         """Read on this thread."""
@@ -130,7 +130,7 @@ class Writer:
         uri, database = os.environ["NEO4J_URI"], os.environ["NEO4J_DATABASE"] or None
         number, writes = 0, self._options.writes
         with neo4j.GraphDatabase.driver(uri, auth=auth) as driver, CacheClient.from_env() as client:
-            while not self._stopped.wait(PAUSE_SECONDS):
+            while not self._stopped.wait(self._options.pause):
                 try:
                     with driver.session(database=database) as session:
                         versions = self._write(session)
@@ -206,6 +206,8 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
         parser.add_argument(f"--{name}", type=int, default=0)
     parser.add_argument("--reads", type=float, default=50.0)
     parser.add_argument("--by-key", type=float, default=0.0)
+    # Reads and loads come in between, in a run of a few hundred writes, too.
+    parser.add_argument("--pause", type=float, default=0.02)
     return parser.parse_args(arguments)
 
 

@@ -11,7 +11,7 @@ from tests.acceptance.partitions.checker import Bounds, check, floors, loads_at_
 from tests.acceptance.partitions.drawing import around, drawn, shrink, smallest
 from tests.acceptance.partitions.events import Event
 
-BOUNDS = Bounds(settle=2.0, stale=5.0, cache_hosts=("r1", "r2", "r3"), names=lambda key: ["n1"])
+BOUNDS = Bounds(settle=2.0, stale=5.0, ttl=4.0, cache_hosts=("r1", "r2", "r3"), names=lambda key: ["n1"])
 
 
 def event(kind: str, start: float, end: float | None = None, *, process: str = "a-sync-0", **more: Any) -> Event:
@@ -69,6 +69,7 @@ BROKEN: list[tuple[str, str, list[Event]]] = [
         "I3", "as fresh",
         [invalidated(1, 2, generation=6, replicated=True), fault(1.5, "r1"), heal(2), read(5, 5, 1)],
     ),
+    ("ttl", "4.9 s after its commit", [commit(1, 5), read(6, 5, 1)]),
     ("I4", "5.4 s after it was read", [by_tag(1, 2), read(2, 5, 1, "stale"), read(7.5, 5, 1, "stale")]),
     (
         "I4", "5.4 s after it was read",
@@ -107,6 +108,7 @@ RIGHT: list[list[Event]] = [
     [by_tag(1, 2), read(2, 5, 1, "stale"), read(7, 5, 1, "stale")],
     [event("load", 1, 2), event("load", 2, 3), event("load", 2.5, 3, key="g2")],
     [event("quiet", 1, left=[])],
+    [commit(1, 5), read(5, 5, 1), read(6, 5, 1, "stale"), read(6, 5, 1, **LOCAL)],
 ]
 
 
@@ -142,6 +144,7 @@ def test_what_reads_contradict_after_a_window_was_lost() -> None:
     done, stored = by_tag(1, 2), commit(1.2, 9)
     verdict = check([done, stored, fault(1.5), read(2, 5, 1), heal(3), read(6, 5, 1), read(7, 5, 1)], BOUNDS)
     assert (verdict.lost("invalidate"), verdict.lost("commit")) == ([done], [stored])
+    assert "lost: 1 invalidations, 1 commits" in str(verdict)
 
 
 def test_the_time_until_all_is_fresh_ends_with_the_last_read_of_what_should_have_been_replaced() -> None:
