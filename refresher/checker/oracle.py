@@ -49,25 +49,19 @@ class Invalidated:
     returned_at: float
 
 
-def contradiction(query: str, seen: Observation, done: Invalidated) -> str | None:
+def contradiction(seen: Observation, done: Invalidated) -> str | None:
     """Return what an observation breaks of what an invalidation of its name promises; None where they agree."""
     is_after = seen.token > done.generation if done.generation else seen.version >= done.version
-    subject, which = f"{query}({seen.name!r})", done.generation or f"for version {done.version}"
+    which = f"invalidation {done.generation or f'for version {done.version}'}"
     if is_after:
         if seen.version >= done.version:
             return None
-        return (
-            f"a value of {subject} says it was read after invalidation {which}, but has version {seen.version} where "
-            f"{done.version} had been written"
-        )
-    late_seconds = seen.last_began - seen.allowed_seconds - done.returned_at
-    if late_seconds <= 0 or not (seen.fresh or done.hard):
+        return f"token {seen.token} is after {which}, but has version {seen.version} where {done.version} was written"
+    late_seconds = seen.last_began - done.returned_at
+    if late_seconds <= seen.allowed_seconds or not (seen.fresh or done.hard):
         return None
     how = "as fresh" if seen.fresh else "although it was gone"
-    return (
-        f"a read of {subject} that began {seen.last_began - done.returned_at:.3f} s after invalidation {which} got the "
-        f"value {seen.token} from before it {how}"
-    )
+    return f"token {seen.token} is from before {which}, and was read {late_seconds:.3f} s after it {how}"
 
 
 class Checker:
@@ -126,6 +120,6 @@ class Checker:
                     self._judge(observation, invalidated)
 
     def _judge(self, seen: Observation, done: Invalidated) -> None:
-        sentence = contradiction(self.query, seen, done)
-        if sentence is not None:
-            self._broken[sentence] = None
+        why = contradiction(seen, done)
+        if why is not None:
+            self._broken[f"{self.query}({seen.name!r}): {why}"] = None

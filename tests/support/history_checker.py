@@ -18,6 +18,7 @@ import msgspec
 
 from api_client.protocol.entry import decode_header
 from api_client.protocol.lease import AcquireStatus, ClaimStatus, CommitStatus, RecordState
+from refresher.checker.oracle import Invalidated, Observation, contradiction
 from tests.support.history import PENDING, Exchange, Happened, History, Note
 
 NOT_HELD: Final = float("-inf")
@@ -87,9 +88,8 @@ class Ledger:
     claims: list[Claim] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     committed_token: int = 0
-    generation: int = 0
     version_written: int = 0
-    version_floor: int = 0
+    invalidated: Invalidated | None = None
     skips: dict[int, str] = field(default_factory=dict)
 
     def becomes(self, state: RecordState, until: float = NOT_HELD) -> None:
@@ -171,7 +171,7 @@ class _Checker:
             ledger.until = NOT_HELD
             if note.what in {Happened.EMPTIED, Happened.ROLLED_BACK}:
                 ledger.becomes(RecordState.IDLE)
-                ledger.committed_token = ledger.generation = ledger.version_floor = 0
+                ledger.committed_token, ledger.invalidated = 0, None
             if note.what is Happened.EMPTIED:
                 for run in ledger.runs:
                     run.is_void = True
@@ -261,13 +261,11 @@ class _Checker:
             self._complain(ledger, f"token {run.token} committed, though {ledger.runs[-1].token} has acquired")
         if run.token <= ledger.committed_token:
             self._complain(ledger, f"token {run.token} committed after {ledger.committed_token}")
-        if fresh and run.token < ledger.generation:
-            self._complain(ledger, f"token {run.token} stored as fresh, though invalidated at {ledger.generation}")
         version = version_in(step.args[2], step.key)
-        if fresh and version is not None and version < ledger.version_floor:
-            self._complain(
-                ledger, f"version {version} stored as fresh, though {ledger.version_floor} was invalidated for"
-            )
+        known = ledger.version_written if version is None else version
+        stored = Observation(ledger.key, run.token, known, fresh, step.replied_at)
+        if ledger.invalidated and (why := contradiction(stored, ledger.invalidated)):
+            self._complain(ledger, f"stored: {why}")
         ledger.committed_token = max(ledger.committed_token, run.token)
         self._end(ledger, run, Outcome(End.COMMITTED, "" if fresh else "as stale"))
 
@@ -311,8 +309,8 @@ class _Checker:
             ledger.becomes(RecordState.IDLE)
 
     def _invalidate(self, ledger: Ledger, step: Exchange) -> None:
-        ledger.generation = int(step.reply)
-        ledger.version_floor = ledger.version_written
+        hard, written = step.args[0] == b"1", ledger.version_written
+        ledger.invalidated = Invalidated(ledger.key, written, int(step.reply), hard, step.sent_at)
         if ledger.state in _FREED_BY_INVALIDATION:
             ledger.becomes(RecordState.INVALIDATED)
 

@@ -30,7 +30,7 @@ from typing import Final, TypeAlias
 
 from refresher.checker.oracle import Invalidated, Observation, contradiction
 from tests.acceptance.partitions.events import Event
-from tests.acceptance.partitions.worker import GROUPED, names_of
+from tests.acceptance.partitions.worker import names_of
 
 Span: TypeAlias = tuple[float, float]
 ACCEPTED: Final = {"accepted", "accepted_as_stale"}
@@ -222,7 +222,7 @@ def no_stale_reads(history: History) -> Iterator[Finding]:
     for read in latest.values():
         for seen in observations(read):
             for done, event in done_by_name[seen.name]:
-                why = contradiction(GROUPED, seen, done)
+                why = contradiction(seen, done)
                 if why is None:
                     continue
                 apart = [(read["start"] - seen.allowed_seconds, read["end"])] if history.bounds.apart else []
@@ -230,7 +230,7 @@ def no_stale_reads(history: History) -> Iterator[Finding]:
                 commit = committed.get((read["key"], read["token"]))
                 if "tag" in event and commit is not None:  # its registration with the tag may have been lost
                     spans += history.may_be_lost(commit)
-                yield Finding("I3", read["key"], f"{read['key']}: {why}", (event, read), tuple(spans))
+                yield Finding("I3", read["key"], f"{seen.name} in {read['key']}: {why}", (event, read), tuple(spans))
 
 
 def no_fresh_reads_past_the_ttl(history: History) -> Iterator[Finding]:

@@ -133,9 +133,9 @@ FAULTS: list[tuple[str, Build]] = [
     ("nobody acquired", lambda it: it.commit(2)),
     ("though its record was lost", lambda it: it.acquire(2).happens(Happened.EMPTIED).commit(2)),
     ("ended as failed (syntax) and as committed", lambda it: it.acquire(2).fail(2).commit(2)),
-    ("stored as fresh, though invalidated at 3", lambda it: it.acquire(2).invalidate(3).commit(2)),
+    ("stored: token 2 is from before invalidation 3", lambda it: it.acquire(2).invalidate(3).commit(2)),
     (
-        "version 6 stored as fresh, though 7 was invalidated for",
+        "stored: token 2 is after invalidation 1, but has version 6 where 7 was written",
         lambda it: it.wrote(7).invalidate(1).acquire(2).commit(2, version=6)
     ),
     ("token 2 has neither ended nor run out", lambda it: it.begins_now().acquire(2)),

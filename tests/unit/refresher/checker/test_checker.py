@@ -8,6 +8,7 @@ from api_client import Entry, EntryState, RefreshState
 from refresher.checker.oracle import Checker, Invalidated, Observation
 from refresher.checker.reader import ObservationLog
 
+TAG = Invalidated("Ada", version=3, generation=0, hard=False, returned_at=50.0)
 SOFT = Invalidated("Ada", version=3, generation=100, hard=False, returned_at=50.0)
 HARD = Invalidated("Ada", version=3, generation=100, hard=True, returned_at=50.0)
 
@@ -52,7 +53,7 @@ def test_logged_observations_are_checked_against_invalidations() -> None:
     log.report(checker)
     checker.invalidated(Invalidated("a", version=2, generation=9, hard=False, returned_at=1.0))
     (sentence,) = checker.broken
-    assert sentence.startswith("a read of q('a') that began 1.000 s after invalidation 9 got the value 7")
+    assert sentence == "q('a'): token 7 is from before invalidation 9, and was read 1.000 s after it as fresh"
     assert [done.version for done in checker.last] == [2]
 
 
@@ -63,11 +64,12 @@ def seen(token: int, version: int, *, fresh: bool, began: float) -> Observation:
 @pytest.mark.parametrize(
     ("done", "observation", "words"),
     [
-        (SOFT, seen(101, 2, fresh=True, began=60), "has version 2 where 3 had been written"),
-        (SOFT, seen(101, 2, fresh=False, began=40), "has version 2 where 3 had been written"),
-        (SOFT, seen(99, 2, fresh=True, began=50.5), "began 0.500 s after invalidation 100 got the value 99"),
+        (SOFT, seen(101, 2, fresh=True, began=60), "has version 2 where 3 was written"),
+        (SOFT, seen(101, 2, fresh=False, began=40), "has version 2 where 3 was written"),
+        (SOFT, seen(99, 2, fresh=True, began=50.5), "before invalidation 100, and was read 0.500 s after it as fresh"),
         (HARD, seen(99, 2, fresh=False, began=51), "although it was gone"),
         (HARD, seen(99, 2, fresh=True, began=51), "as fresh"),
+        (TAG, seen(99, 2, fresh=True, began=51), "before invalidation for version 3"),
     ],
 )
 @pytest.mark.parametrize("seen_first", [True, False])
@@ -95,6 +97,8 @@ def test_a_broken_promise_is_reported_once(
         (SOFT, seen(99, 2, fresh=True, began=49.9)),  # began before the invalidation had returned
         (HARD, seen(99, 2, fresh=False, began=49.9)),
         (HARD, Observation("Grace", 99, 0, fresh=True, last_began=60)),
+        (TAG, seen(99, 3, fresh=True, began=60)),
+        (TAG, Observation("Ada", 99, 2, fresh=True, last_began=50.9, allowed_seconds=1.0)),
     ],
 )
 def test_an_allowed_observation_is_not_reported(done: Invalidated, observation: Observation) -> None:
