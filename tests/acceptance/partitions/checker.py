@@ -20,10 +20,11 @@ load  a key is loaded once at a time
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import groupby
 from math import inf
 from typing import Final, TypeAlias
@@ -34,6 +35,12 @@ from tests.acceptance.partitions.worker import names_of
 
 Span: TypeAlias = tuple[float, float]
 ACCEPTED: Final = {"accepted", "accepted_as_stale"}
+
+
+@cache
+def nodes_of(key: str) -> frozenset[str]:
+    """Return the nodes in the value of a key of `worker`'s query."""
+    return frozenset(names_of(int(key[1:].partition("/")[0])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +65,7 @@ class Bounds:
     read: float = 10.0
     apart: bool = True
     cache_hosts: Collection[str] = ()
-    names: Callable[[str], Collection[str]] = lambda key: names_of(int(key[1:].partition("/")[0]))
+    names: Callable[[str], Collection[str]] = nodes_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +228,7 @@ def no_stale_reads(history: History) -> Iterator[Finding]:
         latest[read["key"], read["token"], read["state"], "allowed_seconds" in read, window] = read
     for read in latest.values():
         for seen in observations(read):
-            for done, event in done_by_name[seen.name]:
+            for done, event in due(done_by_name[seen.name], seen):
                 why = contradiction(seen, done)
                 if why is None:
                     continue
@@ -254,15 +261,35 @@ def observations(read: Event) -> Iterator[Observation]:
             )
 
 
-def invalidations(history: History) -> dict[str, list[tuple[Invalidated, Event]]]:
+@dataclass(frozen=True, slots=True)
+class Done:
+    """An acknowledged invalidation; the highest version and generation of its name until then, itself included."""
+
+    said: Invalidated
+    event: Event
+    version: int
+    generation: int
+
+
+def invalidations(history: History) -> dict[str, list[Done]]:
     """Return the acknowledged invalidations by the names of `observations`, in the order of their returns."""
-    done: dict[str, list[tuple[Invalidated, Event]]] = defaultdict(list)
+    found: dict[str, list[Done]] = defaultdict(list)
     for event in sorted(history.by_kind["invalidate"], key=lambda event: event["end"]):
         for node, version in event["versions"].items() if event["ok"] else ():
             name = node if "tag" in event else f"{event['key']}:{node}"
-            one = Invalidated(name, version, event.get("generation", 0), event["hard"], event["end"])
-            done[name].append((one, event))
-    return done
+            said = Invalidated(name, version, event.get("generation", 0), event["hard"], event["end"])
+            last = found[name][-1] if found[name] else Done(said, event, 0, 0)
+            highest = max(last.version, version), max(last.generation, said.generation)
+            found[name].append(Done(said, event, *highest))
+    return found
+
+
+def due(done: Sequence[Done], seen: Observation) -> Iterator[tuple[Invalidated, Event]]:
+    """Return those that a value may contradict, the last one first: for a later version, or of a later generation."""
+    for one in reversed(done):
+        if one.version <= seen.version and one.generation < seen.token:
+            return
+        yield one.said, one.event
 
 
 def stale_values_are_replaced(history: History) -> Iterator[Finding]:
@@ -279,8 +306,9 @@ def stale_values_are_replaced(history: History) -> Iterator[Finding]:
     for read in history.reads:
         for seen in observations(read):
             # Versions grow, so the first invalidation for a later one is due the longest.
-            newer = (event for done, event in done_by_name[seen.name] if done.version > seen.version)
-            event = next(newer, None)
+            done = done_by_name[seen.name]
+            place = bisect_right(done, seen.version, key=lambda one: one.version)
+            event = done[place].event if place < len(done) else None
             if event is None or event["end"] > read["start"] - read.get("allowed_seconds", 0.0):
                 continue
             first = first_of.setdefault((f"{read['key']}:{seen.name}", seen.version), read)
@@ -310,7 +338,7 @@ def nothing_is_left(history: History) -> Iterator[Finding]:
 def values_are_of_their_keys(history: History) -> Iterator[Finding]:
     """The rule of keys."""
     for read in history.reads:
-        if set(read["versions"]) != set(history.bounds.names(read["key"])):
+        if read["versions"].keys() != set(history.bounds.names(read["key"])):
             yield Finding("key", read["key"], f"{read['key']} got the value of {set(read['versions'])}", (read,), ())
 
 
@@ -362,7 +390,7 @@ def seconds_until_fresh(history: History) -> list[float]:
         place = bisect_left(faults, heal["end"])
         until = faults[place] if place < len(faults) else inf
         floors = {
-            name: max((one.version for one, _ in done if one.returned_at <= heal["end"]), default=0)
+            name: max((one.version for one in done if one.said.returned_at <= heal["end"]), default=0)
             for name, done in done_by_name.items()
         }
         late = [
