@@ -286,10 +286,10 @@ def invalidations(history: History) -> dict[str, list[Done]]:
 
 def due(done: Sequence[Done], seen: Observation) -> Iterator[tuple[Invalidated, Event]]:
     """Return those that a value may contradict, the last one first: for a later version, or of a later generation."""
-    for one in reversed(done):
-        if one.version <= seen.version and one.generation < seen.token:
-            return
-        yield one.said, one.event
+    place = bisect_left(done, seen.last_began, key=lambda one: one.said.returned_at)
+    while place and (done[place - 1].version > seen.version or done[place - 1].generation >= seen.token):
+        place -= 1
+        yield done[place].said, done[place].event
 
 
 def stale_values_are_replaced(history: History) -> Iterator[Finding]:
