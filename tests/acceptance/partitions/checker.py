@@ -134,9 +134,13 @@ class History:
         self.windows = list(self._windows())
 
     def window(self, spans: Iterable[Span]) -> Window | None:
-        """Return a window that meets one of the spans."""
-        met = ((window, span) for span in spans for window in self.windows)
-        return next((window for window, (begin, end) in met if window.begin <= end and begin <= window.end), None)
+        """Return a window that meets one of the spans, the last one."""
+        for begin, end in spans:
+            # Windows end in the order of their begins, so none before this one ends later.
+            place = bisect_right(self.windows, end, key=lambda window: window.begin)
+            if place and self.windows[place - 1].end >= begin:
+                return self.windows[place - 1]
+        return None
 
     def may_be_lost(self, event: Event) -> tuple[Span, ...]:
         """Return the span in which a fault may have lost what Redis has acknowledged; none where replicas had it."""

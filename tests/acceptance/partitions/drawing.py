@@ -23,12 +23,12 @@ LINE, TOP, LEFT, RIGHT, WIDTH = 20, 64, 230, 460, 1_300
 
 
 def shrink(events: Sequence[Event], violation: Finding, bounds: Bounds) -> list[Event]:
-    """Return the fewest events that, with all faults, break the same rule for the same key (delta debugging)."""
+    """Return the fewest events that, with all faults, show the same violation (delta debugging)."""
     faults = [event for event in events if event["kind"] in FAULTS]
 
     def breaks_it(some: Sequence[Event]) -> bool:
         found = check([*faults, *some], bounds).violations
-        return any((one.rule, one.key) == (violation.rule, violation.key) for one in found)
+        return any((one.rule, one.sentence) == (violation.rule, violation.sentence) for one in found)
 
     others = (event for event in events if event["kind"] not in FAULTS)
     return smallest([event for event in others if event.get("key", violation.key) == violation.key], breaks_it)
