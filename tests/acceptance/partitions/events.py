@@ -33,16 +33,15 @@ class Log:
     """The events of one process. Thread-safe; each is written at once."""
 
     def __init__(self, path: Path) -> None:
-        self._process, self._lock = path.stem, threading.Lock()
-        self._host = path.stem.rsplit("-", 2)[0]
-        self._file = path.open("a", buffering=1, encoding="utf-8")
+        self._path, self._lock = path, threading.Lock()
 
     def write(self, kind: str, start: float | None = None, **more: Any) -> None:
         """Write an event that began at ``start`` (monotonic, s; default: now) and ends now."""
-        end = time.monotonic()
-        about = {"kind": kind, "host": self._host, "process": self._process, "start": start or end, "end": end}
-        with self._lock:
-            self._file.write(json.dumps(about | more) + "\n")
+        end, process = time.monotonic(), self._path.stem
+        host = process.rsplit("-", 2)[0]
+        about = {"kind": kind, "host": host, "process": process, "start": start or end, "end": end}
+        with self._lock, self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(about | more) + "\n")
 
 
 def events_in(folder: Path) -> list[Event]:
