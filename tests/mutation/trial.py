@@ -60,9 +60,8 @@ class Trial:
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         items = {item.nodeid: item for item in session.items}
-        red = [name for name in items if self._runs_red(items, name)]
-        if red:
-            pytest.exit(f"red on the scripts as they are: {red[:5]}", returncode=1)
+        if failures := [why for name in items if (why := self._failure_of(items, name))]:
+            pytest.exit("red on the scripts as they are:\n" + "\n".join(failures)[-3_000:], returncode=1)
         emit({"passing": len(items), "seconds": round(sum(self.seconds_of.values()), 1)})
         which, of = self.shard
         for mutant in all_mutants()[which::of]:
@@ -80,19 +79,20 @@ class Trial:
         rank = {name: -1 - place for place, name in enumerate(last)}
         for name in sorted(able, key=lambda name: (rank.get(name, 0), self.seconds_of[name])):
             with in_place_of(mutant):
-                is_red = self._runs_red(items, name)
+                is_red = bool(self._failure_of(items, name))
             if is_red:
                 last[:] = [*(other for other in last if other != name), name]
                 return name
         return None
 
     def _is_sure(self, mutant: Mutant, items: dict[str, pytest.Item], killer: str) -> bool:
-        if self._runs_red(items, killer):
+        if self._failure_of(items, killer):
             return False
         with in_place_of(mutant):
-            return self._runs_red(items, killer)
+            return bool(self._failure_of(items, killer))
 
-    def _runs_red(self, items: dict[str, pytest.Item], name: str) -> bool:
+    def _failure_of(self, items: dict[str, pytest.Item], name: str) -> str:
+        """Run the test; return its name and error, nothing where it passes."""
         item = items[name]
         # Session fixtures stay as long as there is a next item.
         following = next((other for other in items.values() if other is not item), None)
@@ -103,7 +103,8 @@ class Trial:
             reports = runtestprotocol(item, nextitem=following, log=False)
         self.seconds_of.setdefault(name, time.perf_counter() - started)
         self.scripts_of[name] |= ran
-        return any(report.failed for report in reports)
+        failed = [report for report in reports if report.failed]
+        return "\n".join(f"{report.nodeid} ({report.when}): {report.longreprtext}" for report in failed)
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         for item in items:
