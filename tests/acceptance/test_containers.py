@@ -124,6 +124,37 @@ def test_a_read_is_loaded_by_the_worker_and_seen_by_flower_and_prometheus(runnin
     eventually(lambda: targets() == dict.fromkeys(jobs, "up"), "Prometheus scrapes all")
 
 
+def test_each_process_of_the_application_serves_the_counts_of_all(running: Compose) -> None:
+    def hits() -> int:
+        text = f'cache_hit_total{{query="friends_of"}} 0\n{running.get("application", "/metrics").text}'
+        return int(float(re.findall(r'^cache_hit_total{query="friends_of"} (\S+)$', text, re.MULTILINE)[-1]))
+
+    running.get("application", f"/people/{PERSON}/friends")
+    eventually(hits, "a process has written down what it has counted")
+    before = hits()
+    for _ in range(20):
+        running.get("application", f"/people/{PERSON}/friends")
+    eventually(lambda: all(hits() >= before + 20 for _ in range(10)), "each scrape has all of them")
+
+
+@pytest.mark.parametrize("service", ["redis-cache", "worker", "flower", "application", "prometheus"])
+def test_a_health_check_fails_while_its_service_is_stopped(running: Compose, service: str) -> None:
+    engine, name = running.engine, name_of(service)
+    engine.until_healthy(name)
+    pids = engine.podman("top", name, "hpid").split()[1:]
+    engine.run("kill", "-STOP", *pids)
+    try:
+        checked = engine.run("timeout", "10", "podman", "healthcheck", "run", name, may_fail=True)
+    finally:
+        engine.run("kill", "-CONT", *pids)
+    assert checked.returncode != 0
+
+
+def test_redis_requires_a_password(running: Compose) -> None:
+    for server in ("redis-cache", "redis-broker"):
+        assert "NOAUTH" in running.engine.execute(name_of(server), "valkey-cli", "get", "x")
+
+
 @pytest.mark.parametrize("service", SERVICES)
 def test_a_container_is_hardened_as_written(running: Compose, service: str) -> None:
     engine, name, said = running.engine, name_of(service), SERVICES[service]

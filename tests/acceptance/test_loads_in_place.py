@@ -166,16 +166,6 @@ def test_queries_built_on_queries_are_loaded_in_one_slot(system: System, host: H
     assert system.control.llen("order") == 6
 
 
-def test_queries_that_read_each_other_fail_once_with_their_chain(system: System, host: Host) -> None:
-    system.start_worker("-c", "1")
-    with pytest.raises(RefreshFailed, match="it reads itself: egg → hen → egg") as caught:
-        system.client().get("egg")
-    assert (caught.value.kind, caught.value.attempts) == ("cycle", 1)
-    with pytest.raises(RefreshFailed, match="egg → hen → egg") as caught:
-        system.client().get("hen")
-    assert (caught.value.kind, caught.value.attempts) == ("cycle", 1)
-
-
 def test_the_depth_of_queries_built_on_queries_is_bounded(system: System, host: Host) -> None:
     system.start_worker("-c", "1")
     client = system.client()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from api_client import CacheClient, EntryState, ReaderEvents, RefreshFailed, RefreshReason, RefreshState, UnknownQuery
-from api_client.config.broker import miss_queue, refresh_queue
+from api_client.config.broker import miss_queue
 from tests.acceptance.conftest import System
 from tests.support.any_reader import KINDS, AnyReader, callers_waiting, client_of
 from tests.support.graph_session import session_with_hub
@@ -88,32 +88,6 @@ def test_a_stale_value_is_served_at_once_and_refreshed_after(system_with_worker:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_hundred_readers_of_a_stale_entry_cause_one_recompute_and_none_waits(
-    system_with_worker: System, kind: str
-) -> None:
-    system, events = system_with_worker, Counted()
-    client = system.reader(kind, events)
-    params = {"key": (key := unused()), "hold": key}
-    system.open_gate(key)
-    stale_entry(client, params)
-    barrier = threading.Barrier(100)
-
-    def read() -> EntryState:
-        barrier.wait(MAX_WAIT_SECONDS)
-        return client.get_entry("short_lived", params).state
-
-    with ThreadPoolExecutor(100) as pool:
-        states = list(pool.map(lambda _: read(), range(100)))
-    # All hundred have their value while the one load is still held.
-    assert set(states) == {EntryState.STALE}
-    assert client.flush(MAX_WAIT_SECONDS)
-    assert events.triggered == [RefreshReason.MISS, RefreshReason.STALE]
-    eventually(lambda: system.loads(key) == 2, "the refresh has begun")
-    system.open_gate(key)
-    eventually(lambda: client.get_entry("short_lived", params).value["load"] == 2, "a new value")
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_concurrent_misses_share_one_wait_and_one_load(system_with_worker: System, kind: str) -> None:
     system, events = system_with_worker, Counted()
     client, key = system.reader(kind, events), unused()
@@ -142,26 +116,6 @@ def test_a_load_that_fails_twice_is_retried_while_the_stale_value_is_served(syst
     eventually(refreshed, "the third attempt's value")
     assert system.loads("a") >= 4  # the short-lived value may be stale again by now
     assert worker.tail_of_log(10_000).count("failed (transient: TransientFailure at ") == 2
-
-
-def test_keys_whose_loads_fail_half_of_the_time_are_all_refreshed_eventually(system: System) -> None:
-    system.start_worker("-c", "4", CACHE_COOLING="1s", CACHE_COOLING_MAX="1s", CACHE_XFETCH_RETRY_BACKOFF="1")
-    client = system.client()
-    keys = [{"key": f"k{number}", "seed": 7} for number in range(12)]
-    for params in keys:
-        client.refresh("fails_half_of_the_time", params)
-    eventually(
-        lambda: all(client.get("fails_half_of_the_time", params, timeout=0, default=None) for params in keys),
-        "every key has a value",
-    )
-    tokens = [client.get_entry("fails_half_of_the_time", params).token for params in keys]
-
-    def all_newer() -> bool:
-        entries = [client.get_entry("fails_half_of_the_time", params) for params in keys]
-        return all(entry.token > token for entry, token in zip(entries, tokens, strict=True))
-
-    eventually(all_newer, "every key is refreshed once more")
-    assert sum(system.loads(params["key"]) for params in keys) > 2 * len(keys)  # it did fail in between
 
 
 @pytest.mark.promise("Refreshing", "Permanent failures are reported to waiters and not retried")
@@ -239,26 +193,6 @@ def test_misses_go_before_early_refreshes(system: System) -> None:
         lambda: len(found := system.control.lrange("order", 0, -1)) == 7 and found, "all have been loaded"
     )
     assert order[:2] == ["first", "miss"]
-
-
-@pytest.mark.promise("Refreshing", "Beyond the queue's bound, only early refreshes are dropped")
-def test_early_refreshes_are_dropped_when_the_queue_is_full_and_stale_ones_are_not(system: System) -> None:
-    events = Counted()
-    client = system.client(events, CACHE_XFETCH_QUEUE_SIZE="1")
-    worker = system.start_worker()
-    client.get("long_lived", {"key": "stale"})
-    client.get("long_lived", {"key": "early"})
-    worker.kill()
-    client.refresh("long_lived", {"key": "waiting"})  # one waits now, and one is allowed
-    client.invalidate("long_lived", {"key": "stale"})
-    system.make_every_draw_positive(client, "long_lived", {"key": "early"})
-
-    assert client.get_entry("long_lived", {"key": "early"}).refresh is RefreshState.TRIGGERED
-    assert client.get_entry("long_lived", {"key": "stale"}).refresh is RefreshState.TRIGGERED
-    assert client.flush(MAX_WAIT_SECONDS)
-    assert events.dropped == ["backpressure"]
-    assert events.triggered[-1] is RefreshReason.INVALIDATED
-    assert system.waiting(refresh_queue) == 2
 
 
 def test_a_manual_refresh_can_be_waited_for_and_bypasses_the_backoff(system: System) -> None:

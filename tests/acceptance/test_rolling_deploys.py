@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from api_client.errors import RefreshFailed, UnknownQuery
+from api_client.protocol.keys import versions_key
 from refresher.embedded import GuardedProcess
 from tests.acceptance.conftest import System
 from tests.support import long_running_traffic, scripted_queries
@@ -234,6 +235,15 @@ def test_an_old_worker_passes_on_what_only_a_new_one_can_load(
         client.get("profile", {"nobody": "takes this"}, version=2)
     with pytest.raises(UnknownQuery):
         client.get("nobody_knows")
+
+
+def test_a_running_worker_registers_its_versions_again_when_redis_has_lost_them(system_without_graph: System) -> None:
+    system, registered = system_without_graph, versions_key("cache", "long_lived")
+    system.start_worker("-c", "1")
+    for lose in (system.cache.flushall, lambda: system.cache.set(registered, "of something else")):
+        eventually(lambda: system.cache.type(registered) == b"zset", "it is registered, though nobody reads")
+        lose()
+    eventually(lambda: system.cache.zscore(registered, "1"), "its key is repaired")
 
 
 @pytest.mark.parametrize("release", [NOW, *MADE_UP])

@@ -15,7 +15,6 @@ from refresher.embedded import free_port
 from refresher.settings import WorkerSettings
 from refresher.worker.app import make_app
 from tests.acceptance.conftest import ROOT, System
-from tests.support.explicit_broker_app import BROKER
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 SECRET = "canary-5c2592d9"
@@ -93,12 +92,6 @@ def test_each_connection_leads_to_the_broker_of_the_settings(monkeypatch: pytest
     ]  # fmt: skip
     assert [(one.hostname, one.port, one.virtual_host) for one in connections] == [("127.0.0.1", 6399, "7")] * 5
     app.close()
-
-
-def test_a_worker_consumes_from_the_broker_of_its_settings(system: System) -> None:
-    elsewhere = {"CACHE_BROKER_URL": f"redis://127.0.0.1:{free_port()}/0", BROKER: system.env["CACHE_BROKER_URL"]}
-    system.start_worker("-c", "1", app="tests.support.explicit_broker_app", **elsewhere)
-    assert system.client().get("long_lived", {"key": "a"})["load"] == 1
 
 
 def test_reader_and_worker_ignore_celery_broker_url_where_their_own_is_set(

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.confined import directives
-from tests.support.deployment_files import DEPLOY, ROOT, compose, image, stages
+from tests.support.deployment_files import DEPLOY, ROOT, compose, directives, image, stages
 from tests.support.requirements import run, skip_or_fail, tool
 
 SERVICES = compose()["services"]

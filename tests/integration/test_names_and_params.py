@@ -12,9 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from api_client import CachedQuery, EntryState, InvalidQuery, QueryCall, cached_query, get_cached
-from refresher import query
 from refresher.cli.commands import app
-from refresher.queries import Registry
 from refresher.testing import InlineCache
 from tests.support.waiting import MAX_WAIT_SECONDS
 
@@ -123,15 +121,6 @@ def test_handles_and_errors_show_the_plain_name_and_version(cache: InlineCache, 
     with pytest.raises(InvalidQuery, match=r"timeout of 'friends_of'") as caught:
         cache.client.get(name, PARAMS, version=Version.NEW, timeout="soon")
     assert caught.value.query == "friends_of"
-
-
-def test_a_worker_registers_a_query_under_its_plain_name_and_version(name: Any) -> None:
-    registry = Registry()
-    query(name, ttl="1m", grace="1m", version=Version.NEW, into=registry)(lambda tx: None)
-    (registered,) = registry
-    assert (registered.name, registered.version) == ("friends_of", 2)
-    assert (type(registered.name), type(registered.version)) == (str, int)
-    assert registry.find("friends_of", 2) is registered
 
 
 def test_a_loader_gets_text_in_nfc_whichever_form_the_caller_gives(cache: InlineCache, loads: list[Any]) -> None:

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
-from typing import Any
 
 import pytest
 import redis
 
 from api_client import ReaderEvents, ReaderSettings, RefreshReason, WaitTimeout, threads
-from api_client.transport.breaker import Breaker
-from api_client.transport.pubsub import Notifications
 from api_client.trigger.backlog import Trigger
 from refresher.embedded import RedisServer
 from tests.support.any_reader import KINDS, AnyReader, client_of
@@ -68,52 +64,6 @@ def test_a_thread_that_was_the_last_of_the_system_is_waited_for_and_all_is_close
             assert publisher_of(client_of(reader)).flush(MAX_WAIT_SECONDS)
         reader.close()
         eventually(lambda: len(control.client_list()) <= before, "the server has seen them go")
-
-
-def test_a_wait_does_not_wait_for_its_subscription() -> None:
-    silent = threading.Event()
-
-    class Silent:
-        subscribed = False
-
-        def pubsub(self, **_: Any) -> Any:
-            return self
-
-        def subscribe(self, *_: str) -> None:
-            assert silent.wait(MAX_WAIT_SECONDS)
-            raise redis.ConnectionError
-
-        def close(self) -> None:
-            pass
-
-    notifications = Notifications(Silent())  # type: ignore[arg-type]
-    for number in range(50):
-        event = threading.Event()
-        with closing(notifications.listen({f"channel-{number}": event.set})):
-            assert not event.is_set()
-    assert not silent.is_set()  # fifty have come and gone while the first connection is still being opened
-    silent.set()
-    notifications.close()
-
-
-def test_closing_closes_the_connections(clean_redis: RedisServer, make_reader: Callable[[], AnyReader]) -> None:
-    with redis.Redis.from_url(clean_redis.url(3)) as control:
-        before = len(control.client_list())
-        reader = make_reader()
-        reader.get("q", {}, timeout=0.05, default=None)
-        assert len(control.client_list()) > before
-        reader.close()
-        eventually(lambda: len(control.client_list()) <= before, "the server has seen them go")
-
-
-def test_checking_an_open_breaker_does_not_use_up_its_probe() -> None:
-    now = [0.0]
-    breaker = Breaker(threshold=1, first_pause_seconds=1.0, monotonic=lambda: now[0])
-    breaker.failed()
-    assert breaker.is_waiting()
-    now[0] = 1.5
-    assert [breaker.is_waiting() for _ in range(3)] == [False] * 3
-    assert [breaker.allows() for _ in range(2)] == [True, False]
 
 
 def test_a_fork_while_the_default_client_is_being_made_leaves_the_child_its_own_lock() -> None:

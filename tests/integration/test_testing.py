@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ from refresher import TransientFailure, WorkerSettings
 from refresher.flow.outcome import OutcomeKind
 from refresher.testing import InlineCache
 from tests.support.internals import connections_of, reading_link_of
-from tests.support.waiting import MAX_WAIT_SECONDS
 
 pytestmark = pytest.mark.usefixtures("published_once")
 
@@ -84,28 +82,6 @@ def test_past_the_grace_the_value_is_gone_and_the_read_waits(app: Application) -
         cache.advance("2m1s")
         entry = app.entry(cache, "now")
         assert (entry.value, entry.state) == (2, EntryState.MISS)
-
-
-def test_an_invalidated_value_is_stale_and_a_hard_one_gone(app: Application) -> None:
-    versions = iter(range(10))
-    with InlineCache() as cache:
-        cache.answer("version", lambda: next(versions))
-        assert app.cached("version") == 0
-        app.invalidate(cache, "version")
-        assert app.cached("version") == 0
-        assert app.cached("version") == 1
-        app.invalidate(cache, "version", hard=True)
-        assert app.cached("version") == 2
-
-
-@pytest.mark.parametrize("params", [{}, {"name": "Ada"}, {"person_id": 42, "name": "Ada"}])
-def test_wrong_params_fail_as_they_do_on_a_worker(app: Application, params: dict[str, Any]) -> None:
-    with InlineCache() as cache:
-        cache.answer("friends_of", lambda person_id: ["Ada", "Grace"])
-        with pytest.raises(RefreshFailed) as caught:
-            app.cached("friends_of", params)
-        assert caught.value.kind == "wrong_params"
-        assert app.cached("friends_of", {"person_id": 42}) == ["Ada", "Grace"]
 
 
 def test_an_answer_may_take_any_params(app: Application) -> None:
@@ -230,27 +206,6 @@ def test_an_async_test_can_enter_the_cache_on_its_own_event_loop() -> None:
     asyncio.run(main())
 
 
-def test_tasks_that_miss_share_one_load_and_do_not_block_the_event_loop() -> None:
-    loading, go_on = threading.Event(), threading.Event()
-
-    def load() -> str:
-        loading.set()
-        assert go_on.wait(MAX_WAIT_SECONDS)
-        return "v"
-
-    async def main() -> list[Any]:
-        async with InlineCache() as cache:
-            cache.answer("q", load)
-            reads = [asyncio.create_task(aget_cached("q")) for _ in range(10)]
-            assert await asyncio.to_thread(loading.wait, MAX_WAIT_SECONDS)
-            go_on.set()  # by this event loop, in the middle of the load
-            values = await asyncio.gather(*reads)
-            assert len(cache.outcomes) == 1
-            return values
-
-    assert asyncio.run(main()) == ["v"] * 10
-
-
 def test_refreshes_triggered_by_a_batch_are_done_when_it_returns(app: Application) -> None:
     with InlineCache() as cache:
         calls = [("a", None), ("b", None)]
@@ -264,18 +219,6 @@ def test_refreshes_triggered_by_a_batch_are_done_when_it_returns(app: Applicatio
             assert values() == [1, 1]  # loaded; and then stale
             cache.advance("2m")
         assert values() == [2, 2]
-
-
-def test_an_invalidation_reaches_all_versions_that_were_loaded(app: Application) -> None:
-    with InlineCache() as cache:
-        for version in (1, 2):
-            cache.answer("q", f"v{version}", version=version)
-            assert app.cached("q", version=version) == f"v{version}"
-        done = app.do(app.client_of(cache).invalidate("q"))
-        assert done.generations.keys() == {1, 2}
-        states = [app.entry(cache, "q", version=version).state for version in (1, 2)]
-        assert states == [EntryState.STALE] * 2
-        assert [app.cached("q", version=version, min_generation=done) for version in (1, 2)] == ["v1", "v2"]
 
 
 def test_answers_may_be_built_on_other_answers(app: Application) -> None:

@@ -55,6 +55,11 @@ def environment(*files: Path) -> dict[str, str]:
     return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
 
 
+def directives(unit: Path, name: str) -> list[str]:
+    """Return the values of a unit's directive, in their order."""
+    return re.findall(rf"^{name}=(.*)$", unit.read_text(encoding="utf-8"), re.MULTILINE)
+
+
 def copy_with_secrets(folder: Path, *arguments: str) -> Path:
     """Copy `deploy`, with secrets of its own and the examples' queries; return the copy's path."""
     copied = folder / "deploy"

@@ -153,10 +153,6 @@ def by_loop(connections: AsyncConnections) -> dict[Any, Any]:
     return connections._by_loop
 
 
-def is_opening(connections: AsyncConnections) -> bool:
-    return bool(connections._opening)
-
-
 def due_on(connection: Multiplexed) -> int:
     """Return how many replies are due."""
     return len(connection._due)

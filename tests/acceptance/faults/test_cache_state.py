@@ -146,22 +146,6 @@ def test_after_a_failover_hits_go_on_and_the_next_refresh_is_claimed_at_the_new_
 
 
 @pytest.mark.failure("R15")
-def test_after_a_failover_a_rejected_call_raises_and_the_next_one_reaches_the_new_master(
-    pair: Pair, make_reader: MakeReader, proxies: Proxies
-) -> None:
-    world = pair.world
-    fresh, hit = world.fresh(), world.fresh()
-    reader = with_open_connections(make_reader(world), world)
-    pair.fail_over(proxies.before(pair.old.url()))
-    refused = answer_of(reader.invalidate, QUERY, fresh)
-    assert isinstance(refused.error, CacheUnavailable)
-    assert reader.get_entry(QUERY, hit).state is EntryState.FRESH
-    generation = reader.invalidate(QUERY, fresh).generation
-    assert reader.get(QUERY, fresh, min_generation=generation)["load"] == 2
-    assert reader.get(QUERY, world.unknown())["load"] == 1
-
-
-@pytest.mark.failure("R15")
 def test_after_a_failover_a_worker_whose_connections_stay_open_reaches_the_new_master(
     pair: Pair, make_reader: MakeReader, proxies: Proxies
 ) -> None:

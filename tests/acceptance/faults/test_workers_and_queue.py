@@ -49,6 +49,7 @@ def test_without_workers_hits_are_served_misses_time_out_and_the_queue_keeps_req
     eventually(lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH, "the stale one is refreshed")
 
 
+@pytest.mark.promise("Refreshing", "Beyond the queue's bound, only early refreshes are dropped")
 @pytest.mark.failure("R6")
 def test_a_full_queue_drops_early_refreshes_and_nothing_else(
     world: World, make_reader: MakeReader, events: EventRecorder

@@ -117,16 +117,3 @@ def test_a_reader_loads_no_code_from_the_cache(
     system.cache.set(key.entry, pickled(tmp_path / "loaded"))
     assert reader.get("long_lived", params)["load"] == load + 1
     assert not (tmp_path / "loaded").exists()
-
-
-NAMES: tuple[Any, ...] = ("", "a b", "a:b", "{a}", "../x", "a\n", "ä", "x" * 101, None, 5, b"q", "MATCH (n) RETURN n")
-PARAMS: tuple[Any, ...] = (
-    [1],
-    "x",
-    {"a b": 1},
-    {5: 1},
-    {"a": object()},
-    {"a": {1, 2}},
-    {"a": b"x"},
-    {"a": float("nan")},
-)

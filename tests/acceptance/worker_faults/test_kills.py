@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -126,32 +124,6 @@ def test_a_worker_stopped_past_its_lease_writes_nothing_over_the_newer_value(wor
     world.verify(within_seconds=WITHIN_LEASE_SECONDS)
     world.workers.pop().kill()
     assert world.runs(key)[1] in REJECTED
-
-
-@pytest.mark.failure("W5")
-def test_a_child_stopped_past_its_lease_writes_nothing_over_the_newer_value(world: World) -> None:
-    key = world.stale_key()
-    with while_loading(world, key) as pid:
-        os.kill(pid, signal.SIGSTOP)
-        world.let_lapse(key)
-        promptly(lambda: world.read(key) and len(world.loads(key)) == 3, "another one loads", WITHIN_LEASE_SECONDS)
-        world.let_go(key)
-        eventually(lambda: world.is_fresh(key), "its value is there")
-        os.kill(pid, signal.SIGCONT)
-    world.verify(within_seconds=WITHIN_LEASE_SECONDS)
-    assert world.runs(key)[1] in REJECTED
-
-
-@pytest.mark.failure("W4")
-def test_a_commit_that_arrives_after_its_worker_died_is_accepted_unless_reacquired(world: World) -> None:
-    key = world.stale_key()
-    with world.cache_proxy.stopping("commit", StopPoint.REQUEST, key=world.tag(key)) as stop:
-        world.read(key)
-        stop.wait()
-        world.worker().kill()
-    world.worker()
-    world.verify(within_seconds=WITHIN_LEASE_SECONDS, killed=True)
-    assert world.runs(key) == ["committed", "committed"]
 
 
 @pytest.mark.failure("W6")

@@ -91,16 +91,6 @@ def test_a_failure_whose_reply_is_lost_is_recorded_once(world: World) -> None:
 
 
 @pytest.mark.failure("W17")
-def test_a_message_lost_on_its_way_to_the_worker_is_published_again(world: World) -> None:
-    key = world.stale_key()
-    lost = world.broker_proxy.loses("BRPOP", StopPoint.REPLY)
-    world.read(key)
-    lost.wait()
-    world.verify(within_seconds=WITHIN_REPUBLISH_SECONDS)
-    assert world.claims(key) == ["committed", "committed"]
-
-
-@pytest.mark.failure("W17")
 def test_readers_republish_messages_that_a_flushed_broker_has_lost(world: World) -> None:
     keys = [world.stale_key() for _ in range(4)]
     with world.broker_proxy.stopping("BRPOP", StopPoint.REPLY):  # so that the worker takes no more

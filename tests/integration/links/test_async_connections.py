@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import psutil
@@ -21,7 +19,6 @@ from tests.integration.links.conftest import UVLOOP_TOO, Run
 from tests.support.fault_proxy import FaultProxy
 from tests.support.internals import by_loop, due_on
 from tests.support.multiplexed import COUNT, current, ended, executed, gets, opened, patient, until
-from tests.support.waiting import MAX_WAIT_SECONDS
 
 
 def test_reads_of_one_key_in_one_tick_are_one_command(run: Run, url: str, control: redis.Redis) -> None:
@@ -68,47 +65,6 @@ def test_a_read_already_sent_is_not_shared_with_a_later_caller(
     run(read())
 
 
-def test_cancelling_some_sharers_of_a_read_leaves_the_others_unharmed(
-    run: Run, url: str, control: redis.Redis, proxy: FaultProxy
-) -> None:
-    async def read() -> None:
-        async with opened(url) as connections:
-            proxy.holds_replies()
-            tasks = [asyncio.ensure_future(connections.get("key")) for _ in range(5)]
-            other = asyncio.ensure_future(connections.get("none"))
-            await until(lambda: due_on(current(connections)) == 2, "all are on their way")
-            tasks[0].cancel()
-            tasks[3].cancel()
-            proxy.passes()
-            results = await ended([*tasks, other])
-            assert [type(result) for result in results[:4:3]] == [asyncio.CancelledError] * 2
-            assert [*results[1:3], *results[4:]] == [b"value", b"value", b"value", None]
-            assert await connections.get("key") == b"value"
-
-    run(read())
-
-
-@UVLOOP_TOO
-def test_cancelling_the_read_that_connects_does_not_fail_the_others(
-    run: Run, url: str, control: redis.Redis, proxy: FaultProxy
-) -> None:
-    async def read() -> None:
-        connections = patient(url)
-        proxy.hangs()
-        tasks = [asyncio.ensure_future(connections.get("key")) for _ in range(3)]
-        await until(lambda: proxy.accepted, "it connects")
-        tasks[0].cancel()
-        await asyncio.sleep(0)
-        proxy.passes()
-        results = await ended(tasks)
-        assert (type(results[0]), results[1:]) == (asyncio.CancelledError, [b"value"] * 2)
-        assert proxy.accepted == 1
-        connections.close()
-        await asyncio.sleep(0)
-
-    run(read())
-
-
 def test_closing_fails_pending_reads_without_a_retry(
     run: Run, url: str, control: redis.Redis, proxy: FaultProxy
 ) -> None:
@@ -143,26 +99,6 @@ def test_closing_while_connecting_leaves_no_connection_open(
         await until(lambda: not proxy.open_connections, "nothing is left open")
 
     run(read())
-
-
-def test_two_event_loops_in_two_threads_have_a_connection_each(
-    run: Run, url: str, control: redis.Redis, proxy: FaultProxy, pool: ThreadPoolExecutor
-) -> None:
-    connections, both = patient(url), threading.Barrier(2)
-
-    async def read() -> None:
-        await connections.get("key")
-        both.wait(MAX_WAIT_SECONDS)
-        for _ in range(50):
-            assert await asyncio.gather(connections.get("key"), connections.get("none")) == [b"value", None]
-        both.wait(MAX_WAIT_SECONDS)
-        connections.close()
-        await asyncio.sleep(0)
-
-    for future in [pool.submit(run, read()) for _ in range(2)]:
-        future.result()
-    assert proxy.accepted == 2
-    assert not by_loop(connections)
 
 
 # The connection of an abandoned event loop is closed by the garbage collector only.

@@ -8,14 +8,13 @@ from contextlib import suppress
 
 import pytest
 import redis
-from redis.exceptions import ConnectionError, ResponseError, TimeoutError
+from redis.exceptions import ConnectionError, TimeoutError
 
 from api_client.transport.multiplexed import RECHECK_SECONDS
 from api_client.transport.pool import SlowReply
-from api_client.transport.wire import pack
 from tests.integration.links.conftest import UVLOOP_TOO, Run
 from tests.support.fault_proxy import FaultProxy
-from tests.support.internals import due_on, is_opening, timer_of, unsent_on
+from tests.support.internals import due_on, timer_of, unsent_on
 from tests.support.multiplexed import COUNT, SHORT_SECONDS, OneByOne, current, ended, opened, patient, until
 from tests.support.timing import Measured
 from tests.support.waiting import MAX_WAIT_SECONDS, aeventually
@@ -107,17 +106,6 @@ def test_a_slow_reply_fails_at_the_reply_timeout(run: Run, url: str, control: re
     run(read())
 
 
-def test_a_large_reply_is_whole(run: Run, url: str, control: redis.Redis) -> None:
-    large = b"x" * 8 * 1024 * 1024
-    control.set("large", large)
-
-    async def read() -> None:
-        async with opened(url) as connections:
-            assert await asyncio.gather(*map(connections.get, ("large", "key", "large"))) == [large, b"value", large]
-
-    run(read())
-
-
 def busy(seconds: float) -> None:
     """Hold the event loop, as a callback that computes does."""
     until_seconds = time.monotonic() + seconds
@@ -148,21 +136,6 @@ def test_a_busy_event_loop_is_not_taken_for_a_silent_server(
     run(read())
 
 
-def test_error_replies_are_returned_and_the_connection_stays(run: Run, url: str, control: redis.Redis) -> None:
-    control.hset("hash", "field", "value")
-
-    async def read() -> None:
-        async with opened(url) as connections:
-            connection = current(connections)
-            results = await asyncio.gather(
-                *map(connections.get, ("hash", "key")), connections.execute(pack("NONSENSE"))
-            )
-            assert [type(result) for result in results] == [ResponseError, bytes, ResponseError]
-            assert connections.current() is connection
-
-    run(read())
-
-
 @UVLOOP_TOO
 @pytest.mark.parametrize("orderly", [True, False])
 def test_a_lost_connection_fails_its_pending_reads_and_the_next_read_reconnects(
@@ -178,35 +151,6 @@ def test_a_lost_connection_fails_its_pending_reads_and_the_next_read_reconnects(
             proxy.passes()
             assert [type(result) for result in await ended(tasks)] == [ConnectionError] * 3
             assert await connections.get("key") == b"value"
-
-    run(read())
-
-
-def test_reads_on_a_lost_connection_fail_at_once(run: Run, url: str, control: redis.Redis) -> None:
-    async def read() -> None:
-        async with opened(url) as connections:
-            connection = current(connections)
-            unsent = connection.get("key")
-            connection.connection_lost(None)
-            later = [connection.get("key"), connection.get("key"), connection.execute(pack("PING"))]
-            assert [type(result) for result in await ended([unsent, *later])] == [ConnectionError] * 4
-
-    run(read())
-
-
-def test_a_refused_connection_fails_all_pending_reads(
-    run: Run, url: str, control: redis.Redis, proxy: FaultProxy
-) -> None:
-    async def read() -> None:
-        connections = patient(url)
-        proxy.refuses()
-        results = await ended([connections.get(f"key{number}") for number in range(COUNT)])
-        assert all(isinstance(result, ConnectionError) for result in results)
-        proxy.passes()
-        assert await connections.get("key") == b"value"
-        assert not is_opening(connections)
-        connections.close()
-        await asyncio.sleep(0)
 
     run(read())
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from api_client import CacheUnavailable, Entry, InvalidQuery, QueryCall, ReaderSettings, WaitTimeout
+from api_client import CacheUnavailable, Entry, ReaderSettings, WaitTimeout
 from api_client.protocol.keys import make_key
 from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
@@ -104,11 +104,3 @@ def test_a_batch_closes_an_open_breaker(reader: AnyReader, control: redis.Redis,
     refusals = {str(one) for answer in seen[:-1] for one in answer}
     assert seen[-1] == ["a", "b"]
     assert all("not tried again yet" in one for one in refusals), "the first that was let through was answered"
-
-
-def test_the_version_option_applies_to_plain_pairs_only(reader: AnyReader, control: redis.Redis) -> None:
-    for version in (1, 2, 3):
-        worked_key(control, "q", None, version).store_value(version)
-    calls = [("q", None), QueryCall("q", None, 3), ("q", {}), QueryCall("q", version=0), ("q", None)]
-    results = reader.get_many(calls, version=2)
-    assert [getattr(result, "value", type(result)) for result in results] == [2, 3, 2, InvalidQuery, 2]

@@ -13,12 +13,10 @@ import redis
 
 from api_client import AsyncCacheClient, CacheError, CacheUnavailable, Entry, ReaderSettings
 from api_client.protocol.keys import make_key
-from api_client.protocol.lease import invalidate
 from api_client.transport import multiplexed as aio_connections
 from api_client.transport import pool as connection
 from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
-from refresher.worker.redis_link import RetryingLink
 from tests.support.any_reader import KINDS, AnyReader
 from tests.support.event_recorder import EventRecorder
 from tests.support.fake_worker import WorkedKey
@@ -105,20 +103,6 @@ def test_a_connection_dropped_while_idle_is_replaced_and_no_call_fails(
             if LATE_FACTOR * took.late_seconds < TIMEOUT_SECONDS / 2:
                 raise
     pytest.fail("each time the machine was so late that the new connection may have timed out, too")
-
-
-@pytest.mark.usefixtures("idle_for_long")
-def test_a_worker_s_step_replaces_a_connection_dropped_while_idle(
-    url: str, control: redis.Redis, proxy: FaultProxy
-) -> None:
-    key, link = make_key(NAMESPACE, "q", {}, 1), RetryingLink(url)
-    step = invalidate(key, hard=False, bookmarks=(), retention_seconds=60.0)
-    first = link.store.run(step)
-    accepted = proxy.accepted
-    proxy.goes_half_open()
-    assert link.store.run(step) > first
-    assert proxy.accepted > accepted
-    link.close()
 
 
 @pytest.mark.failure("R11")

@@ -79,18 +79,6 @@ def test_each_item_has_its_own_result_or_error(
     assert sorted(events["read failed"]) == [["decode"], ["refresh_failed"]]  # an invalid item is not counted as a read
 
 
-def test_items_that_time_out_are_errors_beside_the_others(
-    reader: AnyReader, new_key: NewKey, events: EventRecorder
-) -> None:
-    new_key("there").store_value("v")
-    slow, there = reader.get_many([("slow", {}), ("there", {})], timeout="100ms")
-    assert isinstance(slow, WaitTimeout)
-    assert (slow.query, slow.state) == ("slow", "queued")
-    assert isinstance(there, Entry)
-    assert there.value == "v"
-    assert events["read failed"] == [["timeout"]]
-
-
 def test_items_of_one_key_do_not_share_a_mutable_value(reader: AnyReader, new_key: NewKey) -> None:
     new_key().store_value([1])
     first, second = reader.get_many([("q", None)] * 2)

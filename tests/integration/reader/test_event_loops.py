@@ -21,7 +21,6 @@ from refresher.embedded import RedisServer
 from tests.integration.reader.conftest import NewKey, connections
 from tests.support.any_reader import callers_waiting
 from tests.support.event_recorder import EventRecorder
-from tests.support.processes import run_forked
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 T = TypeVar("T")
@@ -98,29 +97,6 @@ def test_when_all_waiters_are_cancelled_no_task_is_left(client: AsyncCacheClient
 
 
 @UVLOOP_TOO
-def test_a_read_that_is_cancelled_in_mid_stream_disturbs_no_other(
-    client: AsyncCacheClient, new_key: NewKey, run: Any
-) -> None:
-    for number in range(20):
-        new_key("q", {"n": number}).store_value(number)
-
-    async def main() -> list[Any]:
-        await client.get("q", {"n": 0})
-        reads = [asyncio.create_task(client.get("q", {"n": number})) for number in range(20)]
-        await asyncio.sleep(0)  # they are sent, and no reply can have been handled
-        for read in reads[::2]:
-            read.cancel()
-        ends = await asyncio.gather(*reads, return_exceptions=True)
-        assert await client.get("q", {"n": 7}) == 7
-        await client.close()
-        return ends
-
-    ends = run(main())
-    assert ends[1::2] == list(range(1, 20, 2))
-    assert all(isinstance(end, asyncio.CancelledError) for end in ends[::2])
-
-
-@UVLOOP_TOO
 def test_one_client_serves_successive_event_loops_and_leaves_no_connection_open(
     client: AsyncCacheClient, new_key: NewKey, control: redis.Redis, run: Any
 ) -> None:
@@ -142,23 +118,6 @@ def test_one_client_serves_event_loops_side_by_side(
     assert [loop.result(MAX_WAIT_SECONDS) for loop in loops] == ["v"] * 4
     client.close_threads()
     assert events["triggered"] == [["miss"]]
-
-
-def test_a_forked_child_reads_with_the_client_of_its_parent(
-    client: AsyncCacheClient, new_key: NewKey, run: Any
-) -> None:
-    there, cold = new_key("there"), new_key("cold")
-    there.store_value("v")
-    assert run(client.get("there")) == "v"
-
-    def read() -> None:
-        assert run(client.get("there")) == "v"
-        # A miss: publisher and notifications come up again.
-        assert run(client.get("cold")) == "w"
-
-    run_forked(read, meanwhile=lambda: cold.load("w"))
-    assert run(client.get("there")) == "v"
-    client.close_threads()
 
 
 def test_an_event_loop_does_not_wait_for_the_subscription_of_a_task(

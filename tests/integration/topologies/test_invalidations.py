@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -47,19 +46,6 @@ def test_a_tag_invalidation_reaches_the_entries_of_all_nodes(tagged: InlineCache
     assert set(states(tagged)) == {EntryState.FRESH}, "refreshed, and registered anew"
     assert tagged.client.invalidate_tags(["all"], hard=True).entries == len(KEYS)
     assert set(states(tagged)) == {EntryState.MISS}
-
-
-def test_an_async_tag_invalidation_reaches_the_entries_of_all_nodes(url: str) -> None:
-    asyncio.run(_invalidated_by_a_coroutine(url))
-
-
-async def _invalidated_by_a_coroutine(url: str) -> None:
-    async with InlineCache(redis_url=url) as cache:
-        cache.answer("doubled", lambda n: 2 * n, ttl="5m", grace="1h", tags=["all"])
-        for n in KEYS:
-            await cache.async_client.get("doubled", {"n": n})
-        assert (await cache.async_client.invalidate_tags(["all"])).entries == len(KEYS)
-        assert (await cache.async_client.get_entry("doubled", {"n": 1})).state is EntryState.STALE
 
 
 def test_a_tag_invalidation_that_nobody_waits_for_is_finished_by_a_worker(tagged: InlineCache) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from celery import Celery, signals
+from celery import Celery, current_app, signals
 from celery.concurrency import get_implementation
 from kombu import Queue
 
@@ -21,7 +21,7 @@ from api_client.protocol.messages import TASK_NAME, RefreshItem
 from refresher import WorkerSettings, install
 from refresher.embedded import free_port
 from refresher.ops.startup_checks import pool_problem, queue_problem
-from refresher.worker.app import CONSUMER, celery_settings
+from refresher.worker.app import CONSUMER, celery_settings, make_app
 from refresher.worker.lifecycle import LifecycleStep
 from refresher.worker.tasks import resend
 
@@ -115,6 +115,12 @@ def test_other_apps_of_the_process_do_not_get_the_task(app: Celery) -> None:
     install(app, SETTINGS)
     with Celery("another", set_as_current=False) as another:
         assert TASK_NAME not in another.tasks
+
+
+def test_making_the_worker_s_app_changes_no_default_app() -> None:
+    before = current_app.main
+    make_app(SETTINGS).finalize()
+    assert current_app.main == before
 
 
 def test_a_resent_message_is_json_whatever_the_application_s_serializer_is() -> None:
