@@ -18,11 +18,9 @@ from tests.acceptance.conftest import ROOT, System
 from tests.support.fault_proxy import FaultProxy
 from tests.support.graph_session import graph_session
 from tests.support.patience import patient_environment
-from tests.support.requirements import each_with_each
 from tests.support.waiting import eventually
 from tests.support.web_server import EXAMPLES, WebServer, commands_of
 
-BUSY_MASTER = ("--config", str(ROOT / "tests" / "support" / "busy_master.py"))
 PERSON = 42
 
 
@@ -59,17 +57,8 @@ def started(stack: ExitStack, system: System, command: str, folder: Path, *extra
     return server
 
 
-def check_refresh(server: WebServer, graph: Graph, name: str) -> None:
-    """Check that the application serves a change: the old value at once, then what a worker has loaded."""
-    before = server.friends(PERSON)
-    graph.rename(name)
-    server.report_write(PERSON)
-    assert server.friends(PERSON) == before != [name]
-    eventually(lambda: server.friends(PERSON) == [name], f"the refreshed value with {name} is served")
-
-
-def check_conditional(server: WebServer, graph: Graph, name: str) -> None:
-    """Check that a client with the value gets 304, and the value again once it has been refreshed."""
+def check_refresh(server: WebServer, graph: Graph) -> None:
+    """Check that a client with the value gets 304; after a write the old value at once, then what a worker loads."""
     path = f"/people/{PERSON}/friends"
 
     def is_fresh() -> Any:
@@ -82,7 +71,10 @@ def check_conditional(server: WebServer, graph: Graph, name: str) -> None:
     assert 0 <= int(first.headers["Age"]) <= 300
     reply = server.http.get(path, headers=known)
     assert (reply.status_code, reply.content, reply.headers["ETag"]) == (304, b"", first.headers["ETag"])
-    check_refresh(server, graph, name)
+    graph.rename("Grace")
+    server.report_write(PERSON)
+    assert server.friends(PERSON) == ["Ada"]
+    eventually(lambda: server.friends(PERSON) == ["Grace"], "the refreshed value is served")
     assert server.http.get(path, headers=known).status_code == 200
 
 
@@ -101,79 +93,34 @@ def check_local(server: WebServer, system: System) -> None:
     eventually(sends_no_get, "reads are answered in the process")
 
 
-@pytest.mark.usefixtures("worker")
-@pytest.mark.parametrize(("local_entries", "threads"), [("0", ()), ("1000", ("--threads", "4"))])
-def test_every_process_forked_from_a_busy_preloaded_master_refreshes(
-    system: System, stack: ExitStack, graph: Graph, tmp_path: Path, local_entries: str, threads: tuple[str, ...]
-) -> None:
-    [command] = commands_of("flask_app.py")
-    assert "--preload" in command
-    server = started(stack, system, command, tmp_path, *BUSY_MASTER, *threads, CACHE_LOCAL_MAX_ENTRIES=local_entries)
-    eventually(lambda: len(server.children()) == 2, "two workers")
-    first, second = server.children()
-
-    for pid in (first, second):
-        with server.only(pid):
-            check_conditional(server, graph, f"seen by {pid}")
-            assert server.answered_by()[-1] == pid
-            if local_entries != "0":
-                check_local(server, system)
-    assert server.trouble() == []
-
-    os.kill(first, signal.SIGKILL)
-    read = f"the master reads [Friend(name='seen by {second}')]"
-    eventually(lambda: read in server.process.tail_of_log(1_000), "the master's own client works on")
-    third = eventually(lambda: server.children() - {first, second}, "another worker is forked").pop()
-    with server.only(third):
-        check_refresh(server, graph, f"seen by {third}")
-        assert server.answered_by()[-1] == third
-        if local_entries != "0":
-            check_local(server, system)
-
-    assert server.stop() == 0
-    assert [line for line in server.trouble() if f"pid:{first}" not in line] == []
+RUNS = {
+    # The example, which of its commands, more options, entries of the in-process cache, and the exit code.
+    "flask, preloaded": ("flask_app.py", 0, (), "0", 0),
+    "flask, threads": ("flask_app.py", 0, ("--threads", "4"), "1000", 0),
+    "django": ("django_app.py", 0, (), "0", 0),
+    "django's own server": ("django_app.py", 1, (), "0", 0),
+    # uvicorn shuts down, and then ends itself by the signal: handlers of `atexit` would not run.
+    "fastapi on asyncio": ("fastapi_app.py", 0, ("--loop", "asyncio"), "1000", -signal.SIGTERM),
+    "fastapi on uvloop": ("fastapi_app.py", 0, ("--loop", "uvloop"), "0", -signal.SIGTERM),
+    "fastapi, two processes": ("fastapi_app.py", 1, (), "1000", 0),
+}
 
 
 @pytest.mark.usefixtures("worker")
-@pytest.mark.parametrize("command", commands_of("django_app.py"))
-def test_django_answers_and_refreshes(
-    system: System, stack: ExitStack, graph: Graph, tmp_path: Path, command: str
-) -> None:
-    server = started(stack, system, command, tmp_path)
-    assert server.friends(PERSON) == ["Ada"]
-    check_conditional(server, graph, "Grace")
-    assert server.stop(signal.SIGTERM if "gunicorn" in command else signal.SIGINT) == 0
-    assert [line for line in server.trouble() if "development server" not in line] == []
-
-
-@pytest.mark.usefixtures("worker")
-@each_with_each("loop", ("asyncio", "uvloop"), "local_entries", ("0", "1000"), ())
-def test_fastapi_answers_and_refreshes_on_each_event_loop(
-    system: System, stack: ExitStack, graph: Graph, tmp_path: Path, loop: str, local_entries: str
-) -> None:
-    command = commands_of("fastapi_app.py")[0]
-    server = started(stack, system, command, tmp_path, "--loop", loop, CACHE_LOCAL_MAX_ENTRIES=local_entries)
-    # Many at once wait for one load.
-    with ThreadPoolExecutor(20) as pool:
+@pytest.mark.parametrize(("example", "command", "options", "local_entries", "exit_code"), RUNS.values(), ids=RUNS)
+def test_an_example_answers_refreshes_and_ends_well(
+    system: System, stack: ExitStack, graph: Graph, tmp_path: Path,
+    example: str, command: int, options: tuple[str, ...], local_entries: str, exit_code: int,
+) -> None:  # fmt: skip
+    started_by = commands_of(example)[command]
+    server = started(stack, system, started_by, tmp_path, *options, CACHE_LOCAL_MAX_ENTRIES=local_entries)
+    with ThreadPoolExecutor(20) as pool:  # many at once wait for one load
         assert list(pool.map(server.friends, [PERSON] * 20)) == [["Ada"]] * 20
-    check_refresh(server, graph, "Grace")
+    check_refresh(server, graph)
     if local_entries != "0":
         check_local(server, system)
-    # uvicorn shuts down, and then ends itself by the signal: handlers of `atexit` would not run.
-    assert server.stop() == -signal.SIGTERM
-    assert "Application shutdown complete." in server.process.tail_of_log()
-    assert server.trouble() == []
-
-
-@pytest.mark.usefixtures("worker")
-def test_fastapi_answers_and_refreshes_in_several_processes(
-    system: System, stack: ExitStack, graph: Graph, tmp_path: Path
-) -> None:
-    command = commands_of("fastapi_app.py")[1]
-    server = started(stack, system, command, tmp_path, CACHE_LOCAL_MAX_ENTRIES="1000")
-    check_conditional(server, graph, "Grace")
-    assert server.stop() == 0
-    assert server.trouble() == []
+    assert server.stop(signal.SIGINT if "runserver" in started_by else signal.SIGTERM) == exit_code
+    assert [line for line in server.trouble() if "development server" not in line] == []
 
 
 @pytest.mark.usefixtures("worker", "graph")

@@ -9,13 +9,10 @@ import pytest
 from refresher.embedded import RedisServer
 from tests.acceptance.conftest import NO_GRAPH, System, system_of_module
 from tests.acceptance.test_main_job import (  # noqa: F401 - they use the fixtures below
-    test_a_hundred_readers_of_a_stale_entry_cause_one_recompute_and_none_waits,
     test_a_load_that_fails_twice_is_retried_while_the_stale_value_is_served,
     test_a_manual_refresh_can_be_waited_for_and_bypasses_the_backoff,
     test_a_stale_value_is_served_at_once_and_refreshed_after,
     test_concurrent_misses_share_one_wait_and_one_load,
-    test_early_refreshes_are_dropped_when_the_queue_is_full_and_stale_ones_are_not,
-    test_keys_whose_loads_fail_half_of_the_time_are_all_refreshed_eventually,
     test_misses_go_before_early_refreshes,
     unused,
 )

@@ -7,26 +7,22 @@ import re
 import shlex
 import signal
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
 import httpx
-import psutil
 
 from refresher.embedded import GuardedProcess, free_port
-from tests.support.processes import is_gone
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "docs" / "examples"
 # A line of a server's own log that a healthy run does not have.
 TROUBLE = re.compile(r"error|warn|critical|exception|traceback", re.IGNORECASE)
-# Each server's options for its address, for its patience with processes and requests that stand still, and gunicorn's
-# for reporting the answering process.
+# Each server's options for its address, and for its patience with processes and requests that stand still.
 OPTIONS = {
-    "gunicorn": "--bind 127.0.0.1:{port} --timeout 0 --access-logfile - --access-logformat 'answered by %(p)s'",
+    "gunicorn": "--bind 127.0.0.1:{port} --timeout 0",
     "uvicorn": "--host 127.0.0.1 --port {port} --timeout-worker-healthcheck {seconds:.0f}",
     "python": "127.0.0.1:{port}",
     "uwsgi": "--http-socket 127.0.0.1:{port} --socket-timeout {seconds:.0f}",
@@ -73,22 +69,6 @@ class WebServer:
         """Notify the application of a write to the graph."""
         assert self.http.post(f"/people/{person_id}/friends/changed").status_code == 204
 
-    def children(self) -> set[int]:
-        """Return the live processes that the server has forked."""
-        return {child.pid for child in psutil.Process(self.process.pid).children() if not is_gone(child.pid)}
-
-    @contextmanager
-    def only(self, pid: int) -> Iterator[None]:
-        """Stop all other processes of the server."""
-        others = self.children() - {pid}
-        for other in others:
-            os.kill(other, signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            for other in others:
-                os.kill(other, signal.SIGCONT)
-
     def stop(self, by: signal.Signals = signal.SIGTERM) -> int | None:
         """Terminate it as a supervisor would; return its exit code, None if it did not end."""
         self.http.close()
@@ -98,10 +78,6 @@ class WebServer:
     def trouble(self) -> list[str]:
         """Return the lines of its log that report a problem."""
         return [line for line in self.process.log_file.read_text().splitlines() if TROUBLE.search(line)]
-
-    def answered_by(self) -> list[int]:
-        """Return the process of each answer, if gunicorn reports it."""
-        return [int(pid) for pid in re.findall(r"answered by <(\d+)>", self.process.log_file.read_text())]
 
     def _answers(self) -> bool:
         assert self.process.poll() is None, self.process.tail_of_log()
