@@ -6,7 +6,7 @@ import os
 import re
 import signal
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -52,24 +52,6 @@ def behind(redis_server: RedisServer, tmp_path: Path) -> Iterator[BehindSentinel
         found = BehindSentinels(sentinels, system, system.start_worker(), system.client())
         eventually(found.refreshes, "the worker consumes")
         yield found
-
-
-FAULTS: dict[str, Callable[[Sentinels], object]] = {
-    "ordered": Sentinels.fail_over,
-    "killed": Sentinels.kill_master,
-    # The old one goes on as a master: nothing but the Sentinels' word makes its clients leave.
-    "cut off": Sentinels.cut_off_master,
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_publisher_and_worker_meet_at_the_new_master(behind: BehindSentinels, fault: str) -> None:
-    FAULTS[fault](behind.sentinels)
-    promptly(behind.refreshes, "refreshes go on", BACK_WITHIN_SECONDS)
-    new = behind.sentinels.master
-    with behind.sentinels.client(new) as master:
-        eventually(lambda: "brpop" in {one["cmd"] for one in master.client_list()}, "the worker listens there")
-    assert behind.worker.poll() is None
 
 
 @pytest.mark.failure("W38")

@@ -1,4 +1,4 @@
-"""A worker recovers by itself after each outage of its broker, on both brokers."""
+"""A worker recovers by itself after each outage of RabbitMQ; of Redis as a broker: `worker_faults/test_broker.py`."""
 
 from __future__ import annotations
 
@@ -50,24 +50,19 @@ class Outage:
         return self.client.get("long_lived", {"key": uuid.uuid4().hex}, timeout=1, default=None) is not None
 
 
-@pytest.fixture(scope="module", params=["redis", "rabbitmq"])
+@pytest.fixture(scope="module")
 def shared_outage(
-    request: pytest.FixtureRequest, redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory
+    rabbitmq: RabbitMqServer, redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Outage]:
-    """One worker for all outages of a broker."""
+    """One worker for all outages."""
     with ExitStack() as stack:
         cache = stack.enter_context(RedisServer.start())
-        if request.param == "redis":
-            broker_url = stack.enter_context(RedisServer.start()).url(0)
-        else:
-            rabbitmq: RabbitMqServer = request.getfixturevalue("rabbitmq")
-            broker_url = rabbitmq.url
-        far = stack.enter_context(FaultProxy.before(broker_url))
-        near = stack.enter_context(FaultProxy.before(far.url(broker_url)))
+        far = stack.enter_context(FaultProxy.before(rabbitmq.url))
+        near = stack.enter_context(FaultProxy.before(far.url(rabbitmq.url)))
         system = System(stack, cache, redis_server, NO_GRAPH, tmp_path_factory.mktemp("outages"))
         system.env["CACHE_NAMESPACE"] = f"t{uuid.uuid4().hex[:8]}"
-        worker = system.start_worker(CACHE_BROKER_URL=near.url(broker_url))
-        yield Outage(near, far, broker_url, worker, system.client(CACHE_BROKER_URL=broker_url))
+        worker = system.start_worker(CACHE_BROKER_URL=near.url(rabbitmq.url))
+        yield Outage(near, far, rabbitmq.url, worker, system.client(CACHE_BROKER_URL=rabbitmq.url))
 
 
 @pytest.fixture

@@ -20,7 +20,6 @@ from api_client.trigger.broker import CeleryBroker
 from refresher.embedded import ArcadeDbServer, RedisServer
 from refresher.flower import DEFAULTS
 from tests.acceptance.conftest import System, system_of_module
-from tests.acceptance.test_main_job import stale_entry
 from tests.support.flower import PASSWORD, USER, Flower
 from tests.support.pictures import photograph
 from tests.support.processes import addresses_beyond_loopback
@@ -65,8 +64,7 @@ class Scene:
 
     def run(self) -> None:
         """Let a refresh end in each way; finally one is loading, one waits for its retry, two are queued."""
-        self._served()
-        self._refused()
+        self._ended()
         self._under_way()
 
     def go_on(self) -> None:
@@ -74,22 +72,12 @@ class Scene:
         self._control("add_consumer")
         self.system.open_gate("running")
 
-    def _served(self) -> None:
-        client, params = self.client, self._named("early", "popular")
-        client.get("long_lived", params, timeout=MAX_WAIT_SECONDS)
-        before = client.get_entry("long_lived", params).token
-        self.system.make_every_draw_positive(client, "long_lived", params)
-        eventually(lambda: client.get_entry("long_lived", params).token > before, "an early refresh")
-        params = self._named("stale", "aged", "short_lived")
-        before = stale_entry(client, params)
-        eventually(lambda: client.get_entry("short_lived", params).token > before, "a stale one's")
+    def _ended(self) -> None:
+        client, system = self.client, self.system
         params = self._named("invalidated", "changed")
         before = client.get_entry("long_lived", params, timeout=MAX_WAIT_SECONDS).token
         client.invalidate("long_lived", params)
         eventually(lambda: client.get_entry("long_lived", params).token > before, "an invalidated one's")
-
-    def _refused(self) -> None:
-        client, system = self.client, self.system
         params = self._named("skipped", "twice")
         client.get("long_lived", params, timeout=MAX_WAIT_SECONDS)
         broker = CeleryBroker(system.env["CACHE_BROKER_URL"], system.env.get("CACHE_NAMESPACE", "cache"))
@@ -120,8 +108,8 @@ class Scene:
         for number in range(2):
             self.client.refresh("long_lived", {"key": f"queued {number}"})
 
-    def _named(self, outcome: str, key: str, query: str = "long_lived") -> dict[str, str]:
-        self.digests[outcome] = self.client.key(query, {"key": key}).short
+    def _named(self, outcome: str, key: str) -> dict[str, str]:
+        self.digests[outcome] = self.client.key("long_lived", {"key": key}).short
         return {"key": key}
 
     def _control(self, order: str) -> None:
@@ -251,17 +239,13 @@ def test_flower_shows_a_refresh_from_received_to_success_without_its_params(
     assert [url for url in requested if not url.startswith((flower.url, "data:"))] == []  # nothing from elsewhere
 
 
-def test_flower_shows_every_reason_and_outcome_retries_and_queue_lengths(
-    flower_system: FlowerSystem, page: Page
-) -> None:
+def test_flower_shows_outcomes_retries_and_queue_lengths(flower_system: FlowerSystem, page: Page) -> None:
     scene, flower = flower_system.scene, flower_system.flower
     scene.run()
     digests = scene.digests
     ends = {
         "running": ("STARTED",),
         "again": ("retry (transient)", "RETRY"),
-        "early": ("committed (early)", "SUCCESS"),
-        "stale": ("committed (stale)", "SUCCESS"),
         "invalidated": ("committed (invalidated)", "SUCCESS"),
         "skipped": ("skipped (already_fresh)", "SUCCESS"),
         "rejected": ("rejected (invalidated)", "SUCCESS"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -131,15 +130,6 @@ def test_a_silent_tracking_connection_is_detected_by_the_next_probe(
     recovers(impatient)
 
 
-def test_the_tier_is_off_while_the_server_is_stopped_and_recovers(own_redis: RedisServer, impatient: Tracked) -> None:
-    os.kill(own_redis.pid, signal.SIGSTOP)
-    try:
-        off(impatient)
-    finally:
-        os.kill(own_redis.pid, signal.SIGCONT)
-    recovers(impatient)
-
-
 def test_the_tier_is_off_while_the_server_is_killed_and_recovers_after_its_restart(
     own_redis: RedisServer, tracked: Tracked, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -149,13 +139,6 @@ def test_the_tier_is_off_while_the_server_is_killed_and_recovers_after_its_resta
     own_redis.restart(keep_data=False)
     tracked.works(KEY)
     assert len(losses(caplog)) == 1
-
-
-def test_the_tier_is_off_while_the_port_is_closed_and_recovers(tracked: Tracked, proxy: FaultProxy) -> None:
-    proxy.refuses()
-    off(tracked)
-    proxy.passes()
-    tracked.works(KEY)
 
 
 def test_a_slow_tracking_connection_is_not_taken_for_a_lost_one(

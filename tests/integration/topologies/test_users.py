@@ -15,14 +15,14 @@ import redis
 from redis.crc import key_slot
 from typer.testing import CliRunner
 
-from api_client import CacheUnavailable, EntryState
+from api_client import CacheUnavailable
 from refresher.cli.commands import app
 from refresher.embedded import ArcadeDbServer, RedisServer
 from tests.acceptance.conftest import System
 from tests.integration.topologies.conftest import done
 from tests.servers.redis_with_users import ClusterWithUsers, SentinelsWithUsers
 from tests.support.any_reader import KINDS, AnyReader
-from tests.support.redis_users import NO_PERMISSION, NOBODY, OWN_SCRIPT, Command, UsersRedis
+from tests.support.redis_users import NOBODY, OWN_SCRIPT, Command, UsersRedis
 from tests.support.requirements import skip_or_fail
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
@@ -124,21 +124,6 @@ def test_the_reader_s_user_may_read_batches_refresh_and_be_notified(
     eventually(lambda: is_listened_to(system.servers, channel), "the waiter is subscribed")
     system.open_gate(held["hold"])
     assert read.result(MAX_WAIT_SECONDS)["load"] == 1
-
-
-def test_an_invalidator_invalidates_and_a_reader_can_t(system: SystemOfUsers, kind: str) -> None:
-    reader, invalidator = system.reader_as("reader", kind), system.reader_as("invalidator", kind)
-    params = {"key": f"invalidated by {kind}"}
-    assert reader.get("long_lived", params, timeout=MAX_WAIT_SECONDS)["load"] == 1
-    for hard in (False, True):
-        with pytest.raises(CacheUnavailable, match=NO_PERMISSION):
-            reader.invalidate("long_lived", params, hard=hard)
-    system.servers.forget_denied()
-    assert reader.get_entry("long_lived", params).state is EntryState.FRESH
-    assert invalidator.invalidate("long_lived", params, replicas=1).replicated
-    assert reader.get("long_lived", params, fresh=True, timeout=MAX_WAIT_SECONDS)["load"] == 2
-    assert invalidator.invalidate("long_lived", params, hard=True).generation
-    assert reader.get("long_lived", params, timeout=MAX_WAIT_SECONDS)["load"] == 3
 
 
 def test_the_operator_s_user_may_explain_examine_retry_and_drop(system: SystemOfUsers) -> None:
