@@ -42,7 +42,7 @@ NOT_FROM_PIP: Final = frozenset({"neo4j", "rabbitmq", "browser", "k8s", "contain
 FIRST: Final = (
     (
         "tests/acceptance/faults/", "tests/acceptance/hosts/", "tests/acceptance/graph/",
-        "tests/acceptance/test_containers.py",
+        "tests/acceptance/partitions/", "tests/acceptance/test_containers.py",
         "tests/acceptance/test_quick_start.py", "tests/acceptance/test_demo.py", "tests/acceptance/test_main_job.py",
         "tests/acceptance/worker_faults/test_every_end_counts.py", "tests/acceptance/test_other_servers.py",
     ),
