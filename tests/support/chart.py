@@ -28,6 +28,7 @@ URLS = {
 }
 PASSWORDS = {
     "NEO4J_PASSWORD": "p",
+    "REFRESHER_FEED_PASSWORD": "p",
     "FLOWER_BASIC_AUTH": "looker:p",
     "FLOWER_COOKIE_SECRET": "p",
     "FLOWER_OAUTH2_KEY": "p",

@@ -6,7 +6,7 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 import yaml
@@ -16,6 +16,8 @@ from flower import options as flower_options  # noqa: F401 - its import defines 
 from tornado.options import options
 
 from api_client.config import broker as broker_settings
+from api_client.config.environment import variable
+from refresher.feed.settings import FeedSettings
 from refresher.settings import WorkerSettings
 from refresher.worker.app import make_app
 from tests.support.chart import (
@@ -43,7 +45,9 @@ def settings_of(name: str, *settings: str) -> WorkerSettings:
 
 
 def known_variables() -> set[str]:
-    return {name for name, _, kind, _ in settings_in_code() if kind is WorkerSettings}
+    hints = get_type_hints(FeedSettings, include_extras=True)
+    of_feed = {variable(hints[field], field) for field in FeedSettings.__struct_fields__}
+    return {name for name, _, kind, _ in settings_in_code() if kind is WorkerSettings} | of_feed
 
 
 @EACH
@@ -57,7 +61,14 @@ def test_the_worker_accepts_every_rendered_variable_with_the_chart_s_value(name:
     assert (settings.workers, settings.budget_seconds) == (said["worker"]["processes"], said["worker"]["budgetSeconds"])
     assert settings.metrics_port == (said["metrics"]["port"] if said["metrics"]["enabled"] else 0)
     assert settings.health_port == said["worker"]["healthPort"]
+    assert settings.feed == said["feed"]["enabled"]
     assert settings.health_address == said["pod"]["listenAddress"]
+
+
+def test_the_feed_s_user_and_password_reach_the_worker() -> None:
+    env = environment("redis", "worker", "feed.enabled=true", "feed.user=feed", "feed.password=secret")
+    assert FeedSettings.from_env(env) == FeedSettings(user="feed", password="secret")
+    assert FeedSettings.from_env(environment("redis", "worker", "feed.enabled=true")) == FeedSettings()
 
 
 def test_numbers_and_booleans_reach_the_worker_as_written() -> None:

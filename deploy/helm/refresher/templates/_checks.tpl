@@ -26,9 +26,11 @@
 {{- if not .cache.url -}}{{- fail "cache.url: where is the cache? redis://user:password@host:6379/0, or name a Secret with CACHE_REDIS_URL in secrets.worker" -}}{{- end -}}
 {{- if not .broker.url -}}{{- fail "broker.url: where is the broker? redis://… or amqp://…, or name a Secret with CACHE_BROKER_URL in secrets.worker" -}}{{- end -}}
 {{- if not .graph.password -}}{{- fail "graph.password: of the user graph.user, or name a Secret with NEO4J_PASSWORD in secrets.worker" -}}{{- end -}}
-{{- else if or .cache.url .broker.url .graph.password -}}
-{{- fail "secrets.worker: the Secret has the URLs and the password; leave cache.url, broker.url and graph.password empty" -}}
+{{- else if or .cache.url .broker.url .graph.password .feed.password -}}
+{{- fail "secrets.worker: the Secret has the URLs and the passwords; leave cache.url, broker.url, graph.password and feed.password empty" -}}
 {{- end -}}
+{{- if and .feed.user (not .feed.enabled) -}}{{- fail "feed.user: goes with feed.enabled=true" -}}{{- end -}}
+{{- if and (not .secrets.worker) (ne (empty .feed.user) (empty .feed.password)) -}}{{- fail "feed.password: goes with feed.user" -}}{{- end -}}
 {{- if and .broker.url (ne (eq .broker.kind "rabbitmq") (regexMatch "^(py)?amqp" .broker.url)) -}}
 {{- fail (printf "broker.kind: %s does not go with broker.url, which is the other one's" .broker.kind) -}}
 {{- end -}}

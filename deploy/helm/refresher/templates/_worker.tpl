@@ -41,6 +41,13 @@
 {{- with .Values.graph.database }}
 {{ include "refresher.env" (dict "NEO4J_DATABASE" .) }}
 {{- end }}
+{{- if .Values.feed.enabled }}
+{{ include "refresher.env" (dict "CACHE_FEED" true) }}
+{{- with .Values.feed.user }}
+{{ include "refresher.env" (dict "REFRESHER_FEED_USER" .) }}
+{{ include "refresher.secretEnv" (list $ "worker" "REFRESHER_FEED_PASSWORD") }}
+{{- end }}
+{{- end }}
 {{- with .Values.certificates.graphFile }}
 {{ include "refresher.env" (dict "NEO4J_CA_CERTS" (printf "/etc/refresher/certificates/%s" .)) }}
 {{- end }}
