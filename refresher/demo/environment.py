@@ -118,8 +118,7 @@ def graph_server(environ: dict[str, str], neo4j_uri: str | None) -> Iterator[tup
         if not neo4j_uri:
             environ |= stack.enter_context(ArcadeDbServer.start()).environ
         settings = WorkerSettings.from_env(environ)
-        user, password = settings.neo4j_user, settings.neo4j_password
-        driver = stack.enter_context(open_driver(settings, user, password, retry_seconds=_RETRY_SECONDS))
+        driver = stack.enter_context(open_driver(settings, retry_seconds=_RETRY_SECONDS))
         version = _version(driver)
         yield driver, f"{version} at {without_password(neo4j_uri)}" if neo4j_uri else f"embedded {version}"
 

@@ -18,7 +18,7 @@ _RETRY_SECONDS: Final = 10.0
 def load_sample(settings: WorkerSettings) -> None:
     """Create the people in an empty graph."""
     with (
-        open_driver(settings, settings.neo4j_user, settings.neo4j_password, retry_seconds=_RETRY_SECONDS) as driver,
+        open_driver(settings, retry_seconds=_RETRY_SECONDS) as driver,
         driver.session(database=settings.neo4j_database or None) as session,
     ):
         people = [{"id": number, "name": name} for number, name in PEOPLE.items()]

@@ -14,18 +14,22 @@ SPARE_CONNECTIONS: Final = 22
 """Celery's -c may ask for more threads than CACHE_XFETCH_WORKERS does."""
 
 
-def open_driver(settings: WorkerSettings, user: str, password: str, *, retry_seconds: float = 0) -> neo4j.Driver:
+def open_driver(
+    settings: WorkerSettings, user: str = "", password: str = "", *, retry_seconds: float = 0
+) -> neo4j.Driver:
     """Return a driver for the settings' graph; nothing is sent yet.
 
     Args:
         settings: where the graph is.
-        user, password: credentials; without a password none are sent.
+        user, password: credentials, of NEO4J_USER without a user; without a password none are sent.
         retry_seconds: for how long the driver itself repeats a transaction that it manages.
 
     Raises:
         ConfigurationError: the driver refuses NEO4J_URI.
     """
     uri, tls = address_of(settings)
+    if not user:
+        user, password = settings.neo4j_user, settings.neo4j_password
     try:
         # The driver's own retries are off: ours would multiply with them (5 tries of 33 s each with its defaults).
         return neo4j.GraphDatabase.driver(

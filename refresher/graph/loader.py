@@ -49,7 +49,7 @@ class Graph:
         self._pid = os.getpid()
         self._limits = ThreadLimits()
         self._refused_until = -math.inf
-        self._driver = open_driver(settings, settings.neo4j_user, settings.neo4j_password)
+        self._driver = open_driver(settings)
 
     def load(
         self,
