@@ -12,7 +12,8 @@ import redis
 from hypothesis import HealthCheck, settings
 
 from refresher.embedded import ArcadeDbServer, RedisServer, ServerMissing
-from tests.servers.neo4j_server import SHORT_LIVED, Neo4jServer, Neo4jWithApoc
+from refresher.embedded.neo4j_server import Neo4jServer, Neo4jWithApoc
+from tests.servers.neo4j_server import SHORT_LIVED, neo4j_under_test
 from tests.servers.rabbitmq_server import RabbitMqServer
 from tests.servers.redis_binaries import redis_under_test
 from tests.support.movable_clock import ClockedRedis, start_clocked_redis
@@ -116,14 +117,14 @@ def arcadedb() -> Iterator[ArcadeDbServer]:
 @pytest.fixture(scope="session")
 def neo4j_server() -> Iterator[Neo4jServer]:
     """One real Neo4j for the session."""
-    with Neo4jServer.start() as server:
+    with Neo4jServer.start(neo4j_under_test(), java_options=SHORT_LIVED) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def neo4j_with_apoc() -> Iterator[Neo4jWithApoc]:
     """One Neo4j with APOC for the session; its database keeps what a test leaves."""
-    with Neo4jWithApoc.start() as server:
+    with Neo4jWithApoc.start(java_options=SHORT_LIVED) as server:
         yield server
 
 

@@ -23,7 +23,7 @@ from api_client.protocol.entry import Smoothed, decode_header, encode
 from api_client.protocol.keys import CacheKey
 from api_client.trigger.broker import queue_length
 from refresher.embedded import ArcadeDbServer, GuardedProcess, RedisServer
-from tests.servers.neo4j_server import Neo4jServer
+from refresher.embedded.neo4j_server import Neo4jServer
 from tests.servers.rabbitmq_server import RabbitMqServer
 from tests.support.any_reader import KINDS, AnyReader
 from tests.support.requirements import skip_or_fail

@@ -11,12 +11,12 @@ import pytest
 
 from api_client import EntryState, RefreshFailed
 from refresher.embedded import RedisServer
+from refresher.embedded.neo4j_server import Neo4jServer
 from refresher.errors import LoadFailed
 from refresher.graph.loader import Graph
 from refresher.queries import Query, Registry, query
 from refresher.settings import WorkerSettings
 from tests.acceptance.conftest import System, system_of_module
-from tests.servers.neo4j_server import Neo4jServer
 from tests.support.any_reader import KINDS
 from tests.support.graph_session import session_with_hub
 from tests.support.waiting import eventually

@@ -9,8 +9,8 @@ from typing import Final
 
 import pytest
 
+from refresher.embedded.maven import LTS, neo4j_jars
 from tests.acceptance.conftest import ROOT
-from tests.servers.maven import LTS, neo4j_jars
 from tests.servers.redis_binaries import OLDEST, SERVERS
 from tests.support.waiting import MAX_WAIT_SECONDS
 

@@ -14,8 +14,8 @@ import yaml
 
 from api_client.config.durations import seconds
 from api_client.config.settings import ReaderSettings
+from refresher.embedded.maven import LTS
 from refresher.settings import WorkerSettings
-from tests.servers.maven import LTS
 from tests.support.deployment_files import DEPLOY, compose, copy_with_secrets, directives, environment, stages
 from tests.support.requirements import run, tool
 from tests.support.settings_page import settings_in_code

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from refresher.cli.commands import app
 from refresher.embedded import ArcadeDbServer, free_port
+from refresher.embedded.neo4j_server import Neo4jServer
 from refresher.errors import LoadFailed
 from refresher.graph import loader as graph_module
 from refresher.graph.loader import Graph
@@ -17,7 +18,6 @@ from refresher.ops.health import Health
 from refresher.ops.heartbeat import Heartbeat, Phase
 from refresher.ops.startup_checks import graph_problem
 from refresher.settings import WorkerSettings
-from tests.servers.neo4j_server import Neo4jServer
 from tests.support.fault_proxy import FaultProxy
 from tests.support.waiting import MAX_WAIT_SECONDS
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from refresher.embedded import ArcadeDbServer
+from refresher.embedded.neo4j_server import Neo4jServer
 from refresher.errors import LoadFailed
 from refresher.graph.loader import Graph
 from refresher.queries import Registry, query
 from refresher.settings import WorkerSettings
-from tests.servers.neo4j_server import Neo4jServer
 from tests.support.graph_session import graph_session
 
 Server = ArcadeDbServer | Neo4jServer

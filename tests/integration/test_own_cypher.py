@@ -19,7 +19,7 @@ from neo4j import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.servers.neo4j_server import Neo4jServer
+    from refresher.embedded.neo4j_server import Neo4jServer
 
 ROOT: Final = Path(__file__).parents[2]
 BEGINS: Final = re.compile(r"\s*(MATCH|UNWIND|CREATE|MERGE|CALL(?!\s+(?:apoc|db\.cdc)\.)|RETURN)\s")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from neo4j.vector import Vector
 
+from refresher.embedded.neo4j_server import Neo4jServer
 from refresher.graph import values
-from tests.servers.neo4j_server import Neo4jServer
 from tests.support.graph_session import graph_session
 from tests.support.payloads import read_payload
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Final
 
 from refresher.embedded import ServerMissing
+from refresher.embedded.maven import LTS, neo4j_jars
 from refresher.embedded.redis_server import bundled_valkey_server
-from tests.servers.maven import LTS, neo4j_jars
 from tests.support.containers import COMMAND_SECONDS, Engine
 from tests.support.deployment_files import compose, stages
 

@@ -9,7 +9,7 @@ import neo4j
 
 from refresher.checker.nodes import CREATE_NODES, REMOVE_NODES
 from refresher.embedded import ArcadeDbServer
-from tests.servers.neo4j_server import Neo4jServer
+from refresher.embedded.neo4j_server import Neo4jServer
 
 
 @contextmanager

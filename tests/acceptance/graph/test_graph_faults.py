@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from api_client import EntryState, RefreshFailed
+from refresher.embedded.neo4j_server import Neo4jServer
 from tests.acceptance.graph.conftest import POOLS, Watched
-from tests.servers.neo4j_server import Neo4jServer
 from tests.support.fault_proxy import FaultProxy
 from tests.support.graph_session import graph_session
 from tests.support.timing import Measured

@@ -17,12 +17,13 @@ from benchmarks.apparatus.graph import GraphTarget
 from refresher.demo.environment import graph_server
 from refresher.demo.errors import DemoError
 from refresher.embedded import RedisServer
+from refresher.embedded.neo4j_server import Neo4jServer
 from refresher.errors import LoadFailed
 from refresher.graph.loader import Graph
 from refresher.ops.startup_checks import log_problems
 from refresher.queries import Registry, query
 from refresher.settings import WorkerSettings
-from tests.servers.neo4j_server import Neo4jServer, neo4j_under_test
+from tests.servers.neo4j_server import SHORT_LIVED, neo4j_under_test
 from tests.support.authority import HOST, Authority, Certificate
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually_without
 
@@ -42,7 +43,7 @@ class TlsNeo4j(Neo4jServer):
 
     @classmethod
     def with_certificate(cls, certificate: Certificate) -> Self:
-        server = cls(neo4j_under_test(), 512, 2 * MAX_WAIT_SECONDS)
+        server = cls(neo4j_under_test(), 512, 2 * MAX_WAIT_SECONDS, SHORT_LIVED)
         server.certificate = certificate
         server._launch_or_clean_up()
         return server

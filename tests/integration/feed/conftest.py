@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import neo4j
 import pytest
 
+from refresher.embedded.neo4j_server import Neo4jWithApoc
 from refresher.feed.outbox import Outbox
 from refresher.feed.triggers import Triggers
 from refresher.feed.watches import Watches
-from tests.servers.neo4j_server import Neo4jWithApoc
 from tests.support.watched_graph import WatchedGraph
 
 

@@ -10,13 +10,13 @@ import msgspec
 import pytest
 
 from api_client import ReaderSettings
+from refresher.embedded.neo4j_server import Neo4jWithApoc
 from refresher.feed.triggers import INSTEAD
 from refresher.feed.watches import watch, watch_relationship, watches
 from refresher.ops.doctor import feed
 from refresher.ops.doctor.deployment import Deployment
 from refresher.ops.doctor.findings import Level
 from refresher.settings import WorkerSettings
-from tests.servers.neo4j_server import Neo4jWithApoc
 from tests.support.watched_graph import WatchedGraph
 
 

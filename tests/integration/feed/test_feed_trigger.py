@@ -8,11 +8,12 @@ import time
 import neo4j
 import pytest
 
+from refresher.embedded.neo4j_server import Neo4jWithApoc
 from refresher.feed import triggers as module
 from refresher.feed.errors import FeedError
 from refresher.feed.triggers import NAME, Triggers
 from refresher.feed.watches import Watches
-from tests.servers.neo4j_server import Neo4jWithApoc, Neo4jWithoutTriggers
+from tests.servers.neo4j_server import SHORT_LIVED, Neo4jWithoutTriggers
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 from tests.support.watched_graph import WatchedGraph
 
@@ -149,7 +150,7 @@ def test_a_database_that_is_not_there(triggers: Triggers) -> None:
 @pytest.mark.neo4j
 def test_triggers_that_are_not_enabled() -> None:
     with (
-        Neo4jWithoutTriggers.start(start_seconds=2 * MAX_WAIT_SECONDS) as server,
+        Neo4jWithoutTriggers.start(start_seconds=2 * MAX_WAIT_SECONDS, java_options=SHORT_LIVED) as server,
         neo4j.GraphDatabase.driver(server.bolt_uri, auth=(server.user, server.password)) as driver,
     ):
         triggers = Triggers(driver, None)

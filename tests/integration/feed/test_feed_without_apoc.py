@@ -6,10 +6,10 @@ import neo4j
 import pytest
 
 from refresher.embedded import ArcadeDbServer
+from refresher.embedded.neo4j_server import Neo4jServer
 from refresher.feed.errors import FeedError
 from refresher.feed.triggers import Triggers
 from refresher.feed.watches import Watches
-from tests.servers.neo4j_server import Neo4jServer
 
 PEOPLE = Watches({"Person": "id"})
 

@@ -1,6 +1,6 @@
-"""Releases of Neo4j Community and of APOC from Maven: the jars, copied once into the project's cache.
+"""Releases of Neo4j Community and of APOC from Maven: the jars, copied once into a cache.
 
-Maven's own settings determine the repository of artifacts; none is named here.
+The cache is a checkout's ``.cache``, else ``refresher`` in the user's. Maven's own settings determine the repository.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 
 from refresher.embedded.errors import ServerMissing
 
-_CACHE: Final = Path(__file__).parents[2] / ".cache"
+_CHECKOUT: Final = Path(__file__).parents[2]
 _DOWNLOAD_SECONDS: Final = 900.0
 
 
@@ -37,8 +37,8 @@ LTS: Final = Neo4jRelease("5.26.30", "org.neo4j.server.CommunityEntryPoint", ran
 NEWEST: Final = Neo4jRelease("2026.09.0", "org.neo4j.server.Neo4jCommunity", range(21, 26))
 _POM: Final = """<project>
   <modelVersion>4.0.0</modelVersion>
-  <groupId>refresher.tests</groupId>
-  <artifactId>{name}-for-tests</artifactId>
+  <groupId>refresher</groupId>
+  <artifactId>{name}</artifactId>
   <version>1</version>
   <dependencies>
 {dependencies}
@@ -80,12 +80,18 @@ def apoc_jars(release: Neo4jRelease) -> Path:
     )
 
 
+def _cache() -> Path:
+    if (_CHECKOUT / "pyproject.toml").exists():
+        return _CHECKOUT / ".cache"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "refresher"
+
+
 def _jars(name: str, version: str, artifacts: Sequence[tuple[str, str, str]]) -> Path:
-    folder = _CACHE / f"{name}-{version}"
+    folder = _cache() / f"{name}-{version}"
     folder.mkdir(parents=True, exist_ok=True)
     jars, complete = folder / "lib", folder / "complete"
     with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # another test run may hold it; its end, even by a kill, frees the lock
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another process may hold it; its end, even by a kill, frees the lock
         if not complete.exists():
             shutil.rmtree(jars, ignore_errors=True)
             dependencies = "\n".join(_DEPENDENCY.format(*artifact) for artifact in artifacts)
@@ -98,13 +104,13 @@ def _jars(name: str, version: str, artifacts: Sequence[tuple[str, str, str]]) ->
 def _copy_dependencies(name: str, target: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
-        raise ServerMissing(f"the jars of {name} are not in .cache", "install Maven (mvn), which gets them")
+        raise ServerMissing(f"no jars of {name} in {target.parent}", "install Maven (mvn), which gets them")
     command = [
         maven, "--batch-mode", "--quiet", "dependency:copy-dependencies", "-DincludeScope=runtime",
         f"-DoutputDirectory={target}",
     ]  # fmt: skip
     try:
-        done = subprocess.run(
+        done = subprocess.run(  # noqa: S603 - ours
             command,
             cwd=target.parent,
             capture_output=True,
