@@ -58,7 +58,7 @@ coverage: $(VENV)/.dev ## Report the branches that all tiers run with COVERAGE=1
 	  $(wildcard $(addprefix build/coverage/,check test test-all test-long))
 	$(bin)/coverage report --data-file build/coverage/all.tiers
 
-bench: $(VENV)/.dev ## Run a benchmark: make bench ARGS='hits --rounds 3' (or stampede, topology, worker, simulate, page).
+bench: $(VENV)/.dev ## Run a benchmark: make bench ARGS='hits --rounds 3' (or stampede, topology, worker, feed, simulate, page).
 	$(bin)/python -m benchmarks $(ARGS)
 
 lint: $(VENV)/.dev ## Lint, type-check and verify import contracts.

@@ -16,6 +16,7 @@ from rich.console import Console
 from api_client import CacheError
 from benchmarks.apparatus.packages import not_installed
 from benchmarks.errors import BenchError
+from benchmarks.feed.options import FeedOptions
 from benchmarks.hits.options import HitsOptions
 from benchmarks.options import Options
 from benchmarks.reports.provenance import make_folder
@@ -97,6 +98,7 @@ app: Final = typer.Typer(
     add_completion=False,
 )
 for _name, _options, _help in (
+    ("feed", FeedOptions, "How stale the graph's change feed leaves values, and its price."),
     ("hits", HitsOptions, "What a hit costs, beside other caches."),
     ("simulate", SimulateOptions, "TTL, β, workers and outages at any size."),
     ("stampede", StampedeOptions, "Strategies, while a hot entry expires."),

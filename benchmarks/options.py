@@ -10,7 +10,6 @@ from typing import Annotated, Any, Final, TypeAlias
 import typer
 
 from benchmarks.errors import BenchError
-from refresher.cli.arguments import without_password
 
 DEFAULT_ROUNDS: Final = 7
 Rounds: TypeAlias = Annotated[
@@ -19,25 +18,7 @@ Rounds: TypeAlias = Annotated[
         min=1, max=1_000, help=f"Rounds that count, of which the median is taken. [default: {DEFAULT_ROUNDS}]"
     ),
 ]
-RedisUrl: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL",
-        callback=without_password,
-        help="Your own Redis as the cache; REDIS_PASSWORD is read from the environment. The benchmark's keys are "
-        "removed in the end.",
-    ),
-]
-Neo4jUri: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URI",
-        callback=without_password,
-        help="Your own Neo4j, without Person and BenchPerson nodes; NEO4J_USER, NEO4J_PASSWORD and NEO4J_DATABASE are "
-        "read from the environment. What was loaded is removed in the end.",
-    ),
-]
-_UNRECORDED: Final = ("redis_url", "neo4j_uri", "seed", "rounds", "out")
+_UNRECORDED: Final = ("seed", "rounds", "out")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +36,7 @@ class Options:
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where JSON and charts go.")] = Path("bench-results")
 
     def recorded(self) -> dict[str, Any]:
-        """Return what stands in the provenance of a run: no address, no path."""
+        """Return what stands in the provenance of a run: no path."""
         given = {name: value for name, value in asdict(self).items() if name not in _UNRECORDED and value is not None}
         return {
             name: (", ".join(map(str, value)) or "all") if isinstance(value, list) else value

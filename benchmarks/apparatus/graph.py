@@ -1,4 +1,4 @@
-"""Graph of a run: an embedded one, or one's own."""
+"""Embedded graph of a run."""
 
 from __future__ import annotations
 
@@ -34,10 +34,8 @@ class GraphTarget:
 
 
 @contextmanager
-def running_graph(neo4j_uri: str | None) -> Iterator[tuple[neo4j.Driver, GraphTarget]]:
-    """Start an embedded graph, or connect to one's own."""
+def running_graph() -> Iterator[tuple[neo4j.Driver, GraphTarget]]:
+    """Start an embedded graph."""
     environ = dict(os.environ)
-    if neo4j_uri is not None:
-        environ["NEO4J_URI"] = neo4j_uri
-    with graph_server(environ, neo4j_uri) as (driver, title):
+    with graph_server(environ, None) as (driver, title):
         yield driver, GraphTarget(environ, title)

@@ -1,30 +1,24 @@
-"""Servers of a run: an embedded Redis as cache, or one's own; an embedded one as broker; one that never answers."""
+"""Servers of a run: an embedded Redis as cache, another one as broker; one that never answers."""
 
 from __future__ import annotations
 
-import os
 import secrets
 import socket
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Self
-from urllib.parse import quote, urlsplit
 
 import redis
 
 from api_client import ReaderSettings
 from api_client.config.broker import miss_queue, refresh_queue
-from api_client.config.environment import without_password
-from api_client.config.redis_url import Topology, read_url
-from api_client.transport.redis_py import connect, nodes_of, translated
-from benchmarks.errors import BenchError
+from api_client.transport.redis_py import connect, nodes_of
 from refresher.embedded import RedisServer
 from refresher.ops.doctor.deployment import server_title
 
 _PATIENCE_SECONDS: Final = 30.0
 _BACKLOG: Final = 128
-_BATCH: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,38 +81,13 @@ class Servers:
 
 
 @contextmanager
-def running_servers(redis_url: str | None) -> Iterator[Servers]:
-    """Start the servers; of a cache of one's own, in the end none of the benchmark's keys is left there."""
-    if redis_url is not None and read_url(redis_url).topology is not Topology.SINGLE:
-        shown = without_password(redis_url)
-        raise BenchError(f"{shown}: a benchmark needs one Redis alone, since what it compares with does")
-    with ExitStack() as stack:
-        broker = stack.enter_context(RedisServer.start())
-        if redis_url is None:
-            url, title = stack.enter_context(RedisServer.start()).url(0), "embedded"
-        else:
-            url, title = _with_password(redis_url, os.environ), without_password(redis_url)
-        client = stack.enter_context(connect(url, timeout_seconds=_PATIENCE_SECONDS))
-        with translated():
+def running_servers() -> Iterator[Servers]:
+    """Start the servers."""
+    with RedisServer.start() as cache, RedisServer.start() as broker:
+        with connect(cache.url(0), timeout_seconds=_PATIENCE_SECONDS) as client:
             version = server_title(nodes_of(client)[0].info("server"))
         namespace = f"bench-{secrets.token_hex(4)}"
-        here = Servers(url, broker.url(0), broker.url(1), title, version, namespace)
-        try:
-            yield here
-        finally:
-            if redis_url is not None:
-                for key in client.scan_iter(match=f"{namespace}*", count=_BATCH):
-                    client.unlink(key)
-
-
-def _with_password(url: str, environ: Mapping[str, str]) -> str:
-    """Return a Redis URL with REDIS_PASSWORD as its password; unchanged without that variable."""
-    password = environ.get("REDIS_PASSWORD", "")
-    if not password:
-        return url
-    parts = urlsplit(url)
-    user, host = quote(parts.username or "", safe=""), parts.netloc.rpartition("@")[2]
-    return parts._replace(netloc=f"{user}:{quote(password, safe='')}@{host}").geturl()
+        yield Servers(cache.url(0), broker.url(0), broker.url(1), "embedded", version, namespace)
 
 
 class SilentServer:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.options import DEFAULT_ROUNDS, Options, RedisUrl, Rounds
+from benchmarks.options import DEFAULT_ROUNDS, Options, Rounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,6 @@ class HitsOptions(Options):
         list[str],
         typer.Option(metavar="NAME", help="Run this group alone; may be repeated. A wrong name is answered with all."),
     ] = field(default_factory=list)
-    redis_url: RedisUrl = None
 
     @property
     def scale(self) -> Scale:

@@ -39,7 +39,7 @@ def run(options: HitsOptions, console: Console) -> None:
 
 
 def _groups(options: HitsOptions, versions: dict[str, str]) -> Groups:
-    with running_servers(options.redis_url) as servers:
+    with running_servers() as servers:
         versions |= servers.versions
         for name, measure in GROUPS.items():
             if not options.only or name in options.only:

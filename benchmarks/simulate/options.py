@@ -64,26 +64,11 @@ class SimulateOptions(Options):
     readers: Annotated[int, typer.Option(min=1, max=100_000, help="Processes that read.")] = 1_000
     workers: Annotated[
         int | None,
-        typer.Option(
-            min=1, max=100_000, help="Worker processes. [default: twice as many as the steady load keeps busy]"
-        ),
+        typer.Option(min=1, help="Worker processes. [default: twice as many as the steady load keeps busy]"),
     ] = None
-    seconds: Annotated[int, typer.Option(min=10, max=86_400, help="The span that is simulated.")] = 600
-    popularity: Annotated[Popularity, typer.Option(help="How reads are shared.")] = Popularity.RMAT
-    zipf_exponent: Annotated[
-        float,
-        typer.Option(min=0, max=5, help="Where popularity is Zipf's: the greater, the more uneven; 0: all alike."),
-    ] = 1.0
-    ttl: Annotated[float, typer.Option(min=0.1, help="Of all entries, in seconds.")] = 3_600.0
-    grace: Annotated[float, typer.Option(min=0, help="Of all entries, in seconds.")] = 3_600.0
     delta: Annotated[float, typer.Option(min=0.0001, help="What a load takes, in seconds.")] = 0.05
-    delta_spread: Annotated[
-        float, typer.Option(min=0, max=3, help="σ of the logarithm of what a load takes; 0: always the same.")
-    ] = 0.0
-    beta: Annotated[float, typer.Option(min=0.001, max=1000, help="β0: the greater, the earlier.")] = 1.0
-    mode: Annotated[Mode, typer.Option(help="When refreshes begin, where a scenario does not compare that.")] = (
-        Mode.PLAIN
-    )
+    seconds: Annotated[int, typer.Option(min=10, max=86_400, help="The span that is simulated.")] = 600
+    ttl: Annotated[float, typer.Option(min=0.1, help="Of all entries, in seconds.")] = 3_600.0
     real: Annotated[
         RealRun | None,
         typer.Option(

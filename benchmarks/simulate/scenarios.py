@@ -44,6 +44,7 @@ WEIGHED: Final = ("weighed", "not weighed")
 OVERLOAD: Final = 2.0
 OVERLOADS: Final = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0)
 RECOVERY_LOADS: Final = (0.2, 0.4, 0.6, 0.8, 0.9, 0.95)
+_GRACE: Final = 3_600.0
 _MIN_KEYS: Final = 1_000
 _FAULT_FROM: Final = 0.25
 _FAULT_UNTIL: Final = 0.45
@@ -56,9 +57,8 @@ def model_of(options: SimulateOptions) -> Model:
     """Return the model of the options, with as many workers as it needs where no number was given."""
     model = Model(
         keys=options.keys, reads_per_second=options.reads_per_second, readers=options.readers,
-        workers=options.workers or 1, seconds=options.seconds, ttl=options.ttl, grace=options.grace,
-        load=options.delta, load_spread=options.delta_spread, beta=options.beta, mode=options.mode,
-        popularity=options.popularity, zipf_exponent=options.zipf_exponent, seed=options.seed,
+        workers=options.workers or 1, seconds=options.seconds, ttl=options.ttl, grace=_GRACE, load=options.delta,
+        seed=options.seed,
     )  # fmt: skip
     return model if options.workers else replace(model, workers=workers_for(model))
 

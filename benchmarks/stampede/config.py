@@ -45,15 +45,14 @@ class Config:
         expires_seconds: how long a value is fresh.
         delta_seconds: the pause that stands for a recompute.
         lease_seconds: how long a lock is held by who died with it, where that can be set.
-        beta, rnd_precision: of XFetch; 0 digits: all.
+        beta: of XFetch.
     """
 
     servers: Servers
     expires_seconds: float
     delta_seconds: float
     lease_seconds: float
-    beta: float
-    rnd_precision: int
+    beta: float = 1.0
 
     @property
     def hard_seconds(self) -> float:

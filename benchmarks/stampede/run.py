@@ -50,7 +50,7 @@ def _groups(options: StampedeOptions, console: Console, versions: dict[str, str]
     variants = {scenario: _variants(scenario, options, console) for scenario in options.scenarios_to_run}
     prepare()
     with ExitStack() as stack:
-        servers = stack.enter_context(running_servers(options.redis_url))
+        servers = stack.enter_context(running_servers())
         versions |= servers.versions
         for scenario, found in variants.items():
             name = f"{scenario}: {', '.join(variant.title for variant in found)}"
@@ -70,7 +70,7 @@ def _result_of(
     scenario: Scenario, variants: Sequence[Variant], options: StampedeOptions, servers: Servers, console: Console
 ) -> Result:
     scale, is_herd = options.scale(scenario), scenario is Scenario.HERD
-    config = Config(servers, scale.expires, scale.delta, scale.lease, options.beta, options.rnd_precision)
+    config = Config(servers, scale.expires, scale.delta, scale.lease)
     with servers.control() as control, _workers(without_expiry(config) if is_herd else config, variants):
         if is_herd:
             runs = run_simultaneous(variants, config, scale, control, console, options.seed)
@@ -107,6 +107,5 @@ def _our_environ(config: Config) -> dict[str, str]:
     return config.as_environ() | {
         "CACHE_XFETCH_MIN_TTL": "0",  # these values last for seconds, and are to be refreshed early all the same
         "CACHE_XFETCH_BETA": str(config.beta),
-        "CACHE_XFETCH_RND_PRECISION": str(config.rnd_precision),
         "STAMPEDE_LOCK_TIMEOUT_MS": str(round(config.lease_seconds * 1000)),
     }

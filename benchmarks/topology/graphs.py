@@ -14,7 +14,6 @@ from benchmarks.apparatus.graph import GraphTarget, running_graph
 from benchmarks.topology.plan import Extent, GraphKind, Skew
 from benchmarks.topology.queries import Kind, QueryKey
 from benchmarks.topology.snb import friend_graph
-from refresher.demo.environment import remove_graph
 from refresher.demo.graph.rmat import rmat
 from refresher.demo.graph.social_graph import SocialGraph, load, person_name
 
@@ -96,18 +95,8 @@ def shares(keys: list[QueryKey], skew: Skew) -> NDArray[np.float64]:
 
 
 @contextmanager
-def loaded_graph(neo4j_uri: str | None, graph: SocialGraph) -> Iterator[GraphTarget]:
-    """Start a graph, or use one's own, and load the persons; from one's own they are removed in the end."""
-    begun = False
-
-    def on_progress(done: int, _: int) -> None:
-        nonlocal begun
-        begun = True  # from now on there is something of ours in there
-
-    with running_graph(neo4j_uri) as (driver, target):
-        try:
-            load(driver, target.database, graph, on_progress)
-            yield target
-        finally:
-            if neo4j_uri is not None and begun:
-                remove_graph(driver, target.database, graph.persons)
+def loaded_graph(graph: SocialGraph) -> Iterator[GraphTarget]:
+    """Start a graph, and load the persons."""
+    with running_graph() as (driver, target):
+        load(driver, target.database, graph)
+        yield target

@@ -189,8 +189,3 @@ QUICK: Final = replace(
     ttls_seconds=(2.0,), pauses_seconds=(BASE_PAUSE_SECONDS,), skews=(Skew.BY_DEGREE,), betas=(2.0,), seeds=1,
     scale=8, persons=200, keys=40, warm_up_seconds=0.05, trial_seconds=0.2, workers=2,
 )  # fmt: skip
-FULL: Final = replace(
-    USUAL,
-    ttls_seconds=(2.0, 6.0, 20.0), pauses_seconds=(BASE_PAUSE_SECONDS, 0.0, 0.2), rates=(0.0, 200.0, 800.0),
-    graphs_with_grid=(GraphKind.RMAT, GraphKind.SNB), warm_up_seconds=0.2, trial_seconds=2.0, workers=16,
-)  # fmt: skip

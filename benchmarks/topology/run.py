@@ -56,10 +56,10 @@ def _groups(options: TopologyOptions, console: Console, versions: dict[str, str]
         "CACHE_XFETCH_WORKERS": str(extent.workers),
         worker_queries.VARIANTS: json.dumps(extent.variants()),
     }
-    with running_servers(options.redis_url) as servers:
+    with running_servers() as servers:
         console.print(f"loading {model.graph.persons:,} persons, {model.graph.edges:,} KNOWS …", style="dim")
         with (
-            loaded_graph(options.neo4j_uri, model.graph) as graph,
+            loaded_graph(model.graph) as graph,
             refresh_worker(servers, graph.environ, worker_queries.__name__, environ),
         ):
             versions |= servers.versions | {"graph": graph.title}

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.options import DEFAULT_ROUNDS, Neo4jUri, Options, RedisUrl, Rounds
+from benchmarks.options import DEFAULT_ROUNDS, Options, Rounds
 
 
 class Pool(StrEnum):
@@ -67,8 +67,6 @@ class WorkerOptions(Options):
             "without it); may be repeated.",
         ),
     ] = field(default_factory=list)
-    redis_url: RedisUrl = None
-    neo4j_uri: Neo4jUri = None
 
     @property
     def scale(self) -> Scale:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Final
 
 from neo4j.exceptions import DriverError, Neo4jError
@@ -23,25 +23,16 @@ MATCH (a:BenchPerson)
 MATCH (b:BenchPerson {id: (a.id + step) % $persons})
 CREATE (a)-[:KNOWS]->(b)
 """
-_COUNT: Final = "MATCH (p:BenchPerson) RETURN count(p) AS persons"
-_REMOVE: Final = "MATCH (p:BenchPerson) DETACH DELETE p"
 # As an application's graph has one: a read by id is no scan, least of all a hundred of them in a batch.
 _INDEX: Final = "CREATE INDEX bench_person IF NOT EXISTS FOR (p:BenchPerson) ON (p.id)"
-_DROP_INDEX: Final = "DROP INDEX bench_person IF EXISTS"
 
 
 @contextmanager
-def graph_of_persons(neo4j_uri: str | None, warm_up_loads: int) -> Iterator[GraphTarget]:
-    """Start a graph and load it; in the end nothing of that is left in one's own."""
-    with ExitStack() as stack:
-        driver, target = stack.enter_context(running_graph(neo4j_uri))
-        session = stack.enter_context(driver.session(database=target.database))
+def graph_of_persons(warm_up_loads: int) -> Iterator[GraphTarget]:
+    """Start a graph and load it."""
+    with running_graph() as (driver, target), driver.session(database=target.database) as session:
         try:
-            if session.run(_COUNT).single(strict=True)["persons"]:
-                raise BenchError("the graph holds BenchPerson nodes already: remove them, or use another one")
-            stack.callback(lambda: session.run(_REMOVE).consume())
             session.run(_INDEX).consume()
-            stack.callback(lambda: session.run(_DROP_INDEX).consume())
             session.run(_CREATE, persons=queries.PERSONS).consume()
             session.run(_JOIN, persons=queries.PERSONS, friends=_FRIENDS_EACH).consume()
             for number in range(warm_up_loads):

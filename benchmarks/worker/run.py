@@ -38,10 +38,10 @@ def run(options: WorkerOptions, console: Console) -> None:
 def _groups(options: WorkerOptions, versions: dict[str, str]) -> Groups:
     wanted = options.only or USUAL
     with ExitStack() as stack:
-        servers = stack.enter_context(running_servers(options.redis_url))
+        servers = stack.enter_context(running_servers())
         graph = GraphTarget({}, "none")
         if options.only != [duplicates.GROUP]:
-            graph = stack.enter_context(graph_of_persons(options.neo4j_uri, options.scale.warm_up_loads))
+            graph = stack.enter_context(graph_of_persons(options.scale.warm_up_loads))
         versions |= servers.versions | {"graph": graph.title}
         for name, group, measure in (
             ("rates", rates.GROUP, measured_rates),

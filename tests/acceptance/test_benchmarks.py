@@ -72,6 +72,13 @@ def test_worker(tmp_path: Path) -> None:
     assert all(one.tables for one in results.values())
 
 
+@pytest.mark.neo4j
+def test_feed(tmp_path: Path) -> None:
+    results = results_of(tmp_path, "feed")
+    assert list(results) == ["feed-delay", "feed-price", "feed-throughput", "feed-savings"]
+    assert all(value is not None for result in results.values() for value in values(result).values())
+
+
 def test_simulate(tmp_path: Path) -> None:
     assert list(results_of(tmp_path, "simulate")) == [scenario.value for scenario in Simulated]
 

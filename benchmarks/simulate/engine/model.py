@@ -85,13 +85,11 @@ class Model:
     ttl: float
     grace: float
     load: float
-    load_spread: float = 0.0
     heavy_every: int = 1
     heavy_times: float = 1.0
     beta: float = 1.0
     mode: Mode = Mode.PLAIN
     popularity: Popularity = Popularity.RMAT
-    zipf_exponent: float = 1.0
     min_ttl: float = 60.0
     ttl_jitter: float = TTL_JITTER
     queue_size: int = 100
@@ -130,18 +128,18 @@ _BLOCK: Final = 1 << 22
 def rates_and_degrees(model: Model) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
     """Return reads/s and degree of each key, in arrays that all callers share.
 
-    zipf: the key of rank r gets r**-exponent of the reads, and its node's degree falls in the same way, from 10,000
+    zipf: the key of rank r gets 1/r of the reads, and its node's degree falls in the same way, from 10,000
     to 1. rmat: a key is a vertex of an R-MAT graph, and is read in proportion to its degree, as hubs are.
     """
-    return _drawn(model.popularity, model.keys, model.reads_per_second, model.zipf_exponent, model.seed)
+    return _drawn(model.popularity, model.keys, model.reads_per_second, model.seed)
 
 
 @lru_cache(maxsize=1)
 def _drawn(
-    popularity: Popularity, keys: int, reads_per_second: float, zipf_exponent: float, seed: int
+    popularity: Popularity, keys: int, reads_per_second: float, seed: int
 ) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
     if popularity is Popularity.ZIPF:
-        weights = np.arange(1, keys + 1, dtype=np.float64) ** -zipf_exponent
+        weights = np.arange(1, keys + 1, dtype=np.float64) ** -1.0
         degrees = np.maximum(1, np.round(TOP_DEGREE * weights)).astype(np.int32)
     else:
         degrees = rmat_degrees(keys, seed=seed)

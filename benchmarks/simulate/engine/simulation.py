@@ -135,7 +135,7 @@ def _initial_state(model: Model) -> State:
 
 def _policy(model: Model) -> NDArray[Any]:
     fault = model.fault
-    run = Smoothed(model.service, model.load * math.sqrt(math.expm1(model.load_spread**2)))
+    run = Smoothed(model.service, 0.0)
     alike = {name: getattr(model, name) for name in POLICY.names or () if hasattr(model, name)}
     policy = np.zeros(1, dtype=POLICY)
     for name, value in {

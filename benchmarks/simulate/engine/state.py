@@ -101,7 +101,7 @@ POLICY: Final = np.dtype(
     [
         (name, np.float64)
         for name in (
-            "ttl", "ttl_jitter", "grace", "queue_ttl", "wait_timeout", "load", "load_spread", "claim", "pickup",
+            "ttl", "ttl_jitter", "grace", "queue_ttl", "wait_timeout", "load", "claim", "pickup",
             "overhead", "turnaround", "idle_message", "lease", "slow_from", "slow_until", "slow_times", "down_from",
             "spike_from", "spike_until", "spike_times", "mute_from", "mute_until", "overloaded_after", "heavy_times",
         )

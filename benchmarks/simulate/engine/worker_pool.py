@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
-import numpy as np
-
 from benchmarks.simulate.engine.compiled import compiled, compiled_within
 from benchmarks.simulate.engine.event_queue import NO_KEY, schedule
 from benchmarks.simulate.engine.state import Amount, Count, Number, Phase, Queue, State, count, spread
@@ -60,7 +56,7 @@ def _take(state: State) -> int:
 def _start(state: State, number: int, at: float) -> None:
     key, policy = state.keys[number], state.policy[0]
     acquired = max(at, key.moment + policy.pickup)
-    took = mean_load_seconds(state, number) * spread_times(policy.load_spread)
+    took = mean_load_seconds(state, number)
     if policy.slow_from <= acquired < policy.slow_until:
         took *= policy.slow_times
     key.state = Phase.RUNNING
@@ -90,11 +86,3 @@ def mean_load_seconds(state: State, number: int) -> float:
     """Return what the loads of a key take on average."""
     policy = state.policy[0]
     return float(policy.load * (policy.heavy_times if number % policy.heavy_every == 0 else 1.0))
-
-
-@compiled
-def spread_times(spread_: float) -> float:
-    """Draw a load's time in its mean: lognormal; ``spread_`` is σ of its logarithm, 0: always the mean."""
-    if spread_ == 0.0:
-        return 1.0
-    return math.exp(spread_ * np.random.normal() - spread_ * spread_ / 2)

@@ -34,7 +34,7 @@ def world(options: SimulateOptions, *, keys: int) -> Model:
     """Return a model that two cores can hold: workers and loads mostly sleep."""
     return Model(
         keys=keys, reads_per_second=500.0, readers=2, workers=6, seconds=0, ttl=10.0, grace=600.0, load=0.1,
-        beta=options.beta, mode=options.mode, popularity=Popularity.ZIPF, min_ttl=1.0, costs=Costs(overhead=0.01),
+        popularity=Popularity.ZIPF, min_ttl=1.0, costs=Costs(overhead=0.01),
         seed=options.seed,
     )  # fmt: skip
 

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Final, NamedTuple, cast
 
 import msgspec
 
-from api_client.protocol.xfetch import cut_draw
 from benchmarks.apparatus.loops import await_if_needed, pause, run_on_thread
 from benchmarks.stampede.config import pooled
 from benchmarks.stampede.origin import Origin
@@ -81,7 +80,7 @@ class Classic(Strategy):
         """Decide by XFetch's formula, with a draw from (0, 1]."""
         if not self.is_early:
             return False
-        u = cut_draw(1.0 - random.random(), self.config.rnd_precision)  # noqa: S311 - no secret
+        u = 1.0 - random.random()  # noqa: S311 - no secret
         return -found.stored.delta * self.config.beta * math.log(u) >= found.left_seconds
 
 

@@ -1,0 +1,42 @@
+"""Run of the groups, over the servers that they need."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from functools import partial
+from typing import Final
+
+from rich.console import Console
+
+from benchmarks.apparatus.processes import prepare
+from benchmarks.feed.carried import measured_delay, measured_throughput
+from benchmarks.feed.options import FeedOptions
+from benchmarks.feed.plant import Plant
+from benchmarks.feed.price import measured_price
+from benchmarks.feed.savings import measured_savings
+from benchmarks.options import check_names
+from benchmarks.reports.report import Groups, report
+
+GROUPS: Final = {
+    "delay": measured_delay,
+    "price": measured_price,
+    "throughput": measured_throughput,
+    "savings": measured_savings,
+}
+
+
+def run(options: FeedOptions, console: Console) -> None:
+    """Measure what the options select."""
+    check_names("group", options.only, GROUPS)
+    versions: dict[str, str] = {}
+    report("feed", options, console, _groups(options, versions), versions=versions, rounds=options.scale.rounds)
+
+
+def _groups(options: FeedOptions, versions: dict[str, str]) -> Groups:
+    prepare()
+    with ExitStack() as stack:
+        plant = Plant(stack)
+        versions |= plant.versions
+        for name, measure in GROUPS.items():
+            if name in (options.only or GROUPS):
+                yield name, partial(measure, plant, options)
