@@ -2,24 +2,44 @@
 
 from __future__ import annotations
 
+import json
+import random
 import subprocess
 import sys
+import threading
 import time
-from contextlib import ExitStack
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from itertools import count
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import neo4j
 import pytest
 
-from api_client import CacheClient
-from refresher.embedded import RedisServer
+from api_client import CacheClient, CacheError
+from refresher.embedded import GuardedProcess, RedisServer
+from refresher.embedded.neo4j_server import Neo4jWithApoc
 from refresher.feed.consumer import LEASE_SECONDS, WAITING_SECONDS
-from tests.acceptance.conftest import System
-from tests.servers.neo4j_server import Neo4jWithApoc
-from tests.support.waiting import eventually, eventually_without
+from tests.acceptance.conftest import ROOT, System
+from tests.support.requirements import IS_LONG
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually, eventually_without
 
 PEOPLE: Final = 20
+KILLING_SECONDS: Final = 600.0 if IS_LONG else 15.0
+WRITE_SECONDS: Final = 0.02
+GRAPH_ERRORS: Final = (neo4j.exceptions.DriverError, neo4j.exceptions.Neo4jError)
+CHANGES: Final = (
+    "MERGE (p:Person {id: $i}) SET p.name = toString($own)",
+    "MATCH (p:Person {id: $i}) DETACH DELETE p",
+    "MATCH (:Person {id: $i})-[k:KNOWS]-(:Person {id: $j}) DELETE k",
+    "MATCH (a:Person {id: $i}), (b:Person {id: $j}) MERGE (a)-[:KNOWS]->(b)",
+    "MATCH (p:Person {id: $i}) SET p.name = 'the same'",
+)
+MARK: Final = (
+    "CREATE (:Person {id: $own}) WITH 1 AS _ MATCH (old:Person) WHERE old.id > 999 AND old.id < $own DELETE old"
+)
 FRIENDS: Final = "MATCH (:Person {id: $i})-[:KNOWS]-(f) RETURN f.id AS id, f.name AS name ORDER BY id"
 
 
@@ -35,9 +55,9 @@ class FedSystem:
         self.command("install")
         self.reader: CacheClient = system.client()
 
-    def run(self, cypher: str, **params: Any) -> list[dict[str, Any]]:
+    def run(self, *statements: str, **params: Any) -> list[dict[str, Any]]:
         with self.driver.session(database="neo4j") as session:
-            return session.execute_write(lambda tx: tx.run(cypher, params).data())
+            return session.execute_write(lambda tx: [tx.run(cypher, params).data() for cypher in statements][-1])
 
     def command(self, name: str) -> None:
         argv = [sys.executable, "-m", "refresher.cli", "feed", name]
@@ -109,9 +129,88 @@ def test_a_restart_in_the_middle_loses_no_change(
         if number == 100:
             server.restart(keep_data=True)
         eventually_without(
-            (neo4j.exceptions.DriverError, neo4j.exceptions.Neo4jError),
+            GRAPH_ERRORS,
             lambda number=number: fed.rename(1 + number % PEOPLE, f"n{number}"),
             "a write",
         )
-    eventually_without((neo4j.exceptions.DriverError, neo4j.exceptions.Neo4jError), lambda: fed.run("RETURN 1"), "up")
+    eventually_without(GRAPH_ERRORS, lambda: fed.run("RETURN 1"), "up")
     eventually(fed.is_at_rest, "the system is at rest")
+
+
+class Writing:
+    """Writes and reads on two threads, whatever is down. Each transaction also creates a person of its own.
+
+    ``acknowledged`` has the ids of those whose transaction was acknowledged: the tag of each has to be invalidated.
+    """
+
+    def __init__(self, fed: FedSystem, seed: int) -> None:
+        self._fed, self._random, self._ended = fed, random.Random(seed), threading.Event()  # noqa: S311 - no secret
+        self._ids = count(1_000)
+        self.acknowledged: list[int] = []
+        self._threads = [threading.Thread(target=self._repeat, args=(what,)) for what in (self._write, self._read)]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _repeat(self, what: Callable[[int], None]) -> None:
+        while not self._ended.wait(WRITE_SECONDS):
+            with suppress(CacheError, *GRAPH_ERRORS):
+                what(self._random.randint(1, PEOPLE))
+
+    def _write(self, i: int) -> None:
+        own, change = next(self._ids), self._random.choice(CHANGES)
+        self._fed.run(change, MARK, i=i, j=self._random.randint(1, PEOPLE), own=own)
+        self.acknowledged.append(own)
+
+    def _read(self, i: int) -> None:
+        self._fed.reader.get("friends", {"i": i}, default=None)
+        self._fed.reader.get("people", default=None)
+
+
+@pytest.mark.longer
+@pytest.mark.timeout(KILLING_SECONDS + 4 * MAX_WAIT_SECONDS)
+def test_under_kills_of_consumer_redis_and_graph_each_change_is_invalidated(
+    fed: FedSystem, neo4j_with_apoc: Neo4jWithApoc, stack: ExitStack, tmp_path: Path
+) -> None:
+    fed.system.env |= {"CACHE_FEED": "false", "STAMPEDE_LOCK_TIMEOUT_MS": "5000", "CACHE_QUEUE_TTL": "5"}
+    fed.reader = fed.system.client(STAMPEDE_WAIT_TIMEOUT_MS="2000", CACHE_REDIS_TIMEOUT="1s")
+    fed.system.start_worker()
+    eventually_without((CacheError,), fed.is_at_rest, "the first values")
+    journals: list[Path] = []
+
+    def start_consumer() -> GuardedProcess:
+        journals.append(tmp_path / f"consumer-{len(journals)}.jsonl")
+        argv = [sys.executable, "-m", "tests.support.feed_program", str(journals[-1])]
+        process = GuardedProcess.start(argv, env=fed.system.env, cwd=ROOT, log_file=journals[-1].with_suffix(".log"))
+        stack.callback(process.kill)
+        return process
+
+    consumers, draw, kills = [start_consumer(), start_consumer()], random.Random(1), Counter[str]()  # noqa: S311 - no secret
+    ends_at = time.monotonic() + KILLING_SECONDS
+    with Writing(fed, seed=2) as writing:
+        while (now := time.monotonic()) < ends_at:
+            victim = draw.choice(("consumer", "redis", "graph"))
+            kills[victim] += 1
+            if victim == "consumer":
+                place = draw.randrange(len(consumers))
+                consumers[place].kill()
+                consumers[place] = start_consumer()
+            else:
+                server = fed.system.redis_server if victim == "redis" else neo4j_with_apoc
+                server.kill()
+                server.restart(keep_data=victim == "graph")
+            written = len(writing.acknowledged)
+            eventually(lambda written=written: len(writing.acknowledged) > written + 10, f"writes after {kills}")
+            time.sleep(max(0.0, min(draw.uniform(0.0, 5.0), ends_at - now)))
+    eventually_without((CacheError, *GRAPH_ERRORS), lambda: eventually(fed.is_at_rest, "at rest"), "no error")
+    lines = [line for journal in journals if journal.exists() for line in journal.read_text().splitlines()]
+    invalidated = {tag for line in lines for tag in json.loads(line)}
+    assert [own for own in writing.acknowledged if f"Person:id={own}" not in invalidated] == []
+    print(f"{len(writing.acknowledged)} transactions; killed: {dict(kills)}; {len(lines)} batches")  # noqa: T201
