@@ -17,6 +17,7 @@ from refresher.demo.options import (
     MIN_PERSONS,
     MIN_SECONDS,
     DemoOptions,
+    GraphServer,
 )
 
 _Neo4jUri: TypeAlias = Annotated[
@@ -40,6 +41,12 @@ def demo(
         int, typer.Option(min=MIN_PERSONS, max=MAX_PERSONS, help="In the graph, at least; each knows ten others.")
     ] = DEFAULT_PERSONS,
     neo4j_uri: _Neo4jUri = None,
+    graph_server: Annotated[
+        GraphServer, typer.Option(help="The graph that is started. Neo4j takes Java 17 or 21, and Maven for its jars.")
+    ] = GraphServer.ARCADEDB,
+    feed: Annotated[
+        bool, typer.Option("--feed", help="Show staleness with the change feed and without it; needs Neo4j's.")
+    ] = False,
     readers: Annotated[int, typer.Option(min=1, max=MAX_READERS, help="Reader processes.")] = DEFAULT_READERS,
     seed: Annotated[int, typer.Option(min=0, help="Seed of graph and traffic.")] = 1,
 ) -> None:
@@ -56,8 +63,10 @@ def demo(
         from refresher.demo.errors import DemoError
 
         raise DemoError(f"{error.name} is not installed: pip install 'refresher[demo]'") from None
+    if feed and (graph_server is not GraphServer.NEO4J or neo4j_uri is not None):
+        raise typer.BadParameter("the change feed needs APOC, which --graph-server neo4j brings", param_hint="--feed")
     options = DemoOptions(
         seconds=seconds, keep=keep, chaos=not no_chaos, persons=persons, neo4j_uri=neo4j_uri,
-        readers=readers, seed=seed,
+        readers=readers, seed=seed, graph_server=graph_server, feed=feed,
     )  # fmt: skip
     raise typer.Exit(run_demo(options, Console(highlight=False)))

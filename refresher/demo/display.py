@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from refresher.demo.outage import Stage
+    from refresher.demo.staleness import Comparison
     from refresher.demo.workers import WorkerCounts
 
 FRAMES_PER_SECOND: Final = 4
@@ -45,6 +46,7 @@ class Snapshot:
     recent_loads: int
     lead_seconds: float
     broken: int
+    comparison: Comparison | None
     history: list[tuple[float, str]]
 
     @property
@@ -75,7 +77,7 @@ def table_of(snapshot: Snapshot, seconds: float | None) -> RenderableType:
     colour = "green" if snapshot.stage.has_worker else "red"
     head = Text.assemble((elapsed, "bold"), (f"● {snapshot.stage.value}", colour))
     return Panel(
-        Group(head, Text(), _figures(snapshot), *_history(snapshot)),
+        Group(head, Text(), _figures(snapshot), *_comparison(snapshot.comparison), *_history(snapshot)),
         title="refresher demo", title_align="left", border_style="dim", padding=(0, 1),
     )  # fmt: skip
 
@@ -104,6 +106,8 @@ def plain_lines(console: Console) -> Iterator[Show]:
             f"running {worker.running}  committed {worker.committed:,}  rejected {worker.rejected_for.total()}  "
             f"δ {_ms(snapshot.lead_seconds)}"
         )
+        if snapshot.comparison is not None:
+            line(f"{snapshot.elapsed_seconds:5.1f} s  {' | '.join(map(' '.join, rows_of(snapshot.comparison)))}")
 
     yield show
 
@@ -159,6 +163,31 @@ def _figures(snapshot: Snapshot) -> Table:
     table.add_row(*(Text(title, style="bold dim") for title in titles))
     table.add_row(*(_column(rows) for rows in columns))
     return table
+
+
+def rows_of(comparison: Comparison) -> list[tuple[str, ...]]:
+    """Return what stands side by side: with the feed, and without it."""
+    both = comparison.by_feed, comparison.by_ttl
+    return [
+        (f"{comparison.writes:,} writes", "with the feed", "without it"),
+        ("TTL", "1 h", "3 s"),
+        ("outdated reads", *(f"{one.share:.1%}" for one in both)),
+        ("outdated for", *(f"≤ {_ms(one.longest_seconds)}" for one in both)),
+    ]
+
+
+def _comparison(comparison: Comparison | None) -> Iterator[RenderableType]:
+    if comparison is None:
+        return
+    table = Table.grid(padding=(0, 3))
+    table.add_column(style="dim", no_wrap=True)
+    for _ in range(2):
+        table.add_column(justify="right", min_width=14, no_wrap=True)
+    (_, *titles), *rows = rows_of(comparison)
+    table.add_row(*(Text(title, style="bold dim") for title in (f"STALENESS, {_}", *titles)))
+    for row in rows:
+        table.add_row(*row)
+    yield from (Text(), table)
 
 
 def _column(rows: list[tuple[str, str]]) -> Table:

@@ -16,7 +16,9 @@ from neo4j.exceptions import DriverError, Neo4jError
 from api_client.config.environment import without_password
 from api_client.transport.redis_py import connect, nodes_of
 from refresher.demo.errors import DemoError
+from refresher.demo.options import GraphServer
 from refresher.embedded import ArcadeDbServer, RedisServer
+from refresher.embedded.neo4j_server import Neo4jWithApoc
 from refresher.graph.driver import open_driver
 from refresher.ops.doctor.deployment import server_title
 from refresher.settings import WorkerSettings
@@ -77,7 +79,10 @@ def started_environment(options: DemoOptions) -> Iterator[Environment]:
     """
     environ = _environment(options)
     WorkerSettings.from_env(environ)  # a wrong setting is reported before anything starts
-    with RedisServer.start() as server, graph_server(environ, options.neo4j_uri) as (driver, graph_title):
+    with (
+        RedisServer.start() as server,
+        graph_server(environ, options.neo4j_uri, options.graph_server) as (driver, graph_title),
+    ):
         environ["CACHE_REDIS_URL"], environ["CACHE_BROKER_URL"] = server.url(0), server.url(1)
         with connect(server.url(0), timeout_seconds=_CONNECTION_SECONDS) as client:
             redis_title = f"embedded {server_title(nodes_of(client)[0].info('server'))}"
@@ -95,18 +100,22 @@ def _environment(options: DemoOptions) -> dict[str, str]:
     environ.setdefault("CACHE_XFETCH_WORKERS", str(min(_MAX_WORKERS, (os.cpu_count() or 1) + 1)))
     # Never the namespace of an application: the queues are named after it too.
     environ["CACHE_NAMESPACE"] = f"demo-{secrets.token_hex(4)}"
+    environ["CACHE_FEED"] = str(options.feed).lower()
     if options.neo4j_uri:
         environ["NEO4J_URI"] = options.neo4j_uri
     return environ
 
 
 @contextmanager
-def graph_server(environ: dict[str, str], neo4j_uri: str | None) -> Iterator[tuple[neo4j.Driver, str]]:
+def graph_server(
+    environ: dict[str, str], neo4j_uri: str | None, kind: GraphServer = GraphServer.ARCADEDB
+) -> Iterator[tuple[neo4j.Driver, str]]:
     """Start an embedded graph, or use the user's; yield a driver, and a title.
 
     Args:
         environ: the variables NEO4J_… of an embedded graph are written into it; the user's are read from it.
         neo4j_uri: the user's, as in ``environ``; None: an embedded one.
+        kind: of the embedded one.
 
     Raises:
         EmbeddedServerError: it did not start.
@@ -116,7 +125,9 @@ def graph_server(environ: dict[str, str], neo4j_uri: str | None) -> Iterator[tup
     logging.getLogger("neo4j.notifications").setLevel(logging.ERROR)
     with ExitStack() as stack:
         if not neo4j_uri:
-            environ |= stack.enter_context(ArcadeDbServer.start()).environ
+            server = Neo4jWithApoc.start() if kind is GraphServer.NEO4J else ArcadeDbServer.start()
+            stack.enter_context(server)
+            environ |= server.environ
         settings = WorkerSettings.from_env(environ)
         driver = stack.enter_context(open_driver(settings, retry_seconds=_RETRY_SECONDS))
         version = _version(driver)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 DEFAULT_SECONDS: Final = 20.0
@@ -17,6 +18,13 @@ READS_PER_SECOND: Final = 2_000.0
 """Of all readers together. On two cores a read costs 0.15 ms, and the worker and the graph need the rest."""
 
 
+class GraphServer(StrEnum):
+    """Graphs that the demo starts."""
+
+    ARCADEDB = "arcadedb"
+    NEO4J = "neo4j"
+
+
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
     """The options of `refresher demo`.
@@ -26,6 +34,8 @@ class DemoOptions:
         keep: go on until Ctrl-C.
         chaos: kill the worker in the middle.
         persons: in the graph, at least.
+        graph_server: which graph is started.
+        feed: show staleness with the change feed and without it; on Neo4j alone.
         neo4j_uri: the user's graph; None: an embedded one.
         readers: reader processes.
         seed: of the graph, its popularity, and each reader's draws.
@@ -35,6 +45,8 @@ class DemoOptions:
     keep: bool = False
     chaos: bool = True
     persons: int = DEFAULT_PERSONS
+    graph_server: GraphServer = GraphServer.ARCADEDB
+    feed: bool = False
     neo4j_uri: str | None = None
     readers: int = DEFAULT_READERS
     seed: int = 1

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, LiteralString
 
 from refresher import query
+from refresher.feed import node_tags, watch
 
 if TYPE_CHECKING:
     from neo4j import ManagedTransaction
@@ -25,6 +26,11 @@ MAX_STEPS: Final = 6
 """Longest path that `shortest_path` finds, in relationships; a literal in its Cypher, which allows no parameter."""
 
 MAX_LIMIT: Final = 1_000
+
+watch("Person", key="name")
+BY_TTL: Final = "profile"
+BY_FEED: Final = "profile_by_feed"
+"""Queries of the same value: kept for 3 s, or for an hour and until the change feed says otherwise."""
 
 DEGREE: Final = "MATCH (p:Person {name: $name}) RETURN COUNT { (p)--() }"
 DEGREE_OF_SOURCE: Final = "MATCH (p:Person {name: $source}) RETURN COUNT { (p)--() }"
@@ -99,7 +105,7 @@ def shortest_path(tx: ManagedTransaction, source: str, target: str) -> list[str]
     return [] if record is None else list(record["names"])
 
 
-@query("profile", ttl="3s", grace="1m", degree=DEGREE)
+@query(BY_TTL, ttl="3s", grace="1m", degree=DEGREE)
 def profile(tx: ManagedTransaction, name: str) -> dict[str, object] | None:
     """Return ``{"name", "version", "degree"}`` of a person, or None.
 
@@ -108,6 +114,12 @@ def profile(tx: ManagedTransaction, name: str) -> dict[str, object] | None:
     """
     record = tx.run(_PROFILE, name=name).single()
     return None if record is None else record.data()
+
+
+@query(BY_FEED, ttl="1h", grace="1h", tags=lambda _, name: node_tags("Person", name))
+def profile_by_feed(tx: ManagedTransaction, name: str) -> dict[str, object] | None:
+    """Return the same, kept until the change feed says that the person has changed."""
+    return profile(tx, name)
 
 
 def _two_steps_away(tx: ManagedTransaction, cypher: LiteralString, name: str, limit: int) -> list[dict[str, object]]:

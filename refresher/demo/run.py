@@ -20,11 +20,15 @@ from refresher.demo.environment import Environment, started_environment
 from refresher.demo.graph.popularity import hot_keys
 from refresher.demo.graph.social_graph import SocialGraph, load
 from refresher.demo.options import DemoOptions
+from refresher.demo.queries import BY_TTL
+from refresher.demo.staleness import warm_up
 from refresher.demo.summary import Result, paragraphs
 from refresher.demo.traffic import Traffic
 from refresher.demo.workers import Flower, Workers
 from refresher.embedded import Interrupts
 from refresher.embedded.directories import new_directory
+from refresher.feed.triggers import Triggers
+from refresher.feed.watches import watches
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -86,11 +90,18 @@ class _Demo:
         environ = environment.environ
         workers = Workers(environ, environment.settings.namespace, logs)
         stack.callback(workers.close)
+        if self._options.feed:
+            self._load(graph, environment)  # by itself: the trigger would note all of it
+            with self._step("trigger of the change feed installed"):
+                Triggers(environment.driver, environment.database).install(watches)
+            with self._step("Neo4j warmed up"):
+                warm_up(environment.driver, environment.database, graph.names)
         workers.start()  # it comes up while the graph is loaded
         flower = Flower.start(environ, logs)
         if flower is not None:
             stack.callback(flower.close)
-        self._load(graph, environment)
+        if not self._options.feed:
+            self._load(graph, environment)
         with self._step("worker and Flower ready" if flower else "worker ready"):
             workers.wait_until_ready()
             if flower is not None:
@@ -99,6 +110,9 @@ class _Demo:
         self._say(f"  Flower: {contact}")
         client = stack.enter_context(CacheClient(ReaderSettings.from_env(environ)))
         keys, weights = hot_keys(graph, self._options.seed)
+        if self._options.feed:  # cheap loads alone: what is shown is staleness, not what a small machine can carry
+            chosen = [place for place, (query, _) in enumerate(keys) if query == BY_TTL]
+            keys, weights = [keys[place] for place in chosen], [weights[place] for place in chosen]
         traffic = Traffic(self._options, environment, workers, client, keys, weights)
         stack.callback(traffic.close)
         return traffic

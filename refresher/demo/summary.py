@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from refresher.demo.counts import Tally
     from refresher.demo.outage import OutageReport
+    from refresher.demo.staleness import Comparison
     from refresher.demo.workers import WorkerCounts
 
 NOTICEABLE_SECONDS: Final = 0.05
@@ -33,6 +34,7 @@ class Result:
     broken: list[str]
     failures: list[str]
     where: str
+    comparison: Comparison | None = None
 
     @property
     def is_fine(self) -> bool:
@@ -47,6 +49,8 @@ def paragraphs(result: Result) -> Iterator[str]:
     if result.outage is not None:
         yield _outage(result, result.outage)
     yield _promises(result)
+    if result.comparison is not None:
+        yield _compared(result.comparison)
     yield f"Graph: {result.where}. How it works: README.md and docs/; other commands: refresher --help."
 
 
@@ -113,6 +117,17 @@ def _promises(result: Result) -> str:
         )
     more = f"; and {len(result.broken) - 5} more" if len(result.broken) > 5 else ""
     return f"BROKEN GUARANTEES after {done}: " + "; ".join(result.broken[:5]) + more + "."
+
+
+def _compared(comparison: Comparison) -> str:
+    with_feed, without = (
+        f"{one.share:.1%} of the reads were outdated, for {_ms(one.longest_seconds)} at most"
+        for one in (comparison.by_feed, comparison.by_ttl)
+    )
+    return (
+        f"{_count(comparison.writes, 'other write')} by plain Cypher, which nobody invalidated. With the change feed "
+        f"and a TTL of an hour {with_feed}; without it, with a TTL of 3 s, {without}."
+    )
 
 
 def _count(number: int, one: str, many: str = "") -> str:

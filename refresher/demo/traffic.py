@@ -17,6 +17,7 @@ from refresher.demo.errors import DemoError
 from refresher.demo.options import READS_PER_SECOND, DemoOptions
 from refresher.demo.outage import Outage, Stage
 from refresher.demo.readers import CHECKED_QUERY, Key, Readers
+from refresher.demo.staleness import Comparison, Staleness
 from refresher.demo.summary import Result
 
 if TYPE_CHECKING:
@@ -66,6 +67,12 @@ class Traffic:
             environment.driver, environment.database, client, self._state.checker, _WATCHED, names,
             pause_seconds=_WRITER_PAUSE_SECONDS, seed=options.seed,
         )  # fmt: skip
+        others = [str(params["name"]) for query, params in keys if query == CHECKED_QUERY][_NAMES : 2 * _NAMES]
+        self._staleness = (
+            Staleness(environment.driver, environment.database, client, others, seed=options.seed)
+            if options.feed
+            else None
+        )
         self._broker = CeleryBroker(environment.settings.broker_url, environment.settings.namespace)
         self._outage: Outage | None = None
         self._began_at = 0.0
@@ -82,6 +89,8 @@ class Traffic:
         """
         self._readers.start()
         self._writer.start()
+        if self._staleness is not None:
+            self._staleness.start()
         self._began_at = time.monotonic()
         if self._options.chaos:
             self._outage = Outage(
@@ -100,7 +109,7 @@ class Traffic:
 
     def close(self) -> None:
         """End writer and readers unconditionally."""
-        self._writer.stop()
+        self._stop_writing()
         self._readers.close()
         self._broker.close()
 
@@ -135,8 +144,13 @@ class Traffic:
             recent_loads=counts.loads - before.loads,
             lead_seconds=self._lead_seconds,
             broken=len(state.checker.broken),
+            comparison=self._comparison,
             history=[(at - self._began_at, sentence) for at, sentence in state.history],
         )
+
+    @property
+    def _comparison(self) -> Comparison | None:
+        return None if self._staleness is None else self._staleness.comparison
 
     def _waiting(self) -> int:
         try:
@@ -153,8 +167,13 @@ class Traffic:
             return False
         return self._outage is None or self._stage is Stage.OVER
 
-    def _end(self, *, interrupted: bool) -> Result:
+    def _stop_writing(self) -> None:
         self._writer.stop()
+        if self._staleness is not None:
+            self._staleness.stop()
+
+    def _end(self, *, interrupted: bool) -> Result:
+        self._stop_writing()
         self._readers.stop(_LAST_READS_AFTER_CTRL_C_SECONDS if interrupted else _LAST_READS_SECONDS)
         seconds = time.monotonic() - self._began_at
         checker = self._state.checker
@@ -173,5 +192,6 @@ class Traffic:
             slowest_repair_seconds=slowest_repair_seconds,
             broken=checker.broken,
             failures=self._state.failures,
+            comparison=self._comparison,
             where=self._environment.graph_title,
         )

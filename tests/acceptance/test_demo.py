@@ -179,6 +179,26 @@ def test_demo_leaves_the_users_graph_as_it_was(tmp_path: Path, arcadedb: ArcadeD
         assert session.run("MATCH (p:Person) RETURN count(p) AS n").single(strict=True)["n"] == 0
 
 
+@pytest.mark.neo4j
+@pytest.mark.alone
+@pytest.mark.timeout(4 * MAX_WAIT_SECONDS)
+def test_demo_compares_staleness_with_the_feed_and_without_it(tmp_path: Path) -> None:
+    own = (*SMALL, "--graph-server", "neo4j", "--feed", "--no-chaos")
+    with Demo(tmp_path, "--seconds", "15", *own) as demo:
+        assert demo.ended() == 0, demo.out + demo.err
+    assert "Graph: embedded Neo4j 5.26" in demo.out
+    shares = re.findall(r"([\d.]+)% of the reads were outdated, for ([\d.]+ m?s) at most", demo.out)
+    assert len(shares) == 2, demo.out
+    with_feed, without = (float(share) for share, _ in shares)
+    assert 0 <= with_feed < without
+
+
+def test_the_feed_needs_neo4j(tmp_path: Path) -> None:
+    with Demo(tmp_path, "--feed") as demo:
+        assert demo.ended() == 2
+    assert "the change feed needs APOC, which --graph-server neo4j brings" in " ".join(demo.err.split())
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [
