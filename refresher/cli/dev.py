@@ -24,6 +24,10 @@ def dev(
             "from the environment.",
         ),
     ] = None,
+    feed: Annotated[
+        bool,
+        typer.Option("--feed", help="Start Neo4j with the change feed; takes Java 17 or 21, and Maven for their jars."),
+    ] = False,
 ) -> None:
     """Run a whole system for development: Redis, a graph, and a worker that restarts when a Python file changes.
 
@@ -35,9 +39,9 @@ def dev(
         from refresher.dev.run import DevOptions, run_dev
     except ModuleNotFoundError as error:
         raise DevError(f"{error.name} is not installed: pip install 'refresher[demo]'") from None
-    if sample and neo4j_uri:
-        raise typer.BadParameter("only an embedded graph gets sample data", param_hint="--sample")
+    if neo4j_uri and (sample or feed):
+        raise typer.BadParameter("for an embedded graph alone", param_hint="--sample" if sample else "--feed")
     try:
-        run_dev(DevOptions(modules or (), sample=sample, neo4j_uri=neo4j_uri), typer.echo)
+        run_dev(DevOptions(modules or (), sample=sample, neo4j_uri=neo4j_uri, feed=feed), typer.echo)
     except KeyboardInterrupt:
         typer.echo("stopped; everything was removed")

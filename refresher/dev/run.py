@@ -21,6 +21,9 @@ from refresher.dev.errors import DevError
 from refresher.dev.imports import files_imported_anew, imported_files
 from refresher.dev.sample import ABOUT, load_sample
 from refresher.embedded import ArcadeDbServer, GuardedProcess, Interrupts, RedisServer, free_port
+from refresher.embedded.neo4j_server import Neo4jWithApoc
+from refresher.feed.run import opened_triggers
+from refresher.feed.watches import watches
 from refresher.ops.http import is_ok
 from refresher.queries import registry
 from refresher.query_modules import import_queries
@@ -45,11 +48,13 @@ class DevOptions:
         modules: that register queries; empty: those of REFRESHER_QUERIES.
         sample: load sample data into the embedded graph.
         neo4j_uri: the user's graph; None: an embedded one.
+        feed: start Neo4j with APOC, install the change feed's trigger, and let the worker consume.
     """
 
     modules: Sequence[str]
     sample: bool = False
     neo4j_uri: str | None = None
+    feed: bool = False
 
 
 def run_dev(options: DevOptions, say: Callable[[str], None]) -> None:
@@ -72,13 +77,7 @@ def run_dev(options: DevOptions, say: Callable[[str], None]) -> None:
         say("starting cache, broker, graph and worker …")
         environ["CACHE_REDIS_URL"] = stack.enter_context(RedisServer.start(extra_config=_CACHE)).url(0)
         environ["CACHE_BROKER_URL"] = stack.enter_context(RedisServer.start()).url(0)
-        if options.neo4j_uri:
-            environ["NEO4J_URI"] = options.neo4j_uri
-        else:
-            environ |= stack.enter_context(ArcadeDbServer.start()).environ
-        settings = WorkerSettings.from_env(environ)
-        if options.sample:
-            load_sample(settings)
+        settings = _started_graph(options, environ, stack)
         worker = _Worker(environ, folder)
         stack.callback(worker.stop)
         try:
@@ -94,6 +93,24 @@ def run_dev(options: DevOptions, say: Callable[[str], None]) -> None:
         finally:
             # Everything is being stopped from here on; another Ctrl-C would only leave something behind.
             interrupts.ignore()
+
+
+def _started_graph(options: DevOptions, environ: dict[str, str], stack: ExitStack) -> WorkerSettings:
+    """Start the graph, or use the user's; ``environ`` gets its address. Returns the settings."""
+    if options.neo4j_uri:
+        environ["NEO4J_URI"] = options.neo4j_uri
+    else:
+        graph = Neo4jWithApoc.start() if options.feed else ArcadeDbServer.start()
+        stack.enter_context(graph)
+        environ |= graph.environ
+    settings = WorkerSettings.from_env(environ)
+    if options.sample:
+        load_sample(settings)
+    if options.feed:
+        environ["CACHE_FEED"] = "true"
+        with opened_triggers(settings) as triggers:
+            triggers.install(watches)
+    return settings
 
 
 def _checked_modules(modules: Sequence[str]) -> Sequence[str]:
@@ -125,7 +142,8 @@ def _folders_of(modules: Sequence[str]) -> list[Path]:
 def _introduction(options: DevOptions, watched: Sequence[Path], seconds: float) -> Iterator[str]:
     yield f"ready after {seconds:.1f} s"
     yield f"  queries: {', '.join(one.name for one in registry) or 'none yet: none of the modules uses @query'}"
-    yield f"  graph: {options.neo4j_uri or 'an embedded ArcadeDB'}{f'; sample data: {ABOUT}' if options.sample else ''}"
+    graph = options.neo4j_uri or f"an embedded {'Neo4j with the change feed' if options.feed else 'ArcadeDB'}"
+    yield f"  graph: {graph}{f'; sample data: {ABOUT}' if options.sample else ''}"
     yield "  in another terminal, in this directory, set the environment of readers and commands:"
     for shell, command in COMMANDS:
         yield f"    {shell:<15}{command}"

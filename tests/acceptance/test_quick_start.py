@@ -1,4 +1,4 @@
-"""The quick start as it is typed: in an empty folder, with an empty home, and the built wheel in a new environment."""
+"""Quick start and feed tutorial as typed: an empty folder, an empty home, the built wheel in a new environment."""
 
 from __future__ import annotations
 
@@ -114,10 +114,17 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     desk.close()
 
 
-@pytest.mark.promise("Contract and operation", "The quick start works as typed, from the wheel in an empty folder")
+@pytest.mark.promise("Contract and operation", "Quick start and feed tutorial work as typed, from the wheel")
 @pytest.mark.timeout(INSTALL_SECONDS + 6 * MAX_WAIT_SECONDS)
-def test_the_quick_start_works_as_typed(desk: Desk) -> None:
-    for block in blocks_of("docs/tutorial/quick-start.md"):
+@pytest.mark.parametrize(
+    ("page", "files"),
+    [
+        ("quick-start", ["my_queries.py", "read.py", "test_friends.py", "write.py"]),
+        pytest.param("change-feed", ["my_queries.py", "rename.py"], marks=pytest.mark.neo4j),
+    ],
+)
+def test_the_page_works_as_typed(page: str, files: list[str], desk: Desk) -> None:
+    for block in blocks_of(f"docs/tutorial/{page}.md"):
         if block["kind"] == "python":
             assert block["file"], f"no file name is given for\n{block['text']}"
             (desk.folder / block["file"]).write_text(block["text"])
@@ -129,9 +136,8 @@ def test_the_quick_start_works_as_typed(desk: Desk) -> None:
         if "flower" in block["text"].splitlines()[-1] and block["kind"] == "sh":
             check_flower(desk)
     desk.leave()
-    assert sorted(path.name for path in desk.folder.iterdir() if path.name not in {"__pycache__", ".pytest_cache"}) == [
-        ".venv", "my_queries.py", "read.py", "test_friends.py", "write.py",
-    ]  # fmt: skip
+    made = {path.name for path in desk.folder.iterdir()} - {"__pycache__", ".pytest_cache"}
+    assert sorted(made) == [".venv", *files]
 
 
 def check_flower(desk: Desk) -> None:
