@@ -100,9 +100,6 @@ def test_profile(loaded: Loaded) -> None:
     for name, degree in zip(GRAPH.names, GRAPH.degrees.tolist(), strict=True):
         assert loaded.read(queries.profile, name) == {"name": name, "version": 0, "degree": degree}
     assert loaded.read(queries.profile, "Nobody") is None
-
-
-def test_profile_shows_the_version_that_a_writer_raised(loaded: Loaded) -> None:
     loaded.write("MATCH (p:Person {name: $name}) SET p.version = p.version + 1", name=ISLANDS[1])
     assert loaded.read(queries.profile, ISLANDS[1]) == {"name": ISLANDS[1], "version": 1, "degree": 2}
 

@@ -69,12 +69,6 @@ def test_a_graph_requires_its_password(arcadedb: ArcadeDbServer, password: str) 
         driver.verify_connectivity()
 
 
-def test_a_graph_answers_the_driver(arcadedb: ArcadeDbServer) -> None:
-    run_cypher(arcadedb, "UNWIND $rows AS row CREATE (:Seen {n: row})", rows=[1, 2, 3])
-    assert run_cypher(arcadedb, "MATCH (s:Seen) WHERE s.n > $least RETURN s.n ORDER BY s.n", least=1) == [2, 3]
-    assert run_cypher(arcadedb, "MATCH (s:Seen {n: 1}) RETURN COUNT { (s)--() }") == [0]
-
-
 def check_nothing_is_left_after_stop(server: EmbeddedServer) -> None:
     guardian = psutil.Process(server.pid).ppid()
     server.stop()
@@ -91,20 +85,6 @@ def test_nothing_is_left_of_redis_after_stop(own_redis: RedisServer) -> None:
     check_nothing_is_left_after_stop(own_redis)
 
 
-def test_redis_restarts_with_the_data_that_was_saved_to_disk(own_redis: RedisServer) -> None:
-    """A crash loses unsaved data."""
-    with client_of(own_redis) as client:
-        client.set("saved", "1")
-        client.save()
-        client.set("lost", "1")
-        own_redis.kill()
-        assert not own_redis.is_running
-        with pytest.raises(redis.ConnectionError):
-            client.ping()
-        own_redis.restart(keep_data=True)
-        assert client.mget("saved", "lost") == ["1", None]
-
-
 def test_redis_persists_as_configured() -> None:
     extra = {"appendonly": "yes", "appendfsync": "always"}
     with RedisServer.start(extra_config=extra) as server, client_of(server) as client:
@@ -115,13 +95,6 @@ def test_redis_persists_as_configured() -> None:
         server.kill()
         server.restart(keep_data=False)
         assert client.get("name") is None
-
-
-def test_directives_may_repeat() -> None:
-    extra = [("user", "one on >x ~* +@all"), ("user", "two on >x ~* +@all"), ("maxmemory", "64mb")]
-    with RedisServer.start(extra_config=extra) as server, client_of(server) as client:
-        assert set(client.acl_users()) == {"default", "one", "two"}
-        assert client.config_get("maxmemory") == {"maxmemory": str(64 * 1024 * 1024)}
 
 
 def test_the_bundled_valkey_comes_before_any_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,17 +127,6 @@ def test_explain_shows_why_a_trigger_failed(kind: str, clean_redis: RedisServer,
     reader.close()
 
 
-def test_garbage_is_explained_as_unreadable(reader: AnyReader, control: redis.Redis) -> None:
-    key = reader.key("q", PARAMS)
-    control.set(key.entry, "garbage")
-    assert reader.explain("q", PARAMS).unreadable == "garbage"
-    control.delete(key.entry)
-    control.hset(key.entry, "no", "string")
-    control.set(key.record, "no hash")
-    said = reader.explain("q", PARAMS)
-    assert (said.state, said.unreadable, said.record) == (EntryState.MISS, "garbage", None)
-
-
 def test_the_tags_of_a_value_are_shown_on_one_line(reader: AnyReader, control: redis.Redis) -> None:
     world = plant(reader, control, 600.0)
     assert "tags" not in str(reader.explain("q", PARAMS))

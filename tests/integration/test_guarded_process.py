@@ -142,15 +142,6 @@ def test_terminate_returns_the_program_s_own_exit_code(run_python: Callable[[str
     assert process.kill() == 7
 
 
-def test_terminate_ends_a_stopped_program(run_python: Callable[[str], GuardedProcess]) -> None:
-    process = run_python(PAUSE)
-    os.kill(process.pid, signal.SIGSTOP)
-    # A SIGTERM that finds it not stopped yet would be taken first.
-    stopped = psutil.STATUS_STOPPED
-    eventually(lambda: psutil.Process(process.pid).status() == stopped, "it is stopped")
-    assert process.terminate(within_seconds=0.2) == -signal.SIGKILL
-
-
 def test_waiting_in_one_thread_does_not_block_a_kill_from_another(
     run_python: Callable[[str], GuardedProcess],
 ) -> None:

@@ -9,10 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from api_client import CachedQuery, EntryState, InvalidQuery, QueryCall, cached_query, get_cached
-from refresher.cli.commands import app
 from refresher.testing import InlineCache
 from tests.support.waiting import MAX_WAIT_SECONDS
 
@@ -103,16 +101,6 @@ def test_an_invalidation_by_an_enum_reaches_an_entry_read_by_text(
     assert cache.client.refresh(name, PARAMS, version=Version.NEW) == "triggered"
     assert cache.client.flush(MAX_WAIT_SECONDS)
     assert len(loads) == 3
-
-
-def test_the_command_line_finds_an_entry_read_by_an_enum_or_numpy_name(cache: InlineCache, name: Any) -> None:
-    get_cached(name, PARAMS, version=Version.NEW)
-    settings = cache.client.settings
-    env = {"CACHE_REDIS_URL": settings.redis_url, "CACHE_NAMESPACE": settings.namespace}
-    arguments = ["inspect", "friends_of", "city=oslo", "limit=3", "--version", "2"]
-    found = CliRunner().invoke(app, arguments, env=env)
-    assert found.exit_code == 0, found.output
-    assert cache.client.key(name, PARAMS, version=Version.NEW).short in found.output
 
 
 def test_handles_and_errors_show_the_plain_name_and_version(cache: InlineCache, name: Any) -> None:

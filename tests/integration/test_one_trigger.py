@@ -1,4 +1,4 @@
-"""One trigger per key: scripts run on Redis while many threads, in one process or two, read a stale value.
+"""One trigger per key: scripts run on Redis while many threads, or tasks, read a stale value.
 
 A claim is one script; a claim that finds the key queued runs a second one, which checks whether it is due to be
 published again. There is no worker, so only the process' own memory suppresses triggers.
@@ -6,19 +6,20 @@ published again. There is no worker, so only the process' own memory suppresses 
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 import redis
 
-from api_client import AsyncCacheClient, CacheClient, ReaderSettings, RefreshState
+from api_client import CacheClient, ReaderEvents, ReaderSettings, RefreshState
 from api_client.protocol.keys import CacheKey
 from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
+from tests.support.any_reader import KINDS
 from tests.support.lease_world import World
 from tests.support.waiting import MAX_WAIT_SECONDS
 
@@ -61,37 +62,16 @@ def max_scripts(elapsed_seconds: float) -> int:
 
 
 @pytest.mark.promise("Reading", "Any number of readers in a process claim a stale key once per second")
-def test_a_thousand_reads_of_a_stale_key_by_many_threads_make_one_claim_per_second(
-    client: CacheClient, control: redis.Redis
+def test_a_thousand_reads_of_a_stale_key_at_once_make_one_claim_per_second(
+    kind: str, client: CacheClient, control: redis.Redis
 ) -> None:
     plant_stale(control, client.key("q"))
     load_scripts(client, control)
-    began = time.monotonic()
-    with ThreadPoolExecutor(THREADS) as pool:
-        refreshes = list(pool.map(lambda _: client.get_entry("q").refresh, range(READS)))
-    elapsed_seconds = time.monotonic() - began
-    assert client.flush(MAX_WAIT_SECONDS)
-    assert 1 <= scripts_run(control) <= max_scripts(elapsed_seconds)
-    assert refreshes.count(RefreshState.TRIGGERED) <= 1 + int(elapsed_seconds)
-    assert set(refreshes) == {RefreshState.TRIGGERED, RefreshState.SUPPRESSED}
-
-
-def test_a_thousand_reads_of_a_stale_key_by_many_tasks_make_one_claim_per_second(
-    client: CacheClient, control: redis.Redis
-) -> None:
-    plant_stale(control, client.key("q"))
-    load_scripts(client, control)
-    settings = client.settings
-    began = time.monotonic()
-
-    async def read() -> list[RefreshState]:
-        async with AsyncCacheClient(settings) as reader:
-            entries = await asyncio.gather(*(reader.get_entry("q") for _ in range(READS)))
-            assert await reader.flush(MAX_WAIT_SECONDS)
-        return [entry.refresh for entry in entries]
-
-    refreshes = asyncio.run(read())
-    elapsed_seconds = time.monotonic() - began
+    with closing(KINDS[kind](client.settings, ReaderEvents())) as reader, ThreadPoolExecutor(THREADS) as pool:
+        began = time.monotonic()
+        refreshes = list(pool.map(lambda _: reader.get_entry("q", {}).refresh, range(READS)))
+        elapsed_seconds = time.monotonic() - began
+        assert reader.flush(MAX_WAIT_SECONDS)
     assert 1 <= scripts_run(control) <= max_scripts(elapsed_seconds)
     assert refreshes.count(RefreshState.TRIGGERED) <= 1 + int(elapsed_seconds)
     assert set(refreshes) == {RefreshState.TRIGGERED, RefreshState.SUPPRESSED}

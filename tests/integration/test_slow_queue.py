@@ -5,24 +5,18 @@ Time passes in the lease records, and in the publisher's clock, not in the test.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
 import redis
 
-from api_client.config.broker import refresh_queue
 from api_client.protocol import lease as steps
 from api_client.protocol.keys import CacheKey
 from api_client.protocol.messages import RefreshReason
 from api_client.transport.scripts import LeaseStore
 from api_client.trigger.backpressure import LENGTH_CACHED_SECONDS
 from api_client.trigger.batches import LOOKED_UP_SECONDS
-from api_client.trigger.broker import CeleryBroker
-from refresher.embedded import RedisServer
-from tests.support.lease_world import World
 from tests.support.publisher_harness import (
-    NAMESPACE,
     QUEUE_SIZE,
     Ended,
     PublisherHarness,
@@ -151,69 +145,3 @@ def test_in_an_overload_heavy_loads_are_dropped_unless_batched_or_invalidated(
     bench.clock.now += LOOKED_UP_SECONDS
     bench.handle(bench.trigger(3, run_seconds=10.0))
     assert script.messages[3:] == [([3], False)]
-
-
-class Readers:
-    """Readers of many keys that trigger each time, on a real broker whose worker is stopped."""
-
-    def __init__(self, server: RedisServer, count: int) -> None:
-        self.bench = PublisherHarness(server, CeleryBroker(server.url(1), NAMESPACE), queue_size=QUEUE_SIZE)
-        self.cache, self.broker = self.bench.client, redis.Redis.from_url(server.url(1))
-        self.keys = [key(n) for n in range(count)]
-
-    def read_all(self, after_seconds: float = 0.0) -> int:
-        """Read all keys, ``after_seconds`` after the last time; return the number of messages then."""
-        let_pass(self.cache, after_seconds, *self.keys if after_seconds else ())
-        self.bench.clock.now += 0.3  # the length of the queue is queried anew
-        self.bench.handle(*(self.bench.trigger(n) for n in range(len(self.keys))))
-        return self.waiting()
-
-    def take_all(self) -> set[str]:
-        """Take all messages and begin the loads, as workers do; return the keys that were published again."""
-        self.broker.delete(refresh_queue(NAMESPACE))
-        taken = [
-            each for each in self.keys if self.cache.hmget(each.record, "state", "republished") == [b"queued", b"1"]
-        ]
-        for each in taken:
-            World(self.cache, LeaseStore(self.cache), each).acquire(number=1)
-        return {each.entry for each in taken}
-
-    def waiting(self) -> int:
-        return int(self.broker.llen(refresh_queue(NAMESPACE)))
-
-    def close(self) -> None:
-        self.bench.close()
-        self.bench.broker.close()
-        self.broker.close()
-
-
-@pytest.fixture
-def readers(clean_redis: RedisServer) -> Iterator[Readers]:
-    made = Readers(clean_redis, 3 * QUEUE_SIZE)
-    yield made
-    made.close()
-
-
-def test_keys_read_for_minutes_without_a_worker_leave_one_message_per_claim(
-    readers: Readers,
-) -> None:
-    many = len(readers.keys)
-    assert readers.read_all() == many
-    for _ in range(5):
-        assert readers.read_all(after_seconds=6) == many
-    # Each claim was made before the queue was known to be long, so it has expired. The next lasts three times as long.
-    assert readers.read_all(after_seconds=61) == 2 * many
-    for _ in range(5):
-        assert readers.read_all(after_seconds=30) == 2 * many
-    assert readers.read_all(after_seconds=31) == 3 * many
-
-
-def test_messages_lost_by_the_broker_are_published_again_as_the_queue_has_room(readers: Readers) -> None:
-    many = len(readers.keys)
-    readers.read_all()
-    readers.broker.delete(refresh_queue(NAMESPACE))
-    found: set[str] = set()
-    for _ in range(many // QUEUE_SIZE):
-        assert readers.read_all(after_seconds=6) == QUEUE_SIZE
-        found |= readers.take_all()
-    assert len(found) == many

@@ -77,8 +77,7 @@ TOGETHER: Final = {
     ),
     "rabbitmq": (
         "tests/acceptance/hosts/test_hosts.py", "tests/acceptance/test_forks.py", "tests/acceptance/test_poison.py",
-        "tests/acceptance/test_status_command.py", "tests/acceptance/test_tracing.py",
-        "tests/acceptance/security/test_rabbitmq_rights.py",
+        "tests/acceptance/test_tracing.py", "tests/acceptance/security/test_rabbitmq_rights.py",
     ),
     "browser": (
         "tests/acceptance/test_flower.py", "tests/acceptance/test_status_page.py",

@@ -134,20 +134,6 @@ def test_a_slow_redis_within_the_timeout_costs_one_round_trip_per_hit(
 
 
 @pytest.mark.failure("R12")
-@pytest.mark.parametrize("orderly", [False, True], ids=["rst", "fin"])
-def test_a_connection_cut_between_two_reads_fails_no_read(
-    world_on_redis: World, make_reader: MakeReader, proxies: Proxies, events: EventRecorder, orderly: bool
-) -> None:
-    world = world_on_redis
-    fresh = world.fresh()
-    reader = with_open_connections(make_reader(world), world)
-    for _ in range(FAILURES_THAT_OPEN_IT + 1):
-        proxies.before(world.cache_server.url()).cuts(orderly=orderly)
-        assert reader.get_entry(QUERY, fresh).state is EntryState.FRESH
-    assert events.count("unavailable") == 0
-
-
-@pytest.mark.failure("R12")
 def test_a_command_whose_reply_is_cut_off_is_retried(
     world_on_redis: World, make_reader: MakeReader, proxies: Proxies, events: EventRecorder
 ) -> None:
@@ -163,17 +149,3 @@ def test_a_command_whose_reply_is_cut_off_is_retried(
     proxy.cuts_next_reply_after(1)  # the claim is made, its reply is lost: the retry is the same claim
     assert reader.refresh(QUERY, manual) is RefreshState.TRIGGERED
     assert events.count("unavailable") == 0
-
-
-@pytest.mark.failure("R8")
-def test_an_invalidation_whose_reply_was_lost_has_taken_effect(
-    world_on_redis: World, make_reader: MakeReader, proxies: Proxies
-) -> None:
-    world = world_on_redis
-    fresh = world.fresh()
-    reader = with_open_connections(impatient(make_reader, world), world)
-    # Its connection is open: a new one would not get as far as the command.
-    eventually(lambda: answer_of(reader.invalidate, QUERY, world.unknown()).value, "another one succeeds")
-    proxies.before(world.cache_server.url()).drops_replies()
-    unavailable_in_time(answer_of(reader.invalidate, QUERY, fresh))
-    eventually(lambda: world.healthy.get_entry(QUERY, fresh).state is EntryState.STALE, "it has arrived")

@@ -62,28 +62,6 @@ def test_the_error_names_the_missing_permissions_and_a_user_that_has_them(
     )
 
 
-@pytest.mark.parametrize(
-    ("command", "taken", "missing"),
-    [
-        (REFRESH, ["-hmget"], "+hmget"),
-        (("explain", "q"), ["-hgetall"], "+hgetall"),
-        (("warm", "q"), ["-get"], "+get"),
-        (DEAD, ["resetkeys", "~cache:e1:*", "~cache:l1:*"], "%RW~cache:dead1"),
-        (INVALIDATE, ["resetkeys", "~cache:l1:*", "~cache:v1:*"], "%RW~cache:e1:*"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else " ".join(value),
-)
-def test_the_error_names_the_missing_command_or_key_pattern(
-    users: Users, command: tuple[str, ...], taken: list[str], missing: str
-) -> None:
-    with redis.Redis.from_url(users.cache.url()) as admin:
-        admin.execute_command("ACL", "SETUSER", "weak", "reset", "on", ">x", "~*", "&*", "+@all", *taken)
-        users.passwords["cache", "weak"] = "x"
-        error = error_of(users, *command, on_the_cache="weak")
-        admin.execute_command("ACL", "DELUSER", "weak")
-    assert f"the user weak of CACHE_REDIS_URL lacks {missing}: sign in as " in str(error)
-
-
 def test_the_error_of_a_denied_publication_names_the_users_that_may_publish(users: Users) -> None:
     error = error_of(users, *REFRESH, on_the_cache="operator", on_the_broker="flower")
     assert isinstance(error, TriggerFailed)

@@ -108,19 +108,6 @@ def test_a_slow_large_reply_fails_at_the_reply_timeout(
     eventually(lambda: is_too_slow(lambda: [*connections.begin(GET, 1)()]), what)
 
 
-@pytest.mark.alone
-def test_after_a_large_reply_the_usual_timeout_applies_again(
-    connect: Connect, control: redis.Redis, proxy: FaultProxy
-) -> None:
-    connections = connect(timeout_seconds=SHORT_SECONDS)  # a whole reply may take much longer
-    control.set("key", LARGE)
-    assert until_served(connections, GET) == LARGE
-    proxy.hangs()
-    with Measured() as took, pytest.raises(TimeoutError, match="did not answer in time"):
-        connections.execute(GET)
-    took.at_most(SHORT_SECONDS)
-
-
 def test_error_replies_are_returned_and_the_connection_stays(connections: Connections, proxy: FaultProxy) -> None:
     accepted = proxy.accepted
     assert isinstance(connections.execute(pack("NONSENSE")), ResponseError)

@@ -58,26 +58,6 @@ async def waiting(client: AsyncCacheClient, callers: int) -> AsyncIterator[list[
     await client.close()
 
 
-@pytest.mark.parametrize("cancelled", [[0], [1], [0, 1, 2, 3]], ids=["leader", "follower", "all but one"])
-def test_cancelling_some_waiters_leaves_the_others_waiting(
-    client: AsyncCacheClient, new_key: NewKey, events: EventRecorder, run: Any, cancelled: list[int]
-) -> None:
-    key = new_key()
-
-    async def main() -> list[Any]:
-        async with waiting(client, TASKS) as tasks:
-            for number in cancelled:
-                tasks[number].cancel()
-            await waited_for(client, TASKS - len(cancelled))
-            await asyncio.to_thread(key.load, "v")
-            return await asyncio.gather(*tasks, return_exceptions=True)
-
-    ends = run(main())
-    assert [isinstance(end, asyncio.CancelledError) for end in ends] == [n in cancelled for n in range(TASKS)]
-    assert [end for end in ends if not isinstance(end, asyncio.CancelledError)] == ["v"] * (TASKS - len(cancelled))
-    assert events["triggered"] == [["miss"]]
-
-
 def test_when_all_waiters_are_cancelled_no_task_is_left(client: AsyncCacheClient, new_key: NewKey, run: Any) -> None:
     key = new_key()
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from api_client import AsyncCacheClient, CacheClient, CacheError, CacheUnavailable, ReaderSettings, RefreshFailed
-from refresher.embedded import RedisServer, free_port
+from refresher.embedded import free_port
 from tests.integration.reader.conftest import NewKey
 from tests.support.any_reader import callers_waiting
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
@@ -89,19 +89,6 @@ def test_tasks_that_share_a_refused_connection_get_an_exception_each(cut_off: Re
     errors = asyncio.run(read())
     are_each_their_own(errors, CacheUnavailable)
     assert {type(error.__cause__).__name__ for error in errors if error is not None} == {"ConnectionError"}
-
-
-def test_tasks_that_share_a_lost_connection_get_an_exception_each(
-    settings: dict[str, Any], own_redis: RedisServer
-) -> None:
-    async def read() -> list[BaseException | None]:
-        client = AsyncCacheClient(ReaderSettings(**settings | {"redis_url": own_redis.url(0)}))
-        await client.explain("q", {})
-        found = await failures([client.get("q", {}) for _ in range(TASKS)], own_redis.kill)
-        await client.close()
-        return found
-
-    are_each_their_own(asyncio.run(read()), CacheUnavailable)
 
 
 def test_items_of_a_batch_that_share_a_failure_get_an_exception_each(

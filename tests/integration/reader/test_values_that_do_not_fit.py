@@ -62,16 +62,6 @@ def test_a_stale_value_that_does_not_fit_is_refreshed(
     recovers(reader, key, events, typed)
 
 
-def test_an_invalidated_value_that_does_not_fit_is_refreshed(
-    reader: AnyReader, new_key: NewKey, events: EventRecorder
-) -> None:
-    key = new_key()
-    key.store_value("text")
-    assert reader.get("q", {}) == "text"
-    reader.invalidate("q", {})
-    recovers(reader, key, events)
-
-
 def test_a_stale_value_in_the_tier_that_does_not_fit_is_refreshed(
     make_reader: MakeReader,
     new_key: NewKey,

@@ -237,20 +237,6 @@ def test_silent_or_unreachable_sentinels_are_skipped(make_reader: MakeReader, st
     took.at_most(6.0)  # to find the master takes one timeout, however many are queried
 
 
-def test_two_of_three_sentinels_are_enough(make_reader: MakeReader, stack: ExitStack) -> None:
-    three = Sentinels(stack, replicas=2, sentinels=3)
-    with connect(three.url(), timeout_seconds=MAX_WAIT_SECONDS) as control:
-        WorkedKey(control, LeaseStore(control), make_key(NAMESPACE, "q", {"n": 0}, 1)).store_value("there")
-        control.set("marker", "now")
-        assert control.wait(2, int(MAX_WAIT_SECONDS * 1000)) == 2
-    reader = make_reader(three.url())
-    assert reader.get("q", {"n": 0}) == "there"
-    three.sentinels.pop(0).kill()
-    three.kill_master()
-    eventually(lambda: answer_of(reader.get, "q", {"n": 0}).value == "there", "it is read there")
-    eventually(lambda: done(lambda: reader.invalidate("q", {"n": 0}).generation), "it takes writes")
-
-
 def test_without_sentinels_a_connected_reader_goes_on_and_a_new_one_gets_an_error(
     make_reader: MakeReader, sentinels: Sentinels, new_key: NewKey
 ) -> None:

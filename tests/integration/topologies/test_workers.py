@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import time
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from redis.crc import key_slot
@@ -23,10 +21,8 @@ from refresher.flow.dead_letters import DeadLetters
 from refresher.worker.redis_link import RetryingLink
 from tests.acceptance.conftest import System
 from tests.servers.redis_cluster import Cluster
-from tests.servers.redis_sentinels import Sentinels
 from tests.support.any_reader import KINDS, AnyReader
 from tests.support.lease_world import LEASE_SECONDS, World
-from tests.support.read_load import ReadLoad
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 pytestmark = pytest.mark.usefixtures("published_once")
@@ -48,32 +44,6 @@ def refreshed(reader: AnyReader, query: str, params: dict[str, str], after: int)
     except CacheUnavailable:
         return False
     return bool(entry.value["load"] > after)
-
-
-def test_reads_under_load_recover_after_the_master_is_killed_and_lose_no_value(
-    stack: ExitStack, sentinels: Sentinels, redis_server: RedisServer, arcadedb: ArcadeDbServer, tmp_path: Path
-) -> None:
-    system = make_system(sentinels.url(), stack, redis_server, arcadedb, tmp_path)
-    readers = [system.reader(kind) for kind in sorted(KINDS)]
-    for params in KEYS:
-        readers[0].get("short_lived", params, timeout=MAX_WAIT_SECONDS)
-    with ReadLoad(readers * 2, [("short_lived", params) for params in KEYS]) as load:
-        began = time.monotonic()
-        sentinels.kill_master()
-        load.reads_well("after the failover")
-        loads = {params["key"]: system.loads(params["key"]) for params in KEYS}
-        for params in KEYS:
-            eventually(
-                lambda params=params: refreshed(readers[0], "short_lived", params, loads[params["key"]]),
-                f"{params} is refreshed by way of the new master"
-            )  # fmt: skip
-        healed = time.monotonic()
-    assert [answer for _, answer in load.errors(lambda answer: answer.error) if not unavailable(answer)] == []
-    assert [at for at, _ in load.errors() if not began <= at <= healed] == []
-
-
-def unavailable(answer: Any) -> bool:
-    return isinstance(answer.error, CacheUnavailable)
 
 
 def test_values_are_loaded_refreshed_and_dead_lettered_on_a_cluster(
