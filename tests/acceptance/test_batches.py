@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 
 from api_client import CacheClient, CacheError, Entry, EntryState, RefreshFailed
@@ -11,9 +9,7 @@ from refresher.flow.dead_letters import DeadLetters
 from tests.acceptance.conftest import System
 from tests.support.any_reader import KINDS, AnyReader
 from tests.support.batched_queries import BATCH, FAULTS, LOADS, QUERY
-from tests.support.internals import handed_over_to, publisher_of
-from tests.support.publisher_harness import held
-from tests.support.waiting import MAX_WAIT_SECONDS, eventually
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("published_once")
 
@@ -99,19 +95,3 @@ def test_a_key_that_kills_its_process_is_isolated_and_the_rest_of_the_batch_is_l
     assert values(answers) == [n * n for n in range(BATCH) if n != 13]
     letters = eventually(lambda: DeadLetters(system.cache, "cache").newest(), "a dead letter")
     assert [letter.params for letter in letters] == [{"n": 13}]
-
-
-@pytest.mark.usefixtures("no_hold_ends")
-def test_the_log_summarises_the_outcomes_of_a_batch(system_in_batches: System) -> None:
-    system = system_in_batches
-    worker = system.start_worker()
-    system.control.hset(FAULTS, "13", "raise")
-    client = system.client()
-    publisher = publisher_of(client)
-    with ThreadPoolExecutor(1) as pool:
-        with held(publisher):
-            reading = pool.submit(read, client, BATCH)
-            eventually(lambda: handed_over_to(publisher) == BATCH, "all keys are handed over")
-        reading.result(MAX_WAIT_SECONDS)
-    summary = f"'{QUERY} ×{BATCH}: {BATCH - 1} committed, 1 failed (loader_error)'"
-    eventually(lambda: summary in worker.tail_of_log(1_000), summary)

@@ -103,15 +103,6 @@ def test_each_component_may_do_its_work_as_its_user(redis_server: RedisServer, t
         assert servers.denied() == set()
 
 
-@pytest.mark.usefixtures("patient_commands")
-def test_status_and_doctor_find_the_broker(behind: BehindSentinels) -> None:
-    status = CommandLine("status", behind.system.env).run_json()
-    assert len(status["workers"]) == 1
-    checked = CommandLine("doctor", behind.system.env).run()
-    assert re.search(r"workers\W.*1 consume", checked.stdout), checked.stdout
-    assert behind.sentinels.sentinel_password not in checked.stdout + checked.stderr
-
-
 def test_flower_counts_the_queues_while_the_first_sentinel_is_away(behind: BehindSentinels, tmp_path: Path) -> None:
     behind.sentinels.sentinels[0].kill()
     flower = Flower(behind.system.env, tmp_path, FLOWER_BASIC_AUTH=f"{USER}:{PASSWORD}")

@@ -13,7 +13,7 @@ from api_client.protocol.budget import SHARE_SECONDS
 from api_client.protocol.keys import budget_keys
 from refresher.embedded.process import GuardedProcess
 from tests.acceptance.conftest import System
-from tests.support.budgeted_queries import AT_ONCE, BATCH, BEGUN, ENDED, HELD, MOST, RATE, SHARE_VARIABLE
+from tests.support.budgeted_queries import AT_ONCE, BATCH, BEGUN, HELD, MOST, RATE, SHARE_VARIABLE
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 PROCESSES = 3
@@ -158,23 +158,6 @@ def test_misses_are_loaded_before_stale_keys_while_the_budget_is_exhausted(fleet
         fleet.open_gate(key)
     eventually(lambda: all(client.get_entry("few", {"key": key}).state is EntryState.FRESH for key in stale), "all are")
     assert most(fleet, "few") == AT_ONCE
-
-
-def test_a_refresh_deferred_by_the_budget_is_loaded_later_and_counts_no_attempt(fleet: System) -> None:
-    worker = fleet.start_worker()
-    client = fleet.client()
-    for key in ("a", "b"):
-        fleet.control.sadd(HELD, key)
-        client.refresh("few", {"key": key})
-    eventually(lambda: len(begun(fleet, "few")) == AT_ONCE, "both are being loaded")
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(client.get, "few", {"key": "c"})
-        eventually(lambda: "retry (no_budget) few" in worker.log_file.read_text(), "it is put back")
-        for key in ("a", "b"):
-            fleet.open_gate(key)
-        assert waiting.result(MAX_WAIT_SECONDS) == "c"
-    assert "attempts=" not in worker.log_file.read_text()
-    assert list(fleet.control.lrange(f"{ENDED}:few", 0, -1)).count("c") == 1
 
 
 def test_loads_go_on_after_redis_has_lost_the_budgets(fleet: System) -> None:

@@ -16,7 +16,6 @@ import psutil
 import pytest
 from celery import Celery
 
-from api_client import RefreshFailed
 from tests.acceptance.conftest import System
 from tests.support.flower import PASSWORD, USER, Flower
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
@@ -164,31 +163,6 @@ def test_queries_built_on_queries_are_loaded_in_one_slot(system: System, host: H
     assert worker.tail_of_log(10_000).count("succeeded in") == 1, "it has loaded all of them"
     assert system.client().get("tree", {"key": "a"}) == leaves
     assert system.control.llen("order") == 6
-
-
-def test_the_depth_of_queries_built_on_queries_is_bounded(system: System, host: Host) -> None:
-    system.start_worker("-c", "1")
-    client = system.client()
-    assert client.get("tower", {"height": 7}) == 7
-    with pytest.raises(RefreshFailed, match="at most 8 queries may be built on each other: tower → tower") as caught:
-        client.get("tower", {"height": 20})
-    assert caught.value.kind == "too_deep"
-
-
-def test_errors_of_the_cache_inside_a_loader_have_kinds_of_their_own(system: System, host: Host) -> None:
-    system.start_worker("-c", "2", CACHE_XFETCH_RETRY_MAX="0")
-    client = system.client()
-    with pytest.raises(RefreshFailed) as caught:
-        client.get("on_what_fails")
-    assert caught.value.kind == "refresh_failed"
-    with ThreadPoolExecutor() as threads:
-        read = threads.submit(client.get, "long_lived", {"key": "a", "hold": "a"})
-        load_of(system, "a")
-        with pytest.raises(RefreshFailed) as caught:
-            client.get("on_what_hangs", {"key": "a"})
-        assert caught.value.kind == "wait_timeout"
-        system.open_gate("a")
-        read.result(MAX_WAIT_SECONDS)
 
 
 def test_flower_shows_a_load_in_place_as_what_it_is(system: System, host: Host, tmp_path: Path) -> None:

@@ -141,21 +141,3 @@ def test_a_query_that_the_graph_rejects_is_a_permanent_failure(
     with pytest.raises(LoadFailed) as caught:
         graph.load(registered(cypher), [{}], [None], (), 5.0)
     assert (caught.value.kind, caught.value.is_transient) == (kind, is_transient)
-
-
-def test_an_endless_result_is_fetched_only_up_to_the_maximum_value_size(graph: Graph) -> None:
-    into, taken = Registry(), [0]
-
-    @query("q", ttl="1h", grace="1h", into=into)
-    def load(tx: neo4j.ManagedTransaction) -> Iterator[neo4j.Record]:
-        for row in tx.run("UNWIND range(1, 1000000) AS a UNWIND range(1, 1000000) AS b RETURN a, b"):
-            taken[0] += 1
-            yield row
-
-    (endless,) = into
-    with pytest.raises(LoadFailed) as caught:
-        graph.load(endless, [{}], [None], (), 120.0)
-    # Nor does the server produce the rest, which would take until the transaction's timeout.
-    assert (caught.value.kind, caught.value.is_transient) == ("too_large", False)
-    assert taken[0] < MAX_BYTES / 4  # a row takes more bytes than that
-    assert graph.load(registered("RETURN 1 AS one"), [{}], [None], (), 5.0)[0].value == [{"one": 1}]

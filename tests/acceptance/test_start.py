@@ -94,19 +94,6 @@ def test_each_connection_leads_to_the_broker_of_the_settings(monkeypatch: pytest
     app.close()
 
 
-def test_reader_and_worker_ignore_celery_broker_url_where_their_own_is_set(
-    system: System, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    elsewhere = f"redis://127.0.0.1:{free_port()}/0"
-    monkeypatch.setenv("CELERY_BROKER_URL", elsewhere)
-    system.start_worker("-c", "1", CELERY_BROKER_URL=elsewhere)
-    with system.client(CELERY_BROKER_URL=elsewhere) as client:
-        assert client.get("long_lived", {"key": "a"})["load"] == 1
-        # A retry after a long pause is published by the worker.
-        system.control.rpush("script:b", *["fail"] * 3)
-        assert client.get("long_lived", {"key": "b"})["load"] == 4
-
-
 def test_celery_broker_url_is_the_fallback(system: System) -> None:
     url = system.env.pop("CACHE_BROKER_URL")
     system.start_worker("-c", "1", CELERY_BROKER_URL=url)

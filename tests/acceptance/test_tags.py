@@ -12,8 +12,8 @@ from api_client import EntryState
 from refresher.embedded import RedisServer
 from tests.acceptance.conftest import NO_GRAPH, System, system_of_module
 from tests.acceptance.test_cache_commands import Commands
-from tests.support.any_reader import KINDS, AnyReader
-from tests.support.waiting import MAX_WAIT_SECONDS, eventually
+from tests.support.any_reader import AnyReader
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 pytestmark = pytest.mark.usefixtures("published_once")
 
@@ -31,20 +31,6 @@ def module_worker(redis_server: RedisServer, tmp_path_factory: pytest.TempPathFa
 def load_all(reader: AnyReader) -> None:
     for key in KEYS:
         assert reader.get("tagged", {"key": key}, timeout=MAX_WAIT_SECONDS)["load"] == 1
-
-
-def refreshed(reader: AnyReader, key: str, *, after: int) -> bool:
-    entry = reader.get_entry("tagged", {"key": key})
-    return entry.state is EntryState.FRESH and entry.value["load"] > after
-
-
-@pytest.mark.parametrize("kind", sorted(KINDS))
-def test_a_tag_invalidation_without_wait_is_carried_out_by_a_worker(system_with_worker: System, kind: str) -> None:
-    reader = system_with_worker.reader(kind)
-    load_all(reader)
-    assert not reader.invalidate_tags(["all"], wait=False).is_finished
-    for key in KEYS:
-        eventually(lambda key=key: refreshed(reader, key, after=1), f"{key} is refreshed")
 
 
 def test_the_command_line_invalidates_by_tag(system_with_worker: System, tmp_path: Path) -> None:

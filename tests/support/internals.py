@@ -50,11 +50,6 @@ def publisher_of(client: ClientBase) -> Publisher:
     return client._publisher
 
 
-def handed_over_to(publisher: Publisher) -> int:
-    """Return how many triggers a publisher has yet to take."""
-    return len(publisher._backlog)
-
-
 def publication_of(publisher: Publisher) -> BatchPublisher:
     """Return the part of a publisher that processes its batches of triggers."""
     return publisher._publication

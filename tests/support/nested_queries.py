@@ -34,21 +34,3 @@ def egg(tx: Any) -> Any:
 def hen(tx: Any) -> Any:
     """Read what reads this."""
     return get_cached("egg")
-
-
-@query("tower", ttl="1h", grace="1h")
-def tower(tx: Any, height: int) -> int:
-    """Read the next lower one."""
-    return get_cached("tower", {"height": height - 1}) + 1 if height else 0
-
-
-@query("on_what_fails", ttl="1h", grace="1h")
-def on_what_fails(tx: Any) -> Any:
-    """Read what can't be loaded."""
-    return get_cached("syntax_error")
-
-
-@query("on_what_hangs", ttl="1h", grace="1h")
-def on_what_hangs(tx: Any, key: str) -> Any:
-    """Read what another process loads, without much patience."""
-    return get_cached("long_lived", {"key": key, "hold": key}, timeout=0.2)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import pytest
 
 from tests.acceptance.worker_faults.conftest import (
-    REJECTED,
     STEADY_CACHE,
     WITHIN_LEASE_SECONDS,
     WITHIN_QUEUE_TTL_SECONDS,
@@ -17,7 +16,6 @@ from tests.acceptance.worker_faults.conftest import (
 from tests.acceptance.worker_faults.traffic import Traffic
 from tests.support.history import Happened
 from tests.support.redis_memory import full, limited
-from tests.support.versioned_queries import VERSIONED
 
 BREAKER_SECONDS = 5.0  # the longest pause of the breaker before Redis
 WORKER_PAUSE_SECONDS = 5.0  # after it, a worker that can't reach Redis gets its re-sent message
@@ -35,18 +33,6 @@ def test_keys_are_fresh_again_after_a_redis_restart_under_load(world: World, kee
         world.cache_server.restart(keep_data=keep_data)
         traffic.goes_on_for(5)
     world.verify(within_seconds=BREAKER_SECONDS + WITHIN_QUEUE_TTL_SECONDS)
-
-
-@pytest.mark.failure("W28")
-def test_a_commit_is_rejected_when_redis_has_restarted_empty_during_the_load(world: World) -> None:
-    key = world.stale_key()
-    world.start_held_load(key)
-    world.cache_server.kill()
-    world.history.note(Happened.EMPTIED)
-    world.cache_server.restart(keep_data=False)
-    world.let_go(key)
-    world.verify(within_seconds=BREAKER_SECONDS + WITHIN_LEASE_SECONDS)
-    assert REJECTED.intersection(world.runs(key))
 
 
 @pytest.mark.failure("W29")
@@ -87,18 +73,6 @@ def test_keys_are_fresh_again_after_redis_evicted_records_and_entries(world: Wor
         traffic.goes_on_for(5)
     assert evicted > 0
     world.verify(within_seconds=WITHIN_QUEUE_TTL_SECONDS)
-
-
-@pytest.mark.failure("W31")
-def test_a_commit_is_rejected_when_the_record_was_evicted_during_the_load(world: World) -> None:
-    key = world.stale_key()
-    world.start_held_load(key)
-    world.history.note(Happened.RECORDS_EVICTED)
-    world.cache.delete(world.client.key(VERSIONED, {"key": key}).record)
-    world.history.note(Happened.EVICTION_ENDED)
-    world.let_go(key)
-    world.verify(within_seconds=WITHIN_LEASE_SECONDS)
-    assert REJECTED.intersection(world.runs(key))
 
 
 @pytest.mark.failure("W32")

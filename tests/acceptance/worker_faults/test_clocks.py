@@ -16,9 +16,7 @@ from tests.acceptance.worker_faults.conftest import PATIENT_SETTINGS, WITHIN_LEA
 from tests.acceptance.worker_faults.traffic import Traffic
 from tests.support.history import Happened
 from tests.support.movable_clock import MovableClock
-from tests.support.recording_proxy import StopPoint
 from tests.support.versioned_queries import VERSIONED
-from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 pytestmark = pytest.mark.usefixtures("patient_publishers")
 
@@ -37,7 +35,7 @@ def cache_options(redis_clock: MovableClock) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def settings() -> dict[str, str]:
-    return PATIENT_SETTINGS | {"CACHE_COOLING": f"{MAX_WAIT_SECONDS}s"}
+    return PATIENT_SETTINGS
 
 
 @pytest.fixture
@@ -62,31 +60,6 @@ def test_keys_are_fresh_again_after_the_redis_clock_is_set_under_load(
         traffic.goes_on_for(10)
         world.let_go(key)
     world.verify(within_seconds=WITHIN_LEASE_SECONDS)
-
-
-@pytest.mark.failure("W35")
-def test_backoff_lease_and_claim_end_in_time_when_the_redis_clock_is_set_back(
-    world: World, clock: MovableClock
-) -> None:
-    cooling, dead, lost = world.stale_key(), world.stale_key(), world.stale_key()
-    world.control.set("failing", 100)
-    world.read(cooling)
-    eventually(lambda: world.count_of("failed (transient)"), "it was abandoned")
-    world.control.delete("failing")
-    message = world.broker_proxy.loses("BRPOP", StopPoint.REPLY)
-    world.read(lost)
-    message.wait()
-    # By now it is connected again: killed while it restores messages, it would keep all others from that.
-    world.start_held_load(dead)
-    world.worker().kill()
-    world.history.note(Happened.CLOCK_MOVED)
-    clock.goes_off_by(-HOUR_SECONDS)
-    world.let_go(dead)
-    world.worker()
-    world.verify(within_seconds=WITHIN_LEASE_SECONDS, killed=True)
-    # Until a reader syncs with Redis' clock again, loaded values look as old to it as the clock was set back.
-    assert world.claims(cooling)[:3] == ["committed", "failed (transient)", "committed"]
-    assert world.claims(dead)[:3] == world.claims(lost)[:3] == ["committed", "expired", "committed"]
 
 
 @pytest.mark.failure("W36")

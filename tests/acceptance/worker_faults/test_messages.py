@@ -7,7 +7,6 @@ import time
 import pytest
 
 from tests.acceptance.worker_faults.conftest import (
-    COOLING_SECONDS,
     PATIENT_SETTINGS,
     REPUBLISH_SECONDS,
     SLACK_SECONDS,
@@ -78,18 +77,6 @@ def test_a_load_is_stored_as_stale_after_an_invalidation_whose_reply_was_lost(wo
     assert world.runs(key) == ["committed", "committed (as stale)", "committed"]
 
 
-@pytest.mark.failure("W15")
-def test_a_failure_whose_reply_is_lost_is_recorded_once(world: World) -> None:
-    key = world.stale_key()
-    world.control.set("failing", 100)
-    lost = world.cache_proxy.loses("fail", StopPoint.REPLY, key=world.tag(key))
-    world.read(key)
-    lost.wait()
-    world.control.delete("failing")
-    world.verify(within_seconds=COOLING_SECONDS + WITHIN_LEASE_SECONDS)
-    assert world.claims(key) == ["committed", "failed (transient)", "committed"]
-
-
 @pytest.mark.failure("W17")
 def test_readers_republish_messages_that_a_flushed_broker_has_lost(world: World) -> None:
     keys = [world.stale_key() for _ in range(4)]
@@ -139,17 +126,3 @@ def published(world: World) -> list[bytes]:
     """Return the messages published to the queue of refreshes so far."""
     sent = [exchange.command for exchange in world.broker_proxy.history.exchanges("LPUSH")]
     return [command[2] for command in sent if command[1] == b"cache.refresh"]
-
-
-@pytest.mark.failure("W19")
-def test_a_message_taken_by_a_killed_worker_is_redelivered_and_skipped(world: World) -> None:
-    key = world.stale_key()
-    world.start_held_load(key)
-    world.worker().kill()
-    world.let_go(key)
-    world.let_lapse(key)
-    world.worker()
-    eventually(lambda: world.is_fresh(key), "another worker has loaded it")
-    assert world.broker.hlen("unacked") >= 1  # nobody needed it
-    world.verify(within_seconds=WITHIN_LEASE_SECONDS, killed=True)  # and delivers it again
-    eventually(lambda: world.count_of("skipped (already_fresh)"), "it finds nothing to do")
