@@ -1,4 +1,7 @@
-"""Invalidations of tags and of all versions on a cluster, where they are on several nodes, and behind Sentinels."""
+"""Invalidations of tags and of all versions on a cluster, where they are on several nodes, and behind Sentinels.
+
+And an application's own tests, on a cluster.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from api_client import EntryState, TagInvalidation
+from api_client import EntryState, TagInvalidation, get_cached
 from api_client.protocol.keys import make_key, tag_index_key, versions_key
 from api_client.protocol.live_versions import register
 from api_client.transport.redis_py import connect
@@ -95,3 +98,19 @@ def test_behind_sentinels_all_versions_are_invalidated(make_reader: MakeReader, 
     done = make_reader(sentinels.url()).invalidate("q", {}, replicas=1)
     assert (done.generations.keys(), done.replicated) == (set(VERSIONS), True)
     assert are_stale(keys)
+
+
+def is_empty(cluster: Cluster) -> bool:
+    return not any(cluster.execute(node, "DBSIZE") for node in cluster.nodes)
+
+
+def test_an_inline_cache_works_on_a_cluster_and_leaves_nothing_behind(cluster: Cluster) -> None:
+    with InlineCache(redis_url=cluster.url()) as cache:
+        cache.answer("doubled", lambda n: 2 * n, ttl="5m", grace="1h")
+        assert [get_cached("doubled", {"n": n}) for n in KEYS] == [2 * n for n in KEYS]
+        cache.answer("doubled", lambda n: 20 * n, ttl="5m", grace="1h")
+        cache.advance("6m")
+        assert [get_cached("doubled", {"n": n}) for n in KEYS] == [2 * n for n in KEYS]
+        assert [get_cached("doubled", {"n": n}) for n in KEYS] == [20 * n for n in KEYS]
+        assert all(cluster.execute(node, "DBSIZE") for node in cluster.nodes)
+    assert is_empty(cluster)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from itertools import count
 from typing import Any
 
 import pytest
@@ -15,16 +17,17 @@ import redis
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
-from api_client import CacheUnavailable, EntryState
+from api_client import AsyncCacheClient, CacheUnavailable, EntryState, ReaderSettings
 from api_client.protocol.keys import make_key
 from api_client.protocol.lease import CommitStatus
 from api_client.transport import sentinel as sentinel_module
 from api_client.transport.redis_py import connect
 from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
-from tests.integration.topologies.conftest import NAMESPACE, MakeReader, done
+from tests.integration.topologies.conftest import NAMESPACE, TIMEOUT_SECONDS, MakeReader, done
 from tests.servers.redis_sentinels import Sentinels
 from tests.support.any_reader import answer_of, client_of, local_cache_of
+from tests.support.cancelling import CancelledAt, CancelPoint
 from tests.support.fake_worker import WorkedKey
 from tests.support.internals import link_of
 from tests.support.read_load import ReadLoad
@@ -280,3 +283,29 @@ def test_a_sentinel_that_refuses_the_password_is_treated_as_unavailable(
     url = sentinels.url().replace(sentinels.sentinel_password, "wrong")
     with pytest.raises(CacheUnavailable, match=r"no Sentinel that answers .*; no answer: .*password"):
         make_reader(url).get("q", {"n": 0})
+
+
+def test_a_step_cancelled_while_it_queries_the_sentinels_is_cancelled(
+    sentinels: Sentinels, clean_redis: RedisServer
+) -> None:
+    settings = ReaderSettings(
+        redis_url=sentinels.url(), broker_url=clean_redis.url(1), redis_timeout_seconds=TIMEOUT_SECONDS
+    )
+
+    async def is_cancelled(number: int, moment: CancelPoint) -> bool:
+        client = AsyncCacheClient(settings)
+        # It has a connection now, and the step checks whether that still leads to the master.
+        await client.explain("q")
+        step = CancelledAt(client.invalidate("q", version=1), number, moment)
+        (end,) = await asyncio.gather(asyncio.create_task(step.run()), return_exceptions=True)
+        assert isinstance(end, asyncio.CancelledError) == step.has_cancelled, (number, moment, end)
+        assert (await client.invalidate("q")).generation
+        await client.close()
+        # A query that was begun ends by itself; a loop that ended before would leave a connection to a Sentinel.
+        loop = asyncio.get_running_loop()
+        await asyncio.to_thread(eventually, lambda: len(asyncio.all_tasks(loop)) == 1, "no task is left but this")
+        return step.has_cancelled
+
+    for moment in CancelPoint:
+        awaits = next(number for number in count() if not asyncio.run(is_cancelled(number, moment)))
+        assert awaits >= 2, moment

@@ -1,4 +1,4 @@
-"""A reader's spans: a trigger keeps the trace context of its call, whichever thread publishes it, and when."""
+"""A reader's spans and counts: a trigger keeps the trace context of its call, whichever thread publishes it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 import redis
 from opentelemetry.sdk.metrics import MeterProvider
+from prometheus_client import CollectorRegistry
 
 from api_client import ReaderSettings, WaitTimeout
 from api_client.config.broker import miss_queue, refresh_queue
 from api_client.observe.otel import OTelEvents
+from api_client.observe.prometheus import PrometheusEvents
 from api_client.protocol import messages
 from api_client.protocol.messages import RefreshItem
 from refresher.embedded import RedisServer
@@ -149,3 +151,35 @@ def test_the_span_of_a_failed_wait_names_the_error(traced: AnyReader, memory: Sp
     wait = named(memory, "wait q")
     assert (wait.failed, wait["error.type"]) == (True, "WaitTimeout")
     assert not any(any(span.texts) or "c4nary" in str(span) for span in memory.spans)
+
+
+def test_hits_are_counted_with_their_age_and_remaining_ttl(
+    kind: str, stack: ExitStack, settings: dict[str, Any], new_key: NewKey
+) -> None:
+    registry = CollectorRegistry()
+    reader = KINDS[kind](ReaderSettings(**settings), PrometheusEvents(registry))
+    stack.callback(reader.close)
+    new_key("fresh").store_value("v", age_seconds=10, ttl_seconds=1000, beta=0.0)
+    new_key("stale").store_value("v", age_seconds=500, ttl_seconds=100)
+    invalidated = new_key("invalidated")
+    token = invalidated.store_value("v", age_seconds=10, ttl_seconds=1000, beta=0.0)
+    invalidated.store_value("v", age_seconds=10, ttl_seconds=1000, beta=0.0, generation=token + 10**9)
+    for query in ("fresh", "stale", "invalidated"):
+        for _ in range(2):
+            assert reader.get(query, {}) == "v"
+    assert reader.flush(MAX_WAIT_SECONDS)
+
+    def counted(name: str, query: str) -> float:
+        return registry.get_sample_value(name, {"query": query}) or 0.0
+
+    hits = {query: counted("cache_hit_total", query) for query in ("fresh", "stale", "invalidated")}
+    assert hits == {"fresh": 2, "stale": 2, "invalidated": 2}
+    assert [counted("cache_expired_served_total", query) for query in hits] == [0, 2, 2]
+    assert [counted("xfetch_stale_served_total", query) for query in hits] == [0, 2, 2]
+    assert 20 <= counted("cache_age_at_access_seconds_sum", "fresh") < 200
+    assert 1800 < counted("cache_ttl_remaining_seconds_sum", "fresh") <= 1980
+    assert 800 <= counted("cache_stale_seconds_sum", "stale") < 1000
+    assert counted("cache_ttl_remaining_seconds_sum", "invalidated") == 0
+    assert counted("cache_stale_seconds_sum", "invalidated") == 0
+    triggered = {"query": "stale", "reason": "stale"}
+    assert registry.get_sample_value("xfetch_refresh_triggered_total", triggered) == 1
