@@ -24,23 +24,6 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 SMALL = ("--persons", "100")  # loaded in a blink
 
-# The demo imports Celery when all is set up. The import drops this object, and Python discards what `__del__` raises.
-CTRL_C_IN_AN_IMPORT = """
-import signal, sys
-
-class Lock:
-    def __del__(self):
-        signal.raise_signal(signal.SIGINT)
-
-class Finder:
-    def find_spec(name, path=None, target=None):
-        if name == "celery.app.base":
-            Lock()
-
-if "demo" in sys.orig_argv:
-    sys.meta_path.insert(0, Finder)
-"""
-
 
 class Demo(WatchedCommand):
     """A running demo."""
@@ -116,14 +99,6 @@ def test_demo_succeeds_reports_its_figures_and_exposes_no_password_or_port(tmp_p
     assert "Traceback" not in demo.out + demo.err
 
 
-def test_nothing_outlives_a_killed_demo(tmp_path: Path) -> None:
-    with Demo(tmp_path, "--seconds", "60", *SMALL) as demo:
-        demo.wait_for(r"\d,\d{3} reads/s")
-        assert len(demo.processes()) > 8
-        demo.signal(signal.SIGKILL)
-        demo.all_gone()
-
-
 @pytest.mark.parametrize(
     ("moment", "number"),
     [
@@ -142,14 +117,6 @@ def test_a_signal_ends_the_demo_cleanly_at_any_moment(tmp_path: Path, moment: st
         assert demo.ended() == 130, demo.out + demo.err
     assert "interrupted; everything was stopped" in demo.out
     assert "Traceback" not in demo.out + demo.err
-
-
-def test_ctrl_c_ends_the_demo_even_if_python_drops_the_exception(tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text(CTRL_C_IN_AN_IMPORT)
-    with Demo(tmp_path, "--seconds", "60", *SMALL, PYTHONPATH=str(tmp_path)) as demo:
-        assert demo.ended() == 130, demo.out + demo.err
-    assert re.search(r"Flower: (.*\n)+interrupted; everything was stopped", demo.out)
-    assert "Traceback" not in demo.err
 
 
 def test_demo_with_keep_and_one_reader_ends_with_a_summary_on_ctrl_c(tmp_path: Path) -> None:

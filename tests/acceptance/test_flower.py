@@ -335,17 +335,3 @@ def test_flower_refuses_to_start_on_a_public_address_without_authentication(
     log = flower.process.tail_of_log()
     assert "error: Flower would listen on 0.0.0.0 and let anyone in" in log
     assert "Traceback" not in log
-
-
-def test_flower_reads_a_custom_configuration_file_before_its_access_check(
-    flower_system: FlowerSystem, tmp_path: Path
-) -> None:
-    socket = tmp_path / "flower.sock"  # which every user of the machine may open
-    file = tmp_path / "own.py"
-    file.write_text(f"unix_socket = {str(socket)!r}\nbasic_auth = ['a:b']\n")
-    flower = Flower(flower_system.system.env, tmp_path, f"--conf={file}")
-    try:
-        eventually(socket.exists, "it listens")
-        assert addresses_beyond_loopback(flower.process.pid) == []
-    finally:
-        flower.process.kill()

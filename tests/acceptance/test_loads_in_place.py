@@ -144,15 +144,6 @@ def test_a_task_s_process_that_ends_leaves_a_load_that_counts_as_no_attempt(
             assert read.result(MAX_WAIT_SECONDS)["load"] == 2
 
 
-def test_a_read_whose_time_is_up_leaves_its_load_to_a_worker(system: System, host: Host) -> None:
-    system.start_worker("-c", "1", app=APP)
-    host.read("slow_in_graph", "hurried")
-    assert host.heard(1) == {"slow_in_graph": "WaitTimeout"}
-    key = system.client().key("slow_in_graph")
-    eventually(lambda: system.record(key).get("state") == "running", "the worker's own task loads it")
-    assert "attempts" not in system.record(key)
-
-
 def test_queries_built_on_queries_are_loaded_in_one_slot(system: System, host: Host) -> None:
     worker = system.start_worker("-c", "1")
     began = time.monotonic()

@@ -20,7 +20,6 @@ from refresher.embedded import RedisServer
 from tests.support.any_reader import local_cache_of
 from tests.support.fake_worker import WorkedKey
 from tests.support.internals import age
-from tests.support.processes import run_forked
 from tests.support.redis_memory import limited
 from tests.support.tracked import HEADER, Tracked, entry_key, listening_threads, losses
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
@@ -250,21 +249,6 @@ def test_a_commit_reaches_every_tier(settings: ReaderSettings, client: CacheClie
         key.load("new")
         for one in (client, other):
             eventually(lambda one=one: one.get("q") == "new", "the new value is read")
-
-
-def test_a_child_begins_with_an_empty_tier_and_leaves_the_parent_s_alone(client: CacheClient, key: WorkedKey) -> None:
-    keeps(client, key)
-
-    def begin_empty() -> None:
-        assert local_cache_of(client).is_bypassed
-        assert not local_cache_of(client).entries
-        keeps(client, key)
-        client.close()
-
-    run_forked(begin_empty)
-    assert list(local_cache_of(client).entries) == [key.key.entry]
-    key.client.set(key.key.entry, "changed")
-    eventually(lambda: key.key.entry not in local_cache_of(client).entries, "the parent is still notified")
 
 
 def test_after_a_read_that_waited_the_tier_returns_no_older_value(

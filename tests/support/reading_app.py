@@ -37,8 +37,6 @@ def read(query: str, params: dict[str, Any], how: str = "sync") -> None:
             case "many":
                 (one,) = default_client().get_many([(query, params)])
                 said = getattr(one, "value", repr(one))
-            case "hurried":
-                said = get_cached(query, params, timeout=0.2)
     except Exception as error:
         _report(label, type(error).__name__)
         raise

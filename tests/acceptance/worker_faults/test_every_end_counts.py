@@ -155,7 +155,7 @@ def test_sigterm_to_a_pool_process_counts_as_a_failure_unless_its_worker_is_shut
 
 
 @pytest.mark.failure("W12")
-@pytest.mark.parametrize("pool", ["threads", "solo"])
+@pytest.mark.parametrize("pool", ["threads", pytest.param("solo", marks=pytest.mark.long)])
 def test_a_load_that_hangs_in_a_pool_without_limits_ends_its_worker_and_is_dead_lettered(
     loaders: System, pool: str
 ) -> None:

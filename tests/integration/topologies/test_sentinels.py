@@ -31,6 +31,7 @@ from tests.support.cancelling import CancelledAt, CancelPoint
 from tests.support.fake_worker import WorkedKey
 from tests.support.internals import link_of
 from tests.support.read_load import ReadLoad
+from tests.support.requirements import each_with_each
 from tests.support.timing import Measured
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
@@ -40,7 +41,10 @@ FAILOVERS: dict[str, Callable[[Sentinels], RedisServer]] = {
 }
 
 
-@pytest.fixture(params=sorted(FAILOVERS))
+EACH_FAILOVER = each_with_each("fail_over", ("ordered", "killed"), "kind", ("async", "sync"))
+
+
+@pytest.fixture
 def fail_over(request: pytest.FixtureRequest) -> Callable[[Sentinels], RedisServer]:
     return FAILOVERS[request.param]
 
@@ -91,6 +95,7 @@ def test_the_url_s_database_is_used_on_the_master(make_reader: MakeReader, senti
 
 
 @pytest.mark.promise("Reading", "A failover of Sentinel: reads continue at the new master")
+@EACH_FAILOVER
 def test_after_a_failover_reads_and_steps_go_on_at_the_new_master(
     make_reader: MakeReader, sentinels: Sentinels, new_key: NewKey, control: redis.Redis, fail_over: Any
 ) -> None:
@@ -199,6 +204,7 @@ def tracks(master: redis.Redis) -> bool:
     return any("t" in one["flags"] for one in master.client_list())
 
 
+@EACH_FAILOVER
 def test_a_wait_after_a_failover_is_notified_by_the_new_master(
     make_reader: MakeReader, sentinels: Sentinels, new_key: NewKey, pool: ThreadPoolExecutor, fail_over: Any
 ) -> None:
