@@ -63,44 +63,28 @@ NEXT = {"task": "celery.backend_cleanup", "args": [], "kwargs": {}, "options": {
 POISON: dict[str, tuple[str, Callable[[], Envelope]]] = {
     "body null": ("body", lambda: envelope(body=b"null")),
     "body short": ("body", lambda: envelope(body=[[NOTHING_TO_DO], {}])),
-    "body long": ("body", lambda: envelope(body=[[NOTHING_TO_DO], {}, {}, {}])),
-    "body a number": ("body", lambda: envelope(body=b"5")),
-    "body a mapping": ("body", lambda: envelope(body={"args": [NOTHING_TO_DO]})),
     "body empty": ("body", lambda: envelope(body=b"")),
     "body no JSON": ("undecodable", lambda: envelope(body=f"{{{SECRET}".encode())),
     "body no UTF-8": ("undecodable", lambda: envelope(body=b"\xff\xfe\x00")),
     "body deep": ("undecodable", lambda: envelope(body=b"[" * 100_000)),
     "body of a number too long": ("undecodable", lambda: envelope(body=b"[[" + b"9" * 10_000 + b"],{},{}]")),
-    "args no list": ("arguments", lambda: envelope(body=[NOTHING_TO_DO, {}, {}])),
     "args missing": ("arguments", lambda: envelope(body=[[], {}, {}])),
     "kwargs": ("arguments", lambda: envelope(body=[[NOTHING_TO_DO], {"password": SECRET}, {}])),
-    "kwargs no mapping": ("arguments", lambda: envelope(body=[[NOTHING_TO_DO], [], {}])),
     "embed null": ("callbacks", lambda: envelope(body=[[NOTHING_TO_DO], {}, None])),
     "callbacks": ("callbacks", lambda: embedded("callbacks", [NEXT])),
-    "errbacks": ("callbacks", lambda: embedded("errbacks", [NEXT])),
-    "chain": ("callbacks", lambda: embedded("chain", [NEXT])),
     "chord": ("callbacks", lambda: embedded("chord", NEXT)),
     "no task": ("no_task", lambda: without("task")),
     "task unknown": ("other_task", lambda: envelope(headers={"task": "no.such.task"})),
     "task of Celery": ("other_task", lambda: envelope(headers={"task": "celery.map"})),
-    "task a list": ("no_task", lambda: envelope(headers={"task": []})),
     "task null": ("no_task", lambda: envelope(headers={"task": None})),
     "no id": ("no_id", lambda: without("id")),
-    "id a number": ("no_id", lambda: envelope(headers={"id": 5})),
-    "id a list": ("no_id", lambda: envelope(headers={"id": ["x"]})),
     "id of two lines": ("headers", lambda: envelope(headers={"id": f"x{FORGED}"})),
-    "root_id of two lines": ("headers", lambda: envelope(headers={"root_id": f"x{FORGED}"})),
-    "shadow of two lines": ("headers", lambda: envelope(headers={"shadow": f"x{FORGED}"})),
-    "argsrepr of two lines": ("headers", lambda: envelope(headers={"argsrepr": f"x{FORGED}"})),
-    "origin of two lines": ("headers", lambda: envelope(headers={"origin": f"x{FORGED}"})),
     "task of two lines": ("other_task", lambda: envelope(headers={"task": f"x{FORGED}"})),
     "id huge": ("no_id", lambda: envelope(headers={"id": "x" * 100_000})),
     "headers null": ("no_task", lambda: envelope() | {"headers": None}),
     "headers a list": ("no_envelope", lambda: envelope() | {"headers": ["task"]}),
     "headers text": ("no_envelope", lambda: envelope() | {"headers": "task"}),
     "timelimit text": ("headers", lambda: envelope(headers={"timelimit": "soon"})),
-    "timelimit short": ("headers", lambda: envelope(headers={"timelimit": [1]})),
-    "timelimit of text": ("headers", lambda: envelope(headers={"timelimit": ["a", "b"]})),
     "timelimit negative": ("headers", lambda: envelope(headers={"timelimit": [-1, -1]})),
     "eta garbage": ("headers", lambda: envelope(headers={"eta": "tomorrow"})),
     "eta a number": ("headers", lambda: envelope(headers={"eta": 1e400})),
@@ -108,8 +92,6 @@ POISON: dict[str, tuple[str, Callable[[], Envelope]]] = {
     "eta beyond all": ("headers", lambda: envelope(headers={"eta": "9999-12-31T23:59:59-23:59"})),
     "expires garbage": ("headers", lambda: envelope(headers={"expires": {"a": 1}})),
     "retries text": ("headers", lambda: envelope(headers={"retries": "many"})),
-    "argsrepr a list": ("headers", lambda: envelope(headers={"argsrepr": [1]})),
-    "shadow a mapping": ("headers", lambda: envelope(headers={"shadow": {"a": 1}})),
     "root_id a mapping": ("headers", lambda: envelope(headers={"root_id": {}})),
     "stamps text": ("headers", lambda: envelope(headers={"stamps": "x", "stamped_headers": 5})),
     "pickle": ("not_json", lambda: envelope(
@@ -117,22 +99,17 @@ POISON: dict[str, tuple[str, Callable[[], Envelope]]] = {
     )),
     "yaml": ("not_json", lambda: envelope(body=b"- []", **{"content-type": "application/x-yaml"})),
     "content type null": ("not_json", lambda: envelope(**{"content-type": None})),
-    "content type a list": ("not_json", lambda: envelope(**{"content-type": ["application/json"]})),
     "encoding unknown": ("not_json", lambda: envelope(**{"content-encoding": "utf-99"})),
-    "encoding a number": ("not_json", lambda: envelope(**{"content-encoding": 5})),
     "compressed": (
         "undecodable",
         lambda: envelope(body=zlib.compress(b"{}"), headers={"compression": "application/x-gzip"}),
     ),
     "compression unknown": ("undecodable", lambda: envelope(headers={"compression": "application/x-none"})),
-    "compression a list": ("undecodable", lambda: envelope(headers={"compression": ["zlib"]})),
 }  # fmt: skip
 # Texts that the transport itself can't read: there is no message to reject yet.
 NO_ENVELOPE: dict[str, Callable[[], bytes]] = {
     "no JSON": lambda: b"\x00garbage " + SECRET.encode(),
-    "a scalar": lambda: b"5",
     "a list": lambda: b"[]",
-    "null": lambda: b"null",
     "empty mapping": lambda: b"{}",
     "body a list": lambda: json.dumps(envelope() | {"body": [1]}).encode(),
     "properties null": lambda: json.dumps(envelope() | {"properties": None}).encode(),
@@ -141,9 +118,7 @@ NO_ENVELOPE: dict[str, Callable[[], bytes]] = {
     ).encode(),
 }
 # Messages that AMQP can't represent, or that RabbitMQ itself refuses.
-NOT_ON_RABBITMQ = {
-    "eta a number", "headers null", "headers a list", "headers text", "content type a list", "encoding a number"
-}  # fmt: skip
+NOT_ON_RABBITMQ = {"eta a number", "headers null", "headers a list", "headers text"}
 
 
 def no_text(body: bytes = b"{}") -> Envelope:

@@ -15,10 +15,9 @@ import pytest
 import redis
 from typer.testing import CliRunner
 
-from api_client import CacheUnavailable, RefreshFailed
+from api_client import CacheUnavailable
 from refresher.cli.commands import app
 from refresher.embedded import ArcadeDbServer, RedisServer
-from refresher.flow.dead_letters import DeadLetters
 from tests.acceptance.conftest import ROOT, System
 from tests.support.any_reader import KINDS, local_cache_of
 from tests.support.doctor import wait_for_one_worker
@@ -113,16 +112,6 @@ def test_an_invalidator_invalidates_and_a_reader_can_t(system: SystemWithUsers, 
     forget_what_was_denied(system)
     assert invalidator.invalidate_tags([f"key:{params['key']}"], hard=True).entries == 1
     assert reader.get("tagged", params)["load"] == 5
-
-
-def test_a_refresh_that_fails_leaves_a_dead_letter_that_an_operator_reads(system: SystemWithUsers) -> None:
-    with pytest.raises(RefreshFailed):
-        system.client(**system.reading).get("unencodable")
-    with redis.Redis.from_url(system.operating["CACHE_REDIS_URL"]) as operator:
-        letters = DeadLetters(operator, "cache")
-        (letter,) = eventually(letters.newest, "the letter is there")
-        assert letter.kind == "not_encodable"
-        assert letters.drop(letter)
 
 
 def test_doctor_lacks_no_permission_as_the_operator(system: SystemWithUsers, monkeypatch: pytest.MonkeyPatch) -> None:
