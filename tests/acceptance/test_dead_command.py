@@ -116,16 +116,6 @@ def test_without_a_worker_a_retry_is_requested_and_the_dead_letter_stays(busy_cl
     assert busy_cli.run("list").output.rstrip().endswith("queued")
 
 
-def test_dropping_a_dead_letter_ends_the_backoff_of_its_key(busy_cli: BusyDeadCommand) -> None:
-    busy_cli.system.start_worker(**AT_ONCE)
-    identifier = busy_cli.fail("a", times=2)
-    assert busy_cli.run_json("drop", identifier) == [
-        {"id": identifier, "query": "long_lived", "result": "dropped", "ended_pause": True}
-    ]
-    assert busy_cli.run_json("list") == []
-    assert busy_cli.client.get("long_lived", {"key": "a"})["load"] == 3
-
-
 def test_dead_letters_of_one_key_are_listed_and_dropped_together(cli: DeadCommand) -> None:
     cli.letters.add(a_letter(1, "a"))
     cli.letters.add(a_letter(2, "a"))

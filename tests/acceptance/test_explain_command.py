@@ -89,13 +89,6 @@ def test_explain_fits_a_narrow_terminal(cache: Cache) -> None:
     assert "not refreshed: 15 min left;" in done.stdout
 
 
-def test_explain_prints_one_line_per_row_into_a_file_or_pipe(cache: Cache) -> None:
-    cache.plant(-30.0)
-    rows = cache.explain("friends_of", *cache.params).stdout.splitlines()
-    assert [row for row in rows if row.startswith(" ")] == []
-    assert max(map(len, map(str.rstrip, rows))) > 80
-
-
 def test_explain_prints_json(cache: Cache) -> None:
     cache.plant(900.0)
     cache.world.claim()
@@ -110,13 +103,11 @@ def test_explain_reports_a_never_requested_key_as_a_miss_with_exit_code_0(cache:
     done = cache.explain("friends_of", "person_id=7")
     assert done.returncode == 0
     assert "a miss: there is no entry; the next read will trigger a refresh and wait for it" in done.stdout
-    assert "no worker has registered it: is its name right, and is a worker running?" in done.stdout
-
-
-def test_explain_warns_only_of_versions_that_no_worker_has_registered(cache: Cache) -> None:
+    unknown = "no worker has registered it: is its name right, and is a worker running?"
+    assert unknown in done.stdout
     cache.world.store.run(register("cache", "friends_of", 1, lives_seconds=600))
-    assert "no worker has registered it" not in cache.explain("friends_of", "person_id=7").stdout
-    assert "no worker has registered it" in cache.explain("friends_of", "person_id=7", "--version", "2").stdout
+    assert unknown not in cache.explain("friends_of", "person_id=7").stdout
+    assert unknown in cache.explain("friends_of", "person_id=7", "--version", "2").stdout
 
 
 def test_explain_without_a_broker_reports_everything_else(cache: Cache) -> None:

@@ -10,14 +10,13 @@ from typing import Any, TypeAlias
 import pytest
 import redis
 import uvloop
-from redis.exceptions import ConnectionError, TimeoutError
 
 from api_client.transport.connection_maker import connection_maker
 from api_client.transport.pool import Connections
 from api_client.transport.wire import pack_get
 from refresher.embedded import RedisServer
 from tests.support.fault_proxy import FaultProxy
-from tests.support.waiting import MAX_WAIT_SECONDS, eventually_without
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 Run: TypeAlias = Callable[[Coroutine[Any, Any, None]], None]
 Connect: TypeAlias = Callable[..., Connections]
@@ -64,11 +63,6 @@ def connect(url: str) -> Iterator[Connect]:
     yield make
     for connections in made:
         connections.drop_idle()
-
-
-def until_served(connections: Connections, request: bytes) -> Any:
-    """Return the reply to a request, however short the timeout."""
-    return eventually_without((ConnectionError, TimeoutError), lambda: connections.execute(request), "a reply in time")
 
 
 @pytest.fixture

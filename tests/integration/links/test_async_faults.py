@@ -10,48 +10,13 @@ import pytest
 import redis
 from redis.exceptions import ConnectionError, TimeoutError
 
-from api_client.transport.multiplexed import RECHECK_SECONDS
-from api_client.transport.pool import SlowReply
 from tests.integration.links.conftest import UVLOOP_TOO, Run
 from tests.support.fault_proxy import FaultProxy
 from tests.support.internals import due_on, timer_of, unsent_on
-from tests.support.multiplexed import COUNT, SHORT_SECONDS, OneByOne, current, ended, opened, patient, until
-from tests.support.timing import Measured
-from tests.support.waiting import MAX_WAIT_SECONDS, aeventually
+from tests.support.multiplexed import SHORT_SECONDS, current, ended, opened, until
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 ATTEMPTS = 5
-
-
-async def served(connections: OneByOne) -> object:
-    """Read until a reply comes; on a busy machine that takes longer than a short timeout."""
-
-    async def reply() -> object:
-        with suppress(TimeoutError, ConnectionError):
-            return await connections.get("key")
-        return None
-
-    return await aeventually(reply, "a reply in time")
-
-
-@pytest.mark.alone
-def test_pending_reads_on_a_silent_server_time_out_and_the_next_read_reconnects(
-    run: Run, url: str, control: redis.Redis, proxy: FaultProxy
-) -> None:
-    async def read() -> None:
-        async with opened(url, SHORT_SECONDS) as connections:
-            proxy.hangs()
-            with Measured() as took:
-                results = await ended([connections.get(f"key{number}") for number in range(COUNT)])
-            assert {type(result) for result in results} == {TimeoutError}
-            assert took.seconds > SHORT_SECONDS * 0.9
-            took.at_most(SHORT_SECONDS + RECHECK_SECONDS)
-            assert connections.current() is None
-            proxy.passes()
-            accepted = proxy.accepted
-            assert await served(connections) == b"value"
-            assert proxy.accepted > accepted
-
-    run(read())
 
 
 def test_a_request_sent_late_in_a_timeout_check_has_its_whole_timeout(
@@ -77,31 +42,6 @@ def test_a_request_sent_late_in_a_timeout_check_has_its_whole_timeout(
             await asyncio.sleep(0)
             proxy.passes()
             assert await reading == b"value"
-
-    run(read())
-
-
-@pytest.mark.alone
-def test_a_slow_reply_fails_at_the_reply_timeout(run: Run, url: str, control: redis.Redis, proxy: FaultProxy) -> None:
-    control.set("large", b"x" * 8 * 1024 * 1024)
-
-    async def read() -> None:
-        async with opened(url, SHORT_SECONDS, reply_seconds=2 * SHORT_SECONDS) as connections:
-            proxy.slows(SHORT_SECONDS / 4)  # of each of more than a hundred pieces
-
-            async def slow_reply() -> tuple[Measured, object] | None:
-                with Measured() as took:
-                    slow, behind = await ended([connections.get("large"), connections.get("key")])
-                return (took, behind) if isinstance(slow, SlowReply) else None
-
-            # On a busy machine a piece may take longer than the timeout.
-            came = await aeventually(slow_reply, "its pieces come in time, and the whole does not")
-            assert came is not None
-            took, behind = came
-            took.at_most(3 * SHORT_SECONDS + RECHECK_SECONDS)
-            assert type(behind) is ConnectionError, "that is tried again"
-            proxy.passes()
-            assert await served(connections) == b"value"
 
     run(read())
 
@@ -151,19 +91,5 @@ def test_a_lost_connection_fails_its_pending_reads_and_the_next_read_reconnects(
             proxy.passes()
             assert [type(result) for result in await ended(tasks)] == [ConnectionError] * 3
             assert await connections.get("key") == b"value"
-
-    run(read())
-
-
-@pytest.mark.alone
-def test_connecting_to_a_silent_server_takes_at_most_twice_the_timeout(
-    run: Run, url: str, control: redis.Redis, proxy: FaultProxy
-) -> None:
-    async def read() -> None:
-        connections = patient(url, SHORT_SECONDS)
-        proxy.hangs()
-        with Measured() as took, pytest.raises(TimeoutError):
-            await connections.get("key")
-        took.at_most(2 * SHORT_SECONDS)
 
     run(read())

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
 import redis
-from redis.exceptions import ConnectionError, ResponseError, TimeoutError
+from redis.exceptions import ConnectionError, ResponseError
 
-from api_client.transport.pool import Connections, SlowReply
+from api_client.transport.pool import Connections
 from api_client.transport.wire import pack, pack_all, pack_get
 from refresher.embedded import RedisServer
-from tests.integration.links.conftest import Connect, until_served
+from tests.integration.links.conftest import Connect
 from tests.support.fault_proxy import FaultProxy
-from tests.support.timing import Measured
 from tests.support.waiting import eventually
 
 GET = pack_get("key")
@@ -63,49 +61,11 @@ def test_a_failure_on_a_new_connection_is_raised_without_another_attempt(
     assert connections.execute(GET) == b"value"
 
 
-@pytest.mark.alone
-def test_a_read_from_a_silent_server_times_out_and_is_not_repeated(
-    connect: Connect, control: redis.Redis, proxy: FaultProxy
-) -> None:
-    connections = connect(timeout_seconds=SHORT_SECONDS)
-    assert until_served(connections, GET) == b"value"
-    accepted = proxy.accepted
-    proxy.hangs()
-    with Measured() as took, pytest.raises(TimeoutError, match="did not answer in time"):
-        connections.execute(GET)
-    assert took.seconds > SHORT_SECONDS * 0.9
-    took.at_most(SHORT_SECONDS)
-    assert proxy.accepted == accepted
-    proxy.passes()
-    assert until_served(connections, GET) == b"value"
-
-
 def test_a_large_reply_is_whole(connections: Connections, control: redis.Redis) -> None:
     control.set("key", LARGE)
     assert connections.execute(GET) == LARGE
     assert connections.begin(GET * 3, 3)() == [LARGE] * 3
     assert connections.execute(pack("PING")) == b"PONG"
-
-
-@pytest.mark.alone
-def test_a_slow_large_reply_fails_at_the_reply_timeout(
-    connect: Connect, control: redis.Redis, proxy: FaultProxy
-) -> None:
-    connections = connect(reply_seconds=0.0, timeout_seconds=SHORT_SECONDS)  # the larger of the two
-    control.set("key", LARGE)
-
-    def is_too_slow(request: Callable[[], object]) -> bool:
-        proxy.passes()
-        until_served(connections, pack("PING"))
-        proxy.slows(SHORT_SECONDS / 4)  # of each of more than a hundred pieces
-        with Measured() as took, pytest.raises((TimeoutError, ConnectionError)) as caught:
-            request()
-        took.at_most(2 * SHORT_SECONDS)
-        return isinstance(caught.value, SlowReply)
-
-    what = "its pieces come in time, and the whole does not"
-    eventually(lambda: is_too_slow(lambda: connections.execute(GET)), what)
-    eventually(lambda: is_too_slow(lambda: [*connections.begin(GET, 1)()]), what)
 
 
 def test_error_replies_are_returned_and_the_connection_stays(connections: Connections, proxy: FaultProxy) -> None:

@@ -14,8 +14,7 @@ from api_client.protocol.keys import CacheKey, make_key
 from api_client.protocol.lease import Call, ClaimReply, ClaimStatus
 from api_client.transport.link import CacheLink
 from tests.support.fault_proxy import FaultProxy
-from tests.support.timing import Measured
-from tests.support.waiting import MAX_WAIT_SECONDS, eventually_without
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 Claims: TypeAlias = Sequence[Call[ClaimReply]]
 
@@ -85,26 +84,6 @@ def test_a_step_that_redis_refuses_fails_alone(link: CacheLink, control: redis.R
         link.run(claims(2)[0], "q")
     with pytest.raises(CacheUnavailable, match="WRONGTYPE"):
         link.run_and_wait(claims(2)[0], "q", replicas=0, timeout_seconds=SHORT_SECONDS)
-
-
-@pytest.mark.alone
-def test_a_step_on_a_silent_server_times_out_and_is_not_repeated(
-    url: str, control: redis.Redis, proxy: FaultProxy, run: Callable[[CacheLink, Claims], Sequence[Any]]
-) -> None:
-    link = CacheLink(url, SHORT_SECONDS, SHORT_SECONDS)
-    eventually_without((CacheUnavailable,), lambda: link.run(claims(1)[0], "q"), "a connection")
-    accepted = proxy.accepted
-    proxy.hangs()
-    with Measured() as took:
-        try:
-            (reply,) = run(link, claims(1))
-        except CacheUnavailable as error:
-            reply = error
-    link.close()
-    assert "in time" in str(reply)
-    assert took.seconds > SHORT_SECONDS * 0.9
-    took.at_most(SHORT_SECONDS)
-    assert proxy.accepted == accepted
 
 
 def test_connections_to_a_demoted_master_are_dropped(
