@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from api_client import EntryState, RefreshFailed, get_cached, invalidate_tags
+from api_client import EntryState, get_cached
 from api_client.transport.redis_py import connect
 from refresher import UNCHANGED, Previous, Result
 from refresher.embedded import RedisServer
@@ -15,8 +15,6 @@ from refresher.flow.outcome import OutcomeKind
 from refresher.testing import InlineCache
 
 pytestmark = pytest.mark.usefixtures("published_once")
-
-LONG = "a text that takes more room when it is not compressed, again and again. " * 200
 
 
 def kinds(cache: InlineCache) -> list[OutcomeKind]:
@@ -50,36 +48,6 @@ def test_a_conditional_loader_can_extend_the_previous_value(cache: InlineCache) 
         None, (["first"], 1), (["first"], 1), (["first", "second"], 2),
     ]  # fmt: skip
     assert datetime.now(UTC) - given[1].loaded_at > timedelta(seconds=60)
-
-
-@pytest.mark.parametrize("value", ["short", LONG, None, {"rows": [1, 2.5, b"x"]}], ids=["short", "long", "none", "map"])
-def test_an_unchanged_value_is_served_as_it_was(cache: InlineCache, value: Any) -> None:
-    def unchanged(previous: Previous | None) -> Any:
-        assert previous is None or previous.value == value
-        return UNCHANGED if previous else value
-
-    cache.answer("kept", unchanged, ttl="1m", grace="1h", conditional=True)
-    for _ in range(4):
-        assert get_cached("kept") == value
-        cache.advance("61s")
-    entry = cache.client.get_entry("kept")
-    assert (entry.value, entry.state) == (value, EntryState.STALE)
-    assert cache.client.get_entry("kept").state is EntryState.FRESH
-    assert kinds(cache) == [OutcomeKind.COMMITTED, *[OutcomeKind.UNCHANGED] * 4]
-
-
-def test_an_unchanged_value_keeps_its_tags_and_can_be_invalidated_by_them(cache: InlineCache) -> None:
-    cache.answer(
-        "tagged", lambda previous: UNCHANGED if previous else "value", ttl="1m", grace="1h", conditional=True,
-        tags=lambda value: [f"is:{value}"],
-    )  # fmt: skip
-    for _ in range(3):
-        get_cached("tagged")
-        cache.advance("61s")
-    get_cached("tagged")
-    assert cache.client.get_entry("tagged").state is EntryState.FRESH
-    assert invalidate_tags(["is:value"]).entries == 1
-    assert cache.client.get_entry("tagged").state is EntryState.STALE
 
 
 @pytest.mark.parametrize(
@@ -124,17 +92,3 @@ def test_an_entry_evicted_during_a_conditional_load_is_loaded_in_full(
     assert kinds(cache) == [OutcomeKind.COMMITTED, OutcomeKind.RETRY, OutcomeKind.COMMITTED]
     assert cache.outcomes[1].why == "previous_gone"
     assert get_cached("checked") == "loaded"
-
-
-def test_unchanged_without_a_previous_value_is_a_result_error(cache: InlineCache) -> None:
-    cache.answer("wrong", UNCHANGED, ttl="1m", grace="1h")
-    with pytest.raises(RefreshFailed) as caught:
-        get_cached("wrong")
-    assert caught.value.kind == "result"
-
-
-def test_previous_is_refused_as_a_param(cache: InlineCache) -> None:
-    cache.answer("checked", lambda previous: "value", ttl="1m", grace="1h", conditional=True)
-    with pytest.raises(RefreshFailed) as caught:
-        get_cached("checked", {"previous": 1})
-    assert caught.value.kind == "wrong_params"

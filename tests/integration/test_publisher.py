@@ -248,14 +248,6 @@ def test_triggers_with_waiters_go_first_and_to_their_own_queue(bench: PublisherH
     assert script.messages == [([2], True), ([1, 3], False)]
 
 
-def test_a_key_submitted_repeatedly_before_its_turn_is_claimed_once(
-    bench: PublisherHarness, script: ScriptedBroker
-) -> None:
-    assert bench.handle(*[bench.trigger(1)] * 5, bench.trigger(2)) == [True] * 6
-    assert script.messages == [([1, 2], False)]
-    assert bench.events.recorded == [("triggered", "stale")] * 2
-
-
 def make_older(bench: PublisherHarness, n: int, seconds: int) -> None:
     for name in ("until", "claim_number", "published"):
         bench.client.hincrby(key(n).record, name, -seconds * 1_000_000)

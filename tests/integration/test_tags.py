@@ -21,10 +21,8 @@ from api_client import (
     invalidate_tags,
 )
 from api_client.protocol.keys import pending_tags_key
-from refresher import Result
 from refresher.embedded import RedisServer, free_port
 from refresher.flow.outcome import OutcomeKind
-from refresher.flow.run import MAX_BOOKMARKS_KEPT
 from refresher.settings import WorkerSettings
 from refresher.testing import InlineCache
 from refresher.worker import tag_upkeep
@@ -119,35 +117,6 @@ def test_bookmarks_of_a_tag_invalidation_reach_the_next_loads(cache: InlineCache
     assert cache.client.get_entry("friends_of", {"person_id": 2}).bookmarks == ("FB:1",)
 
 
-@pytest.mark.parametrize("invalidations", [1, MAX_BOOKMARKS_KEPT // 2, MAX_BOOKMARKS_KEPT])
-def test_invalidations_with_bookmarks_make_neither_a_large_entry_nor_second_loads(
-    cache: InlineCache, invalidations: int
-) -> None:
-    loads: list[int] = []
-    cache.answer("q", lambda: loads.append(1), ttl="5m", grace="1h", tags=["one", "other"])
-    cache.client.get("q")
-    for number in range(invalidations):
-        for tag in ("one", "other"):
-            invalidate_tags([tag], bookmarks=[f"FB:{tag}-{number}"])
-    for _ in range(4):
-        cache.client.get("q")
-        kept = cache.client.get_entry("q").bookmarks
-        assert len(kept) == min(2 * invalidations, MAX_BOOKMARKS_KEPT)
-        assert kept[-2:] == (f"FB:one-{invalidations - 1}", f"FB:other-{invalidations - 1}")
-        cache.advance("6m")
-    assert len(loads) == 1 + 4
-
-
-def test_a_load_with_invalid_tags_fails_and_the_stale_value_stays(cache: InlineCache) -> None:
-    cache.answer("labelled", lambda: "old", ttl="5m", grace="1h", tags=["x"])
-    assert get_cached("labelled") == "old"
-    cache.answer("labelled", lambda: "new", ttl="5m", grace="1h", tags=lambda value: [value, 7])
-    invalidate_tags(["x"])
-    assert get_cached("labelled") == "old"
-    assert (cache.outcomes[-1].kind, cache.outcomes[-1].why) == (OutcomeKind.FAILED, "tags")
-    assert get_cached("labelled") == "old"
-
-
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -211,17 +180,3 @@ def test_each_invalidation_is_recorded_once_it_is_finished(redis_server: RedisSe
         client.invalidate_tags(["x"], hard=True)
         client.invalidate_tags(["x", "y"])
     assert events.recorded == [("tags invalidated", "hard", "0"), ("tags invalidated", "soft", "0")]
-
-
-def test_a_result_sets_its_own_ttl_and_tags(cache: InlineCache) -> None:
-    cache.answer(
-        "document", lambda n: Result(n, ttl="1h", tags=[f"n:{n}"]) if n else None,
-        ttl="5m", grace="1h", negative_ttl="10s", tags=[],
-    )  # fmt: skip
-    assert [get_cached("document", {"n": n}) for n in (0, 1, 2)] == [None, 1, 2]
-    cache.advance("11s")
-    entries = [cache.client.get_entry("document", {"n": n}) for n in (0, 1, 2)]
-    assert [entry.state for entry in entries] == [EntryState.STALE, EntryState.FRESH, EntryState.FRESH]
-    assert invalidate_tags(["n:1"]).entries == 1
-    cache.advance("50m")
-    assert [cache.client.get_entry("document", {"n": n}).state for n in (1, 2)] == [EntryState.STALE, EntryState.FRESH]

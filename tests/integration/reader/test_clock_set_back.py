@@ -129,20 +129,3 @@ def test_a_wait_from_before_the_clock_change_ends_after_its_next_claim(
     key.client.delete(key.key.record)
     assert ahead > key.load("new") > below
     assert read.result(MAX_WAIT_SECONDS) == "new"
-
-
-def test_a_suppression_from_before_the_clock_change_delays_a_refresh_by_at_most_a_second(
-    make_reader: MakeReader, new_key: NewKey
-) -> None:
-    reader, key = make_reader(), new_key()
-    planted_ahead(key)
-    assert reader.get_entry("q", {}).refresh is RefreshState.TRIGGERED
-    key.wait_for_claim()
-    lose(key)
-    assert key.store_value("stale", age_seconds=60.0, ttl_seconds=30.0) < key.now_us()
-    entry = eventually(
-        lambda: (found := reader.get_entry("q", {})).refresh is RefreshState.TRIGGERED and found,
-        "a refresh is triggered",
-    )  # fmt: skip
-    assert (entry.value, entry.state) == ("stale", EntryState.STALE)
-    assert key.load("new") > entry.token

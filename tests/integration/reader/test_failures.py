@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -58,16 +57,6 @@ def test_a_failure_is_raised_to_all_waiters_and_to_callers_during_the_backoff(
     assert events["triggered"] == [["miss"]]  # no trigger during the backoff
 
 
-def test_during_the_backoff_a_stale_value_is_served(reader: AnyReader, new_key: NewKey) -> None:
-    key = new_key()
-    key.store_value("old", age_seconds=20, ttl_seconds=10)
-    assert reader.get("q", {}) == "old"
-    key.abandon()
-    assert reader.get("q", {}) == "old"
-    with pytest.raises(RefreshFailed):
-        reader.get("q", {}, fresh=True)
-
-
 def fail_in_a_row(key: WorkedKey, times: int) -> FailReply:
     """Fail ``times`` loads of a key in a row; the pause after each but the last is over at once."""
     for number in range(times):
@@ -95,14 +84,6 @@ def test_an_unreachable_broker_does_not_reset_the_count_of_consecutive_failures(
     eventually(lambda: key.state() == "idle", "the claim is taken back")
     reply = fail_in_a_row(key, 1)
     assert (reply.pause_seconds, reply.failures) == (3_600.0, 8)
-
-
-def test_an_unknown_query_names_its_version(reader: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor) -> None:
-    read = pool.submit(reader.get, "nobody_knows", {}, version=3)
-    new_key("nobody_knows", version=3).abandon(kind="unknown_query")
-    error = read.exception(MAX_WAIT_SECONDS)
-    assert isinstance(error, UnknownQuery)
-    assert (error.query, error.version, error.kind) == ("nobody_knows", 3, "unknown_query")
 
 
 @pytest.mark.parametrize("default", [None, "fallback", []], ids=repr)
@@ -246,12 +227,3 @@ def test_bookmarks_of_an_invalidation_are_validated(cut_off: AnyReader) -> None:
             cut_off.invalidate("q", {}, bookmarks=bookmarks)
     with pytest.raises(InvalidQuery, match=r"\.raw_values"):  # the driver's own object
         cut_off.invalidate("q", {}, bookmarks=object())
-
-
-def test_params_of_every_json_type_are_encoded_without_loss(reader: AnyReader, new_key: NewKey) -> None:
-    params = {"text": "ä\u2028", "list": [1, 2.5, None, True], "nested": {"a": {"b": []}}}
-    key = new_key(params=params)
-    key.store_value("v")
-    assert reader.get("q", params) == "v"
-    assert json.loads(key.key.canonical_params) == params
-    assert isinstance(reader.get("q", params, default=None), str)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import pytest
 import redis
 
@@ -24,10 +23,6 @@ pytestmark = pytest.mark.usefixtures("suppression_outlasts_the_test")
 class Friend:
     name: str
     age: int
-
-
-class Stamped(msgspec.Struct):
-    n: int
 
 
 @pytest.fixture(params=["redis", "tier"])
@@ -101,16 +96,6 @@ def test_a_stale_value_is_served_at_once_and_triggers_one_refresh(
     assert events["hit"] == [["stale", "triggers"]] * 2
     assert events["triggered"] == [["stale"]]
     assert sent("get") == gets_of_two_reads
-
-
-def test_a_refreshed_value_is_seen(reader: AnyReader, new_key: NewKey) -> None:
-    key = new_key()
-    key.store_value("old", age_seconds=20, ttl_seconds=10)
-    assert reader.get("q", {}) == "old"
-    token = key.load("new")
-    # A reader with a tier is notified.
-    entry = eventually(lambda: (found := reader.get_entry("q", {})).token == token and found, "it is seen")
-    assert (entry.value, entry.state) == ("new", EntryState.FRESH)
 
 
 def test_a_value_that_grows_stale_between_two_reads_triggers_a_refresh(reader: AnyReader, new_key: NewKey) -> None:
@@ -206,15 +191,3 @@ def test_a_reader_sees_its_own_invalidation_at_once(
     assert key.wait_for_claim()
     assert reader.flush(MAX_WAIT_SECONDS)
     assert events["triggered"] == [["invalidated"]]
-
-
-def test_a_value_read_untyped_before_can_be_read_typed(
-    reader: AnyReader, new_key: NewKey, control: redis.Redis, place: str
-) -> None:
-    key = new_key()
-    key.store_value({"n": 1})
-    wait_until_received(reader, control)
-    assert reader.get("q", {}) == {"n": 1}
-    assert reader.get("q", {}, type=Stamped) == Stamped(1)
-    if place == "tier":
-        assert key.key.entry in local_cache_of(reader).entries

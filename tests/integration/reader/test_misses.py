@@ -14,7 +14,6 @@ from tests.integration.reader.conftest import NAMESPACE, NEVER_SECONDS, MakeRead
 from tests.support.any_reader import AnyReader, callers_waiting, client_of
 from tests.support.event_recorder import EventRecorder
 from tests.support.internals import notifications_of, record_claims
-from tests.support.timing import Measured
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 WAITERS = 20
@@ -81,15 +80,6 @@ def test_callers_of_one_key_share_one_wait(
     assert events["triggered"] == [["miss"]]
 
 
-@pytest.mark.parametrize("value", [None, "", [], 0], ids=repr)
-def test_none_and_empty_values_end_a_wait(
-    reader: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor, value: object
-) -> None:
-    read = pool.submit(reader.get, "q", {}, default="another")
-    new_key().load(value)
-    assert read.result(MAX_WAIT_SECONDS) == value
-
-
 def test_a_timeout_of_zero_triggers_and_does_not_wait(
     reader: AnyReader, new_key: NewKey, events: EventRecorder
 ) -> None:
@@ -101,16 +91,6 @@ def test_a_timeout_of_zero_triggers_and_does_not_wait(
     assert reader.flush(MAX_WAIT_SECONDS)
     # The publisher's thread records the last one at some later time.
     assert sorted(events.recorded) == [("miss",), ("read failed", "timeout"), ("triggered", "miss")]
-
-
-@pytest.mark.alone
-def test_a_short_timeout_is_kept(reader: AnyReader, new_key: NewKey) -> None:
-    with Measured() as took, pytest.raises(WaitTimeout) as caught:
-        reader.get_entry("q", {}, timeout="120ms")
-    assert took.seconds >= 0.12
-    took.at_most(0.12)
-    assert caught.value.state == "queued"
-    assert 0 <= caught.value.waited_seconds <= 0.12
 
 
 def test_the_timeout_of_the_settings_is_the_default(

@@ -57,12 +57,6 @@ def test_an_invalidation_with_a_version_reaches_that_version_only(
     assert done == Invalidation(done.generation, None, {2: done.generation})
 
 
-def test_a_hard_invalidation_drops_all_registered_versions(reader: AnyReader, live: Any, new_key: NewKey) -> None:
-    live(1, 2)
-    assert reader.invalidate("q", {}, hard=True).generations.keys() == {1, 2}
-    assert [new_key(version=version).entry() for version in (1, 2)] == [None, None]
-
-
 def test_an_invalidation_with_replicas_waits_for_all_versions(
     reader: AnyReader, live: Any, replica_waits: list[float]
 ) -> None:

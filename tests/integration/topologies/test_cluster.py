@@ -23,7 +23,6 @@ from refresher.worker import redis_link
 from refresher.worker.redis_link import RetryingLink
 from tests.integration.topologies.conftest import (
     KEYS,
-    WITH_REPLICAS_SECONDS,
     MakeReader,
     NewKey,
     done,
@@ -106,14 +105,6 @@ def test_a_step_and_a_wait_go_to_the_key_s_own_node(
         new_key(n).load(n)
     assert [read.result(MAX_WAIT_SECONDS) for read in reads] == list(range(6))
     assert all(reader.invalidate("q", {"n": n}).generation for n in range(6))
-
-
-def test_an_invalidation_waits_for_the_replicas_of_the_key_s_own_node(
-    make_reader: MakeReader, cluster: Cluster
-) -> None:
-    reader = make_reader(cluster.url(), redis_timeout_seconds=WITH_REPLICAS_SECONDS)
-    invalidated = reader.invalidate("q", {"n": 0}, replicas=1)
-    assert (invalidated.generation > 0, invalidated.replicated) == (True, False)
 
 
 def test_steps_of_many_keys_are_run_on_all_nodes_at_once(cluster: Cluster, new_key: NewKey, stack: ExitStack) -> None:
