@@ -115,6 +115,14 @@ def test_an_async_reader_is_counted_until_it_disconnects(own_redis: RedisServer,
     eventually(lambda: said(own_redis.url(0)) == "none is connected to this cache", "its connection is gone")
 
 
+def test_a_missing_permission_to_list_connections_is_named(own_redis: RedisServer, cache: redis.Redis) -> None:
+    cache.execute_command("ACL", "SETUSER", "weak", "on", f">{SECRET}", "~*", "&*", "+@all", "-client")
+    url = f"redis://weak:{SECRET}@{own_redis.host}:{own_redis.port}/0"
+    found = run_check("readers", redis_url=url)
+    assert (found.level, found.remedy) == (Level.WARNING, "sign in as operator (docs/how-to/users-and-tls.md)")
+    assert run_check("rights", redis_url=url).message.endswith("need: +client|list")
+
+
 def test_without_the_client_command_readers_still_read_but_can_t_be_counted() -> None:
     with RedisServer.start(extra_config={"rename-command": "CLIENT NO-CLIENT"}) as server:
         found = run_check("readers", redis_url=server.url(0))

@@ -53,6 +53,15 @@ def test_a_cache_that_is_down_is_a_problem_and_raises_nothing(scheme: str) -> No
     assert problem.endswith("; refreshes fail until it can")
 
 
+def test_a_missing_permission_is_a_problem_of_the_cache_and_not_of_the_broker(
+    own_redis: RedisServer, client: redis.Redis
+) -> None:
+    client.execute_command("ACL", "SETUSER", "weak", "on", ">pw-of-test", "~*", "+@all", "-set")
+    weak = settings(f"redis://weak:pw-of-test@127.0.0.1:{own_redis.port}/0")
+    assert "refreshes may need: +set; such refreshes fail" in str(cache_problem(weak))
+    assert broker_memory_problem(weak) is None
+
+
 COMMANDS = sorted(
     {command.lower() for name in SCRIPTS for command in re.findall(r"call\('([A-Z]+)'", source(name))} - {"publish"}
 )

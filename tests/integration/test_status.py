@@ -209,6 +209,14 @@ def test_a_probe_timeout_is_reported_as_such(place: Place, monkeypatch: pytest.M
     assert report["problems"]["keys"].endswith("did not answer within 0.05 s")
 
 
+def test_a_wrong_password_is_named(place: Place) -> None:
+    wrong = place.env["CACHE_REDIS_URL"].replace(place.server.password, SECRET)
+    done = place.run(CACHE_REDIS_URL=wrong)
+    assert done.exit_code == 1
+    assert "it refuses this user or password" in done.stdout
+    assert SECRET not in done.stdout
+
+
 def test_watching_goes_on_through_an_outage_and_ctrl_c_ends_it_with_0(place: Place, tmp_path: Path) -> None:
     with FaultProxy.before(place.env["CACHE_REDIS_URL"]) as proxy, (tmp_path / "said").open("w+") as said:
         watching = subprocess.Popen(
@@ -245,3 +253,10 @@ def test_status_of_an_empty_cache_succeeds(place: Place) -> None:
     done = place.run()
     assert done.exit_code == 0
     assert "no keys in the cache" in done.stdout
+
+
+def test_status_without_a_broker_fails_and_names_it(place: Place) -> None:
+    done = place.run(CACHE_BROKER_URL=f"amqp://guest:{SECRET}@127.0.0.1:{free_port()}//")
+    assert done.exit_code == 1
+    assert "the broker at CACHE_BROKER_URL=amqp://guest:***@127.0.0.1" in done.stdout
+    assert SECRET not in done.stdout

@@ -23,6 +23,7 @@ from api_client import (
 from api_client.protocol.keys import pending_tags_key
 from refresher.embedded import RedisServer, free_port
 from refresher.flow.outcome import OutcomeKind
+from refresher.flow.run import MAX_BOOKMARKS_KEPT
 from refresher.settings import WorkerSettings
 from refresher.testing import InlineCache
 from refresher.worker import tag_upkeep
@@ -115,6 +116,25 @@ def test_bookmarks_of_a_tag_invalidation_reach_the_next_loads(cache: InlineCache
         OutcomeKind.COMMITTED, OutcomeKind.COMMITTED_AS_STALE,
     ]  # fmt: skip
     assert cache.client.get_entry("friends_of", {"person_id": 2}).bookmarks == ("FB:1",)
+
+
+@pytest.mark.parametrize("invalidations", [1, MAX_BOOKMARKS_KEPT // 2, MAX_BOOKMARKS_KEPT])
+def test_invalidations_with_bookmarks_make_neither_a_large_entry_nor_second_loads(
+    cache: InlineCache, invalidations: int
+) -> None:
+    loads: list[int] = []
+    cache.answer("q", lambda: loads.append(1), ttl="5m", grace="1h", tags=["one", "other"])
+    cache.client.get("q")
+    for number in range(invalidations):
+        for tag in ("one", "other"):
+            invalidate_tags([tag], bookmarks=[f"FB:{tag}-{number}"])
+    for _ in range(4):
+        cache.client.get("q")
+        kept = cache.client.get_entry("q").bookmarks
+        assert len(kept) == min(2 * invalidations, MAX_BOOKMARKS_KEPT)
+        assert kept[-2:] == (f"FB:one-{invalidations - 1}", f"FB:other-{invalidations - 1}")
+        cache.advance("6m")
+    assert len(loads) == 1 + 4
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,47 @@ import pytest
 import redis
 from redis.exceptions import ConnectionError, TimeoutError
 
+from api_client.transport.multiplexed import RECHECK_SECONDS
 from tests.integration.links.conftest import UVLOOP_TOO, Run
 from tests.support.fault_proxy import FaultProxy
 from tests.support.internals import due_on, timer_of, unsent_on
-from tests.support.multiplexed import SHORT_SECONDS, current, ended, opened, until
-from tests.support.waiting import MAX_WAIT_SECONDS
+from tests.support.multiplexed import COUNT, SHORT_SECONDS, OneByOne, current, ended, opened, until
+from tests.support.timing import Measured
+from tests.support.waiting import MAX_WAIT_SECONDS, aeventually
 
 ATTEMPTS = 5
+
+
+async def served(connections: OneByOne) -> object:
+    """Read until a reply comes; on a busy machine that takes longer than a short timeout."""
+
+    async def reply() -> object:
+        with suppress(TimeoutError, ConnectionError):
+            return await connections.get("key")
+        return None
+
+    return await aeventually(reply, "a reply in time")
+
+
+@pytest.mark.alone
+def test_pending_reads_on_a_silent_server_time_out_and_the_next_read_reconnects(
+    run: Run, url: str, control: redis.Redis, proxy: FaultProxy
+) -> None:
+    async def read() -> None:
+        async with opened(url, SHORT_SECONDS) as connections:
+            proxy.hangs()
+            with Measured() as took:
+                results = await ended([connections.get(f"key{number}") for number in range(COUNT)])
+            assert {type(result) for result in results} == {TimeoutError}
+            assert took.seconds > SHORT_SECONDS * 0.9
+            took.at_most(SHORT_SECONDS + RECHECK_SECONDS)
+            assert connections.current() is None
+            proxy.passes()
+            accepted = proxy.accepted
+            assert await served(connections) == b"value"
+            assert proxy.accepted > accepted
+
+    run(read())
 
 
 def test_a_request_sent_late_in_a_timeout_check_has_its_whole_timeout(
