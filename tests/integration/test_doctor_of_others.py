@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,7 @@ import pytest
 import redis
 from typer.testing import CliRunner
 
-from api_client import AsyncCacheClient, CacheClient, ReaderEvents, ReaderSettings, WaitTimeout, __version__
+from api_client import CacheClient, ReaderEvents, ReaderSettings, WaitTimeout, __version__
 from api_client.protocol import lease, tags
 from api_client.protocol.budget import Budget, Share, Urgency
 from api_client.protocol.entry import MAGIC
@@ -30,11 +29,10 @@ from refresher.ops.doctor.registry import CHECKS
 from refresher.ops.startup_checks import log_problems
 from refresher.queries import Registry
 from refresher.settings import WorkerSettings
-from refresher.worker.redis_link import RetryingLink
 from tests.support.any_reader import KINDS, AnyReader
 from tests.support.doctor import run_check
 from tests.support.http_requests import CannedHttpServer
-from tests.support.waiting import MAX_WAIT_SECONDS, eventually
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 pytestmark = pytest.mark.usefixtures("patient_commands")
 ROOT = Path(__file__).parents[2]
@@ -93,26 +91,6 @@ def test_equal_names_on_two_hosts_are_two_readers_and_a_long_silence_is_reported
     assert (found.level, found.message) == (
         Level.OK, "processes connected: 2 of 0.1.0; no request for 12.0 s",
     )  # fmt: skip
-
-
-def test_a_worker_is_not_counted_as_a_reader(own_redis: RedisServer, cache: redis.Redis) -> None:
-    link = RetryingLink(own_redis.url(0))
-    try:
-        link.store.run(lease.invalidate(make_key("cache", "q", {}, 1), hard=True, bookmarks=(), retention_seconds=1))
-        assert any(one["name"].startswith(f"refresher/{__version__}/") for one in cache.client_list())
-        assert said(own_redis.url(0)) == "none is connected to this cache"
-    finally:
-        link.close()
-
-
-def test_an_async_reader_is_counted_until_it_disconnects(own_redis: RedisServer, cache: redis.Redis) -> None:
-    async def said_meanwhile() -> str:
-        async with AsyncCacheClient(reader_settings(own_redis.url(0))) as client:
-            await client.get("q", {}, default=None, timeout=0)
-            return said(own_redis.url(0))
-
-    assert asyncio.run(said_meanwhile()) == f"processes connected: 1 of {__version__}"
-    eventually(lambda: said(own_redis.url(0)) == "none is connected to this cache", "its connection is gone")
 
 
 def test_a_missing_permission_to_list_connections_is_named(own_redis: RedisServer, cache: redis.Redis) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 from contextlib import closing
 
-import psutil
 import pytest
 import redis
 from redis.exceptions import ConnectionError, RedisError
@@ -99,45 +97,6 @@ def test_closing_while_connecting_leaves_no_connection_open(
         await until(lambda: not proxy.open_connections, "nothing is left open")
 
     run(read())
-
-
-# The connection of an abandoned event loop is closed by the garbage collector only.
-@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-def test_connections_of_ended_event_loops_are_released(run: Run, url: str, control: redis.Redis) -> None:
-    connections = patient(url)
-
-    async def read() -> None:
-        assert await connections.get("key") == b"value"
-
-    run(read())
-    gc.collect()
-    before = psutil.Process().num_fds()
-    for _ in range(20):
-        run(read())
-        assert len(by_loop(connections)) == 1
-    gc.collect()
-    # Other parts of the process may open descriptors meanwhile.
-    assert psutil.Process().num_fds() < before + 10, "a connection that is left behind by each would be 20"
-
-
-def test_a_loop_registered_during_the_cleanup_of_closed_loops_disturbs_no_read(url: str, control: redis.Redis) -> None:
-    connections = patient(url)
-    with closing(asyncio.new_event_loop()) as other:
-
-        class Closing:
-            def is_closed(self) -> bool:
-                dict.__setitem__(by_loop(connections), other, None)  # type: ignore[arg-type] # as another thread would
-                return True
-
-        by_loop(connections)[Closing()] = None  # type: ignore[index, assignment]
-
-        async def read() -> object:
-            reply: object = await connections.get("key")
-            connections.close()
-            await asyncio.sleep(0)
-            return reply
-
-        assert asyncio.run(read()) == b"value"
 
 
 def test_a_node_that_is_left_while_its_connection_is_named_is_connected_anew(

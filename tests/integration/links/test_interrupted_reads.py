@@ -81,17 +81,6 @@ def test_one_watchdog_thread_serves_all_sockets_and_ends_with_the_last() -> None
         eventually(lambda: watching_threads() <= others, "no thread for nothing")
 
 
-def test_a_read_within_its_timeout_is_not_ended_by_the_watchdog(
-    connect: Connect, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    watch = SocketWatchdog(check_seconds=0.01)
-    monkeypatch.setattr(sockets, "watchdog", lambda: watch)
-    connections, accepted = connect(), proxy.accepted
-    proxy.slows(0.5)
-    assert [connections.execute(b"PING\r\n") for _ in range(3)] == [b"PONG"] * 3
-    assert proxy.accepted == accepted + 1
-
-
 def test_an_idle_connection_is_not_closed_by_the_watchdog(
     connect: Connect, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

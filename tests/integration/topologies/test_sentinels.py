@@ -72,20 +72,6 @@ def replicated(control: redis.Redis) -> None:
     assert control.wait(1, int(MAX_WAIT_SECONDS * 1000)) == 1
 
 
-def test_reads_waits_and_invalidations_go_to_the_master(
-    make_reader: MakeReader, sentinels: Sentinels, new_key: NewKey, pool: ThreadPoolExecutor
-) -> None:
-    reader, key = make_reader(sentinels.url()), new_key()
-    read = pool.submit(reader.get, "q", {"n": 0}, timeout=MAX_WAIT_SECONDS)
-    eventually(key.has_subscriber, "the waiter is subscribed at the master")
-    key.load("loaded")
-    assert read.result(MAX_WAIT_SECONDS) == "loaded"
-    assert reader.get("q", {"n": 0}) == "loaded"
-    invalidated = reader.invalidate("q", {"n": 0}, replicas=1)
-    assert invalidated.replicated
-    assert reader.get_entry("q", {"n": 0}).state is EntryState.STALE
-
-
 def test_the_url_s_database_is_used_on_the_master(make_reader: MakeReader, sentinels: Sentinels) -> None:
     reader = make_reader(sentinels.url(db=3))
     with sentinels.client(sentinels.master, db=3) as there:
