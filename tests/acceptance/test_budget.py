@@ -13,7 +13,7 @@ from api_client.protocol.budget import SHARE_SECONDS
 from api_client.protocol.keys import budget_keys
 from refresher.embedded.process import GuardedProcess
 from tests.acceptance.conftest import System
-from tests.support.budgeted_queries import AT_ONCE, BATCH, BEGUN, HELD, MOST, RATE, SHARE_VARIABLE
+from tests.support.budgeted_queries import AT_ONCE, BEGUN, HELD, MOST, RATE, SHARE_VARIABLE
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 PROCESSES = 3
@@ -89,18 +89,6 @@ def test_loads_over_both_nodes_begin_at_most_at_the_budgets_rate(fleet: System, 
     assert (count - more) / took_seconds <= RATE, "never faster"
     in_any_half_second = max(sum(0 <= later - first < 0.5 for later in times) for first in times)
     assert in_any_half_second <= RATE / 2 + more, "nor in half a second"
-
-
-@pytest.mark.usefixtures("no_hold_ends")
-def test_a_batch_counts_as_one_load_against_the_budget(fleet: System) -> None:
-    fleet.env["CACHE_REFRESH_CONCURRENCY"] = "2"
-    start(fleet)
-    client = fleet.client()
-    keys = [f"k{number}" for number in range(8 * BATCH)]
-    entries = client.get_many([("few_batches", {"key": key}) for key in keys])
-    assert [getattr(entry, "value", entry) for entry in entries] == keys
-    assert most(fleet, "few_batches") == 1
-    assert len(begun(fleet, "few_batches")) < len(keys) / 2
 
 
 @pytest.mark.promise("Refreshing", "The share of a killed worker goes to another")

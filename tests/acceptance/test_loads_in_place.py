@@ -92,13 +92,6 @@ def test_a_worker_that_consumes_no_refresh_queue_leaves_loads_to_others(system: 
     assert load_of(system, "a") in {child.pid for child in psutil.Process(refreshing.pid).children()}
 
 
-def test_a_transient_failure_is_retried_by_any_worker(system: System, host: Host) -> None:
-    system.start_worker("-c", "2", app=APP, CACHE_XFETCH_RETRY_BACKOFF="2")
-    system.control.rpush("script:a", *["fail"] * 3)
-    host.read("long_lived", key="a")
-    assert host.heard(1) == {"a": {"key": "a", "load": 4}}
-
-
 @contextmanager
 def loading_in_place(system: System, host: Host, soft_time_limit: float | None = None) -> Iterator[int]:
     """Yield the process of a worker's pool whose task loads key "a" in place; the load waits for its gate."""

@@ -156,19 +156,6 @@ def test_over_rabbitmq_a_refresh_with_a_delayed_retry_is_one_trace(
     assert trace.path[-1].name == "process cache.refresh.quorum"
 
 
-def test_a_worker_in_an_applications_celery_app_is_traced_like_any_other(
-    system: System, collector: Collector, memory: SpanRecorder, events: OTelEvents
-) -> None:
-    host = {"app": "tests.support.host_app", "C_FORCE_ROOT": "1"}  # it accepts pickle
-    start_worker(system, collector, "-c", "1", **host)
-    client = system.client(events)
-    trace = trace_of(memory, collector, lambda: client.get("friends_of", {"person": "a"}), "committed")
-    assert [span.name for span in trace.path][-2:] == ["send cache.refresh-miss", "process cache.refresh-miss"]
-    assert trace.lines()[1:] == [line.replace(" refresher.attempt=1", "") for line in LOADED]
-    completed = {"name": "xfetch_refresh_completed_total", "query": "friends_of"}
-    eventually(lambda: collector.total(**completed) == 1, "it is counted")
-
-
 def trace_of_nothing(memory: SpanRecorder, read: Callable[[], object]) -> list[str]:
     memory.forget()
     with memory.tracer.start_as_current_span("GET /friends"):

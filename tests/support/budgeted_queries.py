@@ -1,4 +1,4 @@
-"""Queries under budgets. Each load records its begin, its end, and how many were in progress, for the test."""
+"""Queries under budgets. Each load records its begin, and how many were in progress, for the test."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ if SHARE_VARIABLE in os.environ:
 
 AT_ONCE: Final = 2
 RATE: Final = 20.0
-BATCH: Final = 10
 LOAD_SECONDS: Final = 0.1
-BEGUN, ENDED, IN_PROGRESS, MOST, HELD = "begun", "ended", "in_progress", "most", "held"
+BEGUN, IN_PROGRESS, MOST, HELD = "begun", "in_progress", "most", "held"
 
 
 @contextmanager
@@ -34,7 +33,6 @@ def _load(kind: str, key: str) -> Iterator[None]:
             yield
         finally:
             control.decr(f"{IN_PROGRESS}:{kind}")
-            control.rpush(f"{ENDED}:{kind}", key)
 
 
 @query("few", ttl="1h", grace="1h", concurrency=AT_ONCE, slots=64)
@@ -53,14 +51,6 @@ def paced(tx: Any, key: str) -> str:
     """Return the key; the number of loads per second is limited."""
     with _load("paced", key):
         return key
-
-
-@query("few_batches", ttl="1h", grace="1h", concurrency=1, batch=BATCH, slots=64)
-def few_batches(tx: Any, calls: list[dict[str, str]]) -> list[str]:
-    """Return the keys; one batch is loaded at a time."""
-    with _load("few_batches", str(len(calls))):
-        time.sleep(LOAD_SECONDS)
-        return [call["key"] for call in calls]
 
 
 @query("free", ttl="1h", grace="1h", slots=64)

@@ -15,7 +15,6 @@ from pathlib import Path
 import psutil
 import pytest
 import redis
-from celery import Celery
 
 from api_client import CacheClient, CacheError, ReaderSettings, RefreshFailed, TriggerFailed
 from refresher.embedded import ArcadeDbServer, GuardedProcess, RedisServer
@@ -151,13 +150,6 @@ def test_no_page_and_no_api_reply_of_flower_shows_a_secret(watched: Watched) -> 
 )
 def test_no_command_output_shows_a_secret(watched: Watched, command: tuple[str, ...]) -> None:
     assert watched.found_in(watched.run(*command)) == []
-
-
-def test_no_setting_reported_by_a_worker_shows_a_secret(watched: Watched) -> None:
-    with Celery(broker=watched.system.env["CACHE_BROKER_URL"], set_as_current=False) as app:
-        conf = eventually(lambda: app.control.inspect(timeout=5).conf(with_defaults=True), "the worker answers")
-    assert "broker_use_ssl" in str(conf)
-    assert watched.found_in(str(conf)) == []
 
 
 def test_no_dead_letter_lease_record_or_key_contains_a_secret(watched: Watched) -> None:

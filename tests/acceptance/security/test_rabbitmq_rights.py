@@ -33,7 +33,6 @@ from tests.servers.rabbitmq_server import RabbitMqServer
 from tests.support.authority import HOST, Authority
 from tests.support.doctor import wait_for_one_worker
 from tests.support.redis_users import make_users
-from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.rabbitmq
 
@@ -250,20 +249,6 @@ def test_without_ssl_ca_certs_the_systems_certificate_authorities_are_trusted(
         published_to(url)
     monkeypatch.setenv("SSL_CERT_FILE", str(server.authority.root))
     published_to(url)
-
-
-def test_a_worker_logs_a_wrong_certificate_of_its_rabbitmq(
-    running: System, server: RabbitMqWithUsers, tmp_path: Path
-) -> None:
-    url = server.url_of("worker", trusted=Authority(tmp_path).root)
-    worker = running.start_worker(ready=False, CACHE_BROKER_URL=url)
-    try:
-        eventually(lambda: "Cannot connect to amqps://" in worker.log_file.read_text(), "it says so")
-        said = worker.log_file.read_text()
-    finally:
-        worker.kill()
-    assert "certificate verify failed" in said
-    assert server.passwords["worker"] not in said
 
 
 def declare(channel: Any, name: str) -> None:
