@@ -28,7 +28,7 @@ ITS_CLOCK_LAGS_US: Final = 30_000_000
 class Defect:
     """A defect. ``while_`` is what has to happen meanwhile, without which it does no harm.
 
-    ``replaced`` has what the Lua of a step is changed to, and ``apply`` patches Python.
+    ``replaced`` has what the Lua of a step (or of all: the prelude) is changed to, and ``apply`` patches Python.
     """
 
     rule: str
@@ -38,6 +38,7 @@ class Defect:
     while_: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
     pause_seconds: float = 0.05
+    only_in_readers: bool = False
 
     def put_in(self) -> None:
         """Change this process."""
@@ -46,7 +47,7 @@ class Defect:
 
         def changed(name: str) -> str:
             text = source(name)
-            for right, wrong in self.replaced.items() if name == self.step else ():
+            for right, wrong in self.replaced.items() if self.step in {name, "prelude"} else ():
                 assert right in text, f"{self.step} has no {right}"
                 text = text.replace(right, wrong)
             return text
@@ -127,8 +128,12 @@ DEFECTS: Final = {
     "a claim that outlives its message": Defect(
         "I4", "claim", {"text(now + queue_ttl_us)": "text(now + 1000 * queue_ttl_us)"}, while_="messages are lost"
     ),
-    "a token drawn without entry and clock": Defect(
-        "I4", "acquire", {"local token = draw(now, record, entry)": "local token = record.number + 1"}
+    "numbers drawn without entry and clock": Defect(
+        "I3", "prelude",
+        {
+            "math.max(now, record.number + 1)": "record.number + 1",
+            "if entry then\n    number": "if false then\n    number",
+        },
     ),
     "a record that a commit leaves": Defect(
         "I6", "commit", {"redis.call('DEL', KEYS[2])": "redis.call('PERSIST', KEYS[2])"}
@@ -138,7 +143,7 @@ DEFECTS: Final = {
         "I3", apply=hear_no_invalidation, env={"CACHE_LOCAL_MAX_AGE": "60s"}
     ),
     "a reader that stays with a demoted master": Defect(
-        "I3", apply=stay_with_the_first_master, while_="the master is cut off"
+        "I3", apply=stay_with_the_first_master, while_="the master is cut off", only_in_readers=True
     ),
 }  # fmt: skip
 

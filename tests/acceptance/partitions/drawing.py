@@ -53,7 +53,7 @@ def smallest(events: Sequence[Event], holds: Callable[[Sequence[Event]], bool]) 
 
 def around(events: Iterable[Event], shown: Sequence[Event]) -> list[Event]:
     """Return the shown events with others of their key, and the faults, of the same time: those nearest to them."""
-    key = next(event["key"] for event in reversed(shown) if "key" in event)
+    key = next((event["key"] for event in reversed(shown) if "key" in event), None)
     nodes = set().union(*(event.get("versions", ()) for event in shown))
     begin, end = min(event["start"] for event in shown), max(event["end"] for event in shown)
 

@@ -47,28 +47,34 @@ class World:
         self._sentinels = Sentinels(stack) if CUT_OFF in defect.while_ else None
         url = {"CACHE_REDIS_URL": self._sentinels.url()} if self._sentinels else {}
         system.env |= SETTINGS | url | {"HISTORY_DEFECT": name} | defect.env
+        sound = {"HISTORY_DEFECT": ""} if defect.only_in_readers else {}
         log = {"HISTORY_LOG": str(folder / "b-worker")}
-        self._worker = system.start_worker("-c", "2", app="tests.acceptance.partitions.defects", **log)
+        self._worker = system.start_worker("-c", "2", app="tests.acceptance.partitions.defects", **log, **sound)
         writing = ("--by-key", "0.3", "--pause", str(defect.pause_seconds))
         for role, *more in (("sync",), ("local",), ("writer", *writing)):
             argv = [sys.executable, "-m", "tests.acceptance.partitions.defects", role, *more]
             path = folder / f"a-{role}-0.jsonl"
             program = GuardedProcess.start(
-                [*argv, "--log", str(path)], env=system.env, cwd=ROOT, log_file=folder / f"{role}.log"
-            )
+                [*argv, "--log", str(path)], env=system.env | (sound if role == "writer" else {}), cwd=ROOT,
+                log_file=folder / f"{role}.log",
+            )  # fmt: skip
             stack.callback(program.kill)
 
     def verdict(self) -> Verdict:
         """Let happen what has to, and check all until now."""
-        paused = psutil.Process(self._worker.pid).children()[-1:] if PAUSE in self._defect.while_ else []
+        loses = LOST in self._defect.while_ and time.monotonic() > self._lost_at + LOST_EVERY_SECONDS
+        worker = psutil.Process(self._worker.pid)
+        pool = worker.children()
+        # What is published while nobody takes it is lost.
+        paused = [worker, *pool] if loses else pool[-1:] if PAUSE in self._defect.while_ else []
         for process in paused:
             process.suspend()
         threading.Event().wait(TURN_SECONDS)
-        for process in paused:
-            process.resume()
-        if LOST in self._defect.while_ and time.monotonic() > self._lost_at + LOST_EVERY_SECONDS:
+        if loses:
             self._lost_at = time.monotonic()
             self._system.broker.delete("cache.refresh", "cache.refresh-miss")
+        for process in reversed(paused):
+            process.resume()
         if self._sentinels is not None and len(events_in(self._folder)) > 1_000:
             self._nemesis.write("fault", name=CUT_OFF, hosts=["cache"])
             self._sentinels.cut_off_master()
