@@ -16,8 +16,8 @@ PEOPLE = Watches({"Person": "id"})
 
 @pytest.mark.parametrize(
     ("graph", "words"),
-    [("neo4j_server", r"^Neo4j [\d.]+ has no apoc\.trigger\.install: the feed needs Neo4j with apoc-core"),
-     ("arcadedb", r"ArcadeDB .* has no apoc\.trigger\.install: the feed needs Neo4j with apoc-core")],
+    [("neo4j_server", r"^Neo4j [\d.]+ lacks apoc\.trigger\.install or apoc\.cypher\.doIt: the feed needs"),
+     ("arcadedb", r"ArcadeDB .* lacks apoc\.trigger\.install or apoc\.cypher\.doIt: the feed needs")],
 )  # fmt: skip
 def test_a_graph_without_apoc(graph: str, words: str, request: pytest.FixtureRequest) -> None:
     server = request.getfixturevalue(graph)
