@@ -160,6 +160,12 @@ def test_demo_compares_staleness_with_the_feed_and_without_it(tmp_path: Path) ->
     assert 0 <= with_feed < without
 
 
+def test_neo4j_needs_java(tmp_path: Path) -> None:
+    with Demo(tmp_path, "--graph-server", "neo4j", *SMALL, PATH=str(tmp_path)) as demo:
+        assert demo.ended() == 1
+    assert re.fullmatch(r"error: no Java for Neo4j 5\.26\.\d+: install Java 17 or 21\n", demo.err)
+
+
 def test_the_feed_needs_neo4j(tmp_path: Path) -> None:
     with Demo(tmp_path, "--feed") as demo:
         assert demo.ended() == 2
