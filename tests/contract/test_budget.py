@@ -56,7 +56,6 @@ class Fleet:
         return shares, pace
 
     def pass_time(self, seconds: float) -> None:
-        assert isinstance(self.world, ClockedWorld)
         self.world.pass_time(seconds)
 
     def taken(self, names: str, urgency: Urgency = STALE) -> str:

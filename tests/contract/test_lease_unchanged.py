@@ -23,9 +23,7 @@ def plant(world: World, token: int = OLD_TOKEN, nonce: bytes = OLD, payload: byt
 
 
 def raw(world: World) -> bytes:
-    content = world.client.get(world.key.entry)
-    assert isinstance(content, bytes)
-    return content
+    return world.client.get(world.key.entry)
 
 
 def payload_of(world: World) -> bytes:

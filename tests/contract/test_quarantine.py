@@ -20,14 +20,12 @@ def failed(world: World, *, longest_seconds: float = MAX_SECONDS, retention_seco
 
 
 def abandoned(world: World, *, longest_seconds: float = MAX_SECONDS, retention_seconds: float = 60.0) -> FailReply:
-    reply = world.store.run(
+    return world.store.run(
         lease.fail(
             world.key, token=world.acquire().token, nonce=b"nonce--1", cooling_seconds=FIRST_SECONDS, kind="syntax",
             attempts=1, retention_seconds=retention_seconds, longest_seconds=longest_seconds,
         )
     )  # fmt: skip
-    assert reply is not None
-    return reply
 
 
 def failed_often(world: World, times: int) -> None:
@@ -68,7 +66,6 @@ def test_a_repeated_fail_step_counts_once_and_returns_the_same_reply(world: Worl
     )  # fmt: skip
     replies = [world.store.run(call), world.store.run(call)]
     assert [reply and reply.failures for reply in replies] == [1, 1]
-    assert replies[1] is not None
     assert FIRST_SECONDS - 10 < replies[1].pause_seconds <= FIRST_SECONDS
 
 

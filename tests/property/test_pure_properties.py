@@ -117,18 +117,6 @@ json_like = st.recursive(
     scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4)
 )
 names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,10}", fullmatch=True)
-params = st.dictionaries(names, json_like, max_size=4)
-
-
-def normal(value: Any) -> Any:
-    """The meaning of params: NFC text, tuples as lists, types told apart (1, 1.0 and True are equal to Python)."""
-    if isinstance(value, dict):
-        return ("dict", frozenset((unicodedata.normalize("NFC", key), normal(item)) for key, item in value.items()))
-    if isinstance(value, list | tuple):
-        return ("list", tuple(normal(item) for item in value))
-    if isinstance(value, str):
-        return ("str", unicodedata.normalize("NFC", value))
-    return (type(value).__name__, repr(value))
 
 
 def has_twins(value: Any) -> bool:
@@ -138,38 +126,6 @@ def has_twins(value: Any) -> bool:
             map(has_twins, value.values())
         )
     return isinstance(value, list) and any(map(has_twins, value))
-
-
-def text_of(given_params: dict[str, Any]) -> str:
-    assume(not has_twins(given_params))
-    return canonical_params("q", given_params)
-
-
-def turned(value: Any) -> Any:
-    """Return an equivalent value, in another order and with other types of sequence."""
-    if isinstance(value, dict):
-        return {key: turned(value[key]) for key in reversed(value)}
-    return tuple(turned(item) for item in value) if isinstance(value, list) else value
-
-
-@given(params)
-def test_the_canonical_text_depends_on_neither_key_order_nor_sequence_type(given_params: dict[str, Any]) -> None:
-    assert text_of(given_params) == text_of(turned(given_params))
-
-
-@given(params, params)
-def test_params_have_the_same_canonical_text_exactly_if_they_are_equivalent(
-    one: dict[str, Any], other: dict[str, Any]
-) -> None:
-    assert (text_of(one) == text_of(other)) == (normal(one) == normal(other))
-
-
-@given(params)
-def test_the_canonical_text_is_json_and_is_its_own_canonical_text(given_params: dict[str, Any]) -> None:
-    text = text_of(given_params)
-    assert canonical_params("q", json.loads(text)) == text
-    key = make_key("ns", "q", given_params, 1)
-    assert make_key("ns", "q", key.params, 1) == key
 
 
 class Odd:

@@ -96,15 +96,6 @@ def test_params_that_only_look_alike_do_not_share_a_remembered_key(wrapped: Call
             assert made(make_key, "ns", "q", given_params, 1) == made(new_key, "ns", "q", given_params, 1)
 
 
-def test_keys_distinguish_names_from_values_and_ignore_the_order_of_params() -> None:
-    assert make_key("ns", "q", {"a": "b", "c": "d"}, 1) != make_key("ns", "q", {"a": "c", "b": "d"}, 1)
-    assert make_key("ns", "q", {"a": "b", "c": "d"}, 1) == make_key("ns", "q", {"c": "d", "a": "b"}, 1)
-
-
-def test_keys_of_different_namespaces_differ() -> None:
-    assert make_key("one", "q", {"a": 1}, 1).entry != make_key("two", "q", {"a": 1}, 1).entry
-
-
 def test_a_non_dict_mapping_and_a_dict_subclass_have_the_key_of_a_dict() -> None:
     class Ordered(dict[str, Any]):
         pass

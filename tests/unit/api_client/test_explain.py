@@ -63,7 +63,6 @@ def test_the_explanation_of_a_fresh_entry_has_the_inputs_of_its_decision() -> No
 
 def test_a_draw_that_triggered_nothing_is_explained_with_its_lead() -> None:
     said = explained(entry(20.0), decision=decided(RefreshState.NONE, u=0.83))
-    assert said.last is not None
     assert said.last.lead == pytest.approx(1.118, abs=0.001)
     assert said.last.left == pytest.approx(21)
     assert reason_of(said) == "not refreshed: 20.0 s left, drew 0.83 → lead 1.1 s; a refresh is 3.6 % likely now"
@@ -76,13 +75,11 @@ def test_a_draw_that_triggered_nothing_is_explained_with_the_worker_that_loads_m
 
 def test_an_explained_draw_is_rounded_as_in_the_decision() -> None:
     said = explained(entry(20.0, draw_digits=1), decision=decided(RefreshState.NONE, u=0.83))
-    assert said.last is not None
     assert said.last.lead == pytest.approx(0.632, abs=0.001)
 
 
 def test_a_draw_for_the_previous_entry_is_explained_without_a_lead() -> None:
     said = explained(entry(20.0), decision=decided(RefreshState.TRIGGERED, ago_seconds=9.5))
-    assert said.last is not None
     assert (said.last.lead, said.last.left) == (None, None)
     assert reason_of(said).startswith("not refreshed: 20.0 s left;")
     assert "9.5 s ago (of an entry before this one), drew 0.5, triggered a refresh" in str(said)
@@ -180,7 +177,6 @@ def test_an_explanation_needs_only_the_header_and_accepts_redis_py_s_replies() -
 
 def test_an_entry_without_early_refresh_is_explained_as_such() -> None:
     said = explained(entry(20.0, beta=0.0), decision=decided(RefreshState.NONE))
-    assert said.last is not None
     assert said.last.lead == 0
     assert "no early refresh (β 0)" in str(said)
 

@@ -7,8 +7,6 @@ from collections import Counter
 from itertools import chain
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[3]
 MAX_FUNCTION_LINES, MAX_FILE_LINES, MAX_MODULES = 40, 500, 15
 FILES = sorted(
@@ -42,16 +40,3 @@ def test_no_file_has_more_than_500_lines() -> None:
 def test_no_folder_of_what_ships_has_more_than_15_modules_beside_its_init() -> None:
     modules = Counter(str(path.parent.relative_to(ROOT)) for path in FILES if path.name != "__init__.py")
     assert {folder: count for folder, count in modules.items() if count > MAX_MODULES} == {}
-
-
-@pytest.mark.parametrize(
-    ("source", "lines"),
-    [
-        ("def f():\n    return 1", 2),
-        ('def f():\n    """Do.\n\n    More.\n    """\n    return 1', 2),
-        ("@one\n@two\nasync def f(\n    a,\n):\n    return a", 4),
-    ],
-)
-def test_a_docstring_and_decorators_do_not_count(source: str, lines: int) -> None:
-    (function,) = _functions(source)
-    assert _lines(function) == lines

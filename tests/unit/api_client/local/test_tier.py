@@ -39,7 +39,6 @@ def made(clock: Time | None = None, *, entries: int = 100, size: int = 10**9, ag
 
 def put(tier: LocalTier, key: str, kept: LocalEntry | None = None) -> bool:
     fill = tier.begin(key)
-    assert fill is not None
     return tier.fill(fill, kept or entry())
 
 
@@ -83,7 +82,6 @@ INVALIDATIONS: dict[str, Callable[[LocalTier], None]] = {
 def test_a_reply_overtaken_by_an_invalidation_is_not_kept(name: str) -> None:
     tier = made()
     fill = tier.begin(KEY)
-    assert fill is not None
     INVALIDATIONS[name](tier)
     assert not tier.fill(fill, entry())
     assert tier.entries == {}
@@ -101,7 +99,6 @@ def test_an_entry_filled_before_an_invalidation_is_dropped(name: str) -> None:
 def test_another_key_s_invalidation_does_not_prevent_a_fill() -> None:
     tier = made()
     fill = tier.begin(KEY)
-    assert fill is not None
     tier.drop(OTHER)
     assert tier.fill(fill, entry())
 
@@ -111,8 +108,6 @@ def test_a_read_begun_after_the_invalidation_is_kept_and_one_begun_before_is_not
     before = tier.begin(KEY)
     tier.drop(KEY)
     after = tier.begin(KEY)
-    assert before is not None
-    assert after is not None
     assert tier.fill(after, new)
     assert not tier.fill(before, entry(token=1))
     assert tier.entries[KEY] is new
@@ -121,10 +116,6 @@ def test_a_read_begun_after_the_invalidation_is_kept_and_one_begun_before_is_not
 def test_a_fill_never_replaces_an_entry_with_an_older_one() -> None:
     tier, new, invalidated = made(), entry(token=2), entry(token=2, generation=3)
     early, late, latest, last = (tier.begin(KEY) for _ in range(4))
-    assert early is not None
-    assert late is not None
-    assert latest is not None
-    assert last is not None
     assert tier.fill(late, new)
     assert not tier.fill(early, entry(token=1))  # its reply was on its way for longer
     assert tier.entries[KEY] is new
@@ -145,7 +136,6 @@ def test_the_age_counts_from_before_the_get_was_sent() -> None:
     clock = Time()
     tier, kept = made(clock, age=1.0), entry()
     fill = tier.begin(KEY)
-    assert fill is not None
     clock.now += 0.6
     assert tier.fill(fill, kept)
     assert kept.expires_at == pytest.approx(1001.0)
@@ -162,7 +152,6 @@ def test_a_reply_that_took_longer_than_the_maximum_age_is_not_kept() -> None:
     clock = Time()
     tier = made(clock, age=1.0)
     fill = tier.begin(KEY)
-    assert fill is not None
     clock.now += 1.0
     assert not tier.fill(fill, entry())
     assert tier.entries == {}
@@ -171,14 +160,12 @@ def test_a_reply_that_took_longer_than_the_maximum_age_is_not_kept() -> None:
 def nothing_is_under_way(tier: LocalTier) -> bool:
     """Return whether as many reads can begin as may be under way: one more would end all of them."""
     first, *_ = [tier.begin(f"read {number}") for number in range(MAX_FILLS)]
-    assert first is not None
     return tier.fill(first, entry())
 
 
 def test_a_fill_works_once_and_abandoning_it_afterwards_is_harmless() -> None:
     tier = made()
     fill = tier.begin(KEY)
-    assert fill is not None
     assert tier.fill(fill, entry())
     assert not tier.fill(fill, entry(token=2))
     tier.abandon(fill)
@@ -188,8 +175,6 @@ def test_a_fill_works_once_and_abandoning_it_afterwards_is_harmless() -> None:
 def test_an_abandoned_read_leaves_nothing_and_disturbs_no_other() -> None:
     tier = made()
     abandoned, other = tier.begin(KEY), tier.begin(KEY)
-    assert abandoned is not None
-    assert other is not None
     tier.abandon(abandoned)
     assert not tier.fill(abandoned, entry())
     assert tier.fill(other, entry())
@@ -199,7 +184,6 @@ def test_an_abandoned_read_leaves_nothing_and_disturbs_no_other() -> None:
 def test_fills_under_way_are_bounded_and_a_forgotten_fill_is_refused() -> None:
     tier = made()
     first = tier.begin(KEY)
-    assert first is not None
     for number in range(MAX_FILLS):
         tier.begin(f"{KEY}{number}")
     assert not tier.fill(first, entry())
@@ -210,7 +194,6 @@ def test_a_handoff_is_never_kept_and_drops_the_older_entry() -> None:
     tier = made()
     assert put(tier, KEY)
     fill = tier.begin(KEY)
-    assert fill is not None
     assert not tier.fill(fill, LocalEntry(b"x" * 100, header(2, flags=Flag.HANDOFF), 0))
     assert tier.entries == {}  # what was there before is old now
 
@@ -290,7 +273,6 @@ def test_a_long_list_of_keys_is_dropped_whole() -> None:
     for key in keys:
         assert put(tier, key)
     fill = tier.begin("late")
-    assert fill is not None
     tier.drop_all([*keys, "late"])
     assert tier.entries == {}
     assert not tier.fill(fill, entry())

@@ -122,7 +122,6 @@ if child:
     MultiProcessCollector(registry, path=str(tmp_path))  # type: ignore[no-untyped-call]
     command = [sys.executable, "-c", script]
     with subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as reader:
-        assert reader.stdout is not None
         assert reader.stdout.readline() == b"done\n"
         assert value(registry, "cache_hit_total") == 4
         assert value(registry, "cache_age_at_access_seconds_sum") == 10.0

@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import CollectorRegistry
 
-from api_client import ConfigurationError, ReaderSettings, ReadFailure, RefreshReason
+from api_client import ConfigurationError, ReaderSettings
 from api_client.observe.events import ReaderEvents
 from api_client.observe.otel import OTelEvents, default_events
 from api_client.observe.prometheus import PrometheusEvents
 from api_client.observe.setup import build_events
+from tests.support.event_samples import READER_EVENTS
 from tests.support.span_recorder import SpanRecorder, recorded_metrics
-
-EMITTING: dict[str, Callable[[ReaderEvents], None]] = {
-    "miss": lambda e: e.miss("q"),
-    "unavailable": lambda e: e.unavailable("q"),
-    "single_flight_hit": lambda e: e.single_flight_hit("q", waited_seconds=1.0),
-    "refresh_deduplicated": lambda e: e.refresh_deduplicated("q", state="running"),
-    "refresh_republished": lambda e: e.refresh_republished("q"),
-    "refresh_triggered": lambda e: e.refresh_triggered("q", reason=RefreshReason.EARLY),
-    "refresh_dropped": lambda e: e.refresh_dropped("q", why="backlog"),
-    "trigger_failed": lambda e: e.trigger_failed("q", why="OSError"),
-    "read_failed": lambda e: e.read_failed("q", why=ReadFailure.UNKNOWN_QUERY),
-    "unreadable_entry": lambda e: e.unreadable_entry("q", reason="digest"),
-    "tags_invalidated": lambda e: e.tags_invalidated(hard=False, entries=3, seconds=0.02),
-    "hit": lambda e: e.hit("q", age_seconds=7.5, ttl_remaining_seconds=-2.0, triggered=True),
-}
 
 
 @pytest.fixture
@@ -54,16 +39,16 @@ def in_registry(registry: CollectorRegistry) -> dict[tuple[str, ...], float]:
 
 
 def test_the_cases_cover_every_event_of_a_reader() -> None:
-    assert {name for name, method in vars(ReaderEvents).items() if callable(method)} == set(EMITTING)
+    assert {name for name, method in vars(ReaderEvents).items() if callable(method)} == set(READER_EVENTS)
 
 
-@pytest.mark.parametrize("name", sorted(EMITTING))
+@pytest.mark.parametrize("name", sorted(READER_EVENTS))
 def test_each_reader_event_records_the_same_samples_as_for_prometheus(
     reader: InMemoryMetricReader, events: OTelEvents, name: str
 ) -> None:
     registry = CollectorRegistry()
     for to in (events, PrometheusEvents(registry)):
-        EMITTING[name](to)
+        READER_EVENTS[name](to)
     assert recorded_metrics(reader)
     assert recorded_metrics(reader) == in_registry(registry)
 

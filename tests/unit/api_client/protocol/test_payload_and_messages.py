@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Annotated, Any, Generic, Literal, NamedTuple, Optional, TypedDict, TypeVar, Union
@@ -76,23 +75,7 @@ ANN = {"name": "Ann"}
 
 
 @pytest.mark.parametrize(
-    "value",
-    [
-        None,
-        True,
-        0,
-        -(2**63),
-        2**64 - 1,
-        1.5,
-        float("inf"),
-        "é",
-        b"\x00",
-        [],
-        [[]],
-        {},
-        {1: "a"},
-        {"a": [None, {"b": 1}]},
-    ],
+    "value", [None, True, -(2**63), 2**64 - 1, 1.5, float("inf"), "é", b"\x00", [[]], {1: {"a": []}}]
 )
 def test_a_value_survives_encoding_and_decoding(value: object) -> None:
     decoded = read_payload(payload.encode(value), query="q", max_bytes=100)
@@ -201,21 +184,10 @@ def test_a_payload_may_start_at_an_offset() -> None:
         read_payload(raw, offset=100, query="q", max_bytes=10)
 
 
-def test_each_decode_returns_a_new_value() -> None:
-    raw = payload.encode([ANN])
-    read_payload(raw, query="q", max_bytes=100).append("the caller's own")
-    assert read_payload(raw, query="q", max_bytes=100) == [ANN]
-
-
 FULL = RefreshItem(
     query="q", version=2, params='{"a":[1,null,{"b":"é"}]}', claim_number=2**53 - 1, reason=RefreshReason.STALE,
     ticket="t", attempt=3, cache_attempt=1, passes=2,
 )  # fmt: skip
-
-
-@pytest.mark.parametrize("items", [[], [FULL], [RefreshItem(query="q"), FULL]])
-def test_a_message_survives_json(items: list[RefreshItem]) -> None:
-    assert messages.decode(json.loads(json.dumps(messages.encode(items)))) == items
 
 
 def test_a_message_has_the_shape_promised_from_the_first_release_on() -> None:

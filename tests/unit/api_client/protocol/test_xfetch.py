@@ -61,10 +61,6 @@ def test_before_half_of_the_ttl_nothing_refreshes_however_slow_the_load_is() -> 
     assert lead_seconds(1_000.0, 1.5, 60.0, 5e-324) == 30.0
 
 
-def test_right_after_a_commit_nothing_refreshes() -> None:
-    assert share(60.0, delta_seconds=1_000.0) == 0.0
-
-
 @pytest.mark.parametrize("changes", [{"beta": 0.0}, {"delta_seconds": 0.0}])
 def test_without_beta_or_delta_nothing_refreshes_early(changes: dict[str, float]) -> None:
     assert not decides(1e-6, 5e-324, **changes)
@@ -86,20 +82,6 @@ def test_digits_of_the_draw_bound_how_early_a_refresh_can_be(digits: int) -> Non
 )
 def test_a_draw_is_rounded_up_and_never_to_zero(u: float, digits: int, cut: float) -> None:
     assert cut_draw(u, digits) == pytest.approx(cut)
-
-
-def test_a_longer_load_a_larger_beta_and_a_later_read_refresh_more() -> None:
-    base = share(4.0)
-    assert share(4.0, delta_seconds=4.0) > base + 0.05
-    assert share(4.0, beta=3.0) > base + 0.05
-    assert share(3.0) > base + 0.05
-
-
-def test_the_lead_is_never_negative_and_grows_as_the_draw_shrinks() -> None:
-    leads = [lead_seconds(2.0, 1.0, 1e9, u) for u in (1.0, 0.9, 0.5, 0.1, 1e-9)]
-    assert leads[0] == 0
-    assert leads == sorted(leads)
-    assert leads[2] == pytest.approx(2 * math.log(2))
 
 
 @pytest.mark.parametrize("broken", ["delta_seconds", "beta", "ttl_seconds"])

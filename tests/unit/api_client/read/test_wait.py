@@ -78,7 +78,6 @@ class Driver:
         return self.step
 
     def pause(self, *, notified: bool = False, passing: float | None = None) -> Step | bytes | None:
-        assert isinstance(self.step, Pause)
         self.now += self.step.duration_seconds if passing is None else passing
         return self.answer(notified)
 

@@ -75,7 +75,6 @@ def test_a_search_for_the_slots_begins_elsewhere_than_the_one_that_a_silent_node
     asked: list[Address] = []
 
     def do(step: Step) -> dict[Address, list[Any]]:
-        assert isinstance(step, Send)
         (node,) = step.by_node
         asked.append(node)
         cluster.health_of(node).breaker.failed("silent")

@@ -41,7 +41,6 @@ def test_the_next_attempt_keeps_the_trace() -> None:
     worker.load_seconds = 20.0  # no pause in place is left in the budget
     worker.loads.append(failing())
     again = worker.refresher.refresh(TRACED).again
-    assert again is not None
     assert messages.decode(messages.encode([again])) == [again]
     assert (again.attempt, again.trace) == (2, TRACE)
 

@@ -24,7 +24,6 @@ MANY = tuple(f"{n:05}".ljust(60, "m") for n in range(2_000))
 def tag_query(registry: Registry, name: str, **options: Any) -> None:
     """Register an existing query again, with tags."""
     other, there = Registry(), registry.find(name, 1)
-    assert there is not None
     query(name, into=other, **options)(there.loader)
     registry.add(next(iter(other)))
 
@@ -220,7 +219,6 @@ def test_bad_tags_are_one_permanent_error_and_the_stale_value_stays(tags: Any, s
     assert (outcome.kind, outcome.why, outcome.attempts) == (OutcomeKind.FAILED, "tags", 1)
     assert {"commit", "tag_register"}.isdisjoint(worker.steps())
     (letter,) = worker.letters
-    assert letter.message is not None
     assert letter.message.startswith("tags of 'q': ")
     assert says in letter.message
 

@@ -39,7 +39,6 @@ def counting(folder: Path) -> subprocess.Popen[str]:
     process = subprocess.Popen(
         [sys.executable, "-c", COUNTING, str(free_port())], env={"TMPDIR": str(folder)}, text=True, stdout=-1
     )
-    assert process.stdout is not None
     assert process.stdout.readline() == "counting\n"
     return process
 

@@ -28,6 +28,7 @@ from refresher.telemetry.otel import OTelWorkerEvents
 from refresher.telemetry.otel_spans import texts_of
 from refresher.telemetry.prometheus import PrometheusWorkerEvents
 from tests.support.driver_values import server_error
+from tests.support.event_samples import WORKER_EVENTS
 from tests.support.span_recorder import SpanRecorder, recorded_metrics, tree_of
 from tests.unit.api_client.observe.test_otel import in_registry
 
@@ -36,21 +37,6 @@ ITEM = RefreshItem(query="q", params='{"n":"c4nary"}', trace=TRACE)
 REQUEST = SimpleNamespace(id="id", delivery_info={"routing_key": "cache.refresh"})
 SETTINGS = WorkerSettings(neo4j_uri="neo4j://graph.example:7688", neo4j_database="people")
 COMMITTED = Outcome(OutcomeKind.COMMITTED, "q", why="stale")
-EMITTING: dict[str, Callable[[WorkerEvents], None]] = {
-    "acquired": lambda e: e.acquired("q"),
-    "load_begun": lambda e: e.load_begun("q", keys=3),
-    "committed": lambda e: e.committed("q", delta_seconds=1.5, run_seconds=0.2, as_stale=False),
-    "found_unchanged": lambda e: e.found_unchanged("q"),
-    "rejected": lambda e: e.rejected("q", why="lost"),
-    "skipped": lambda e: e.skipped("q", why="running"),
-    "waited_for_budget": lambda e: e.waited_for_budget("q", seconds=0.5),
-    "retried": lambda e: e.retried("q", kind="timeout", attempt=1, pause_seconds=1.0),
-    "failed": lambda e: e.failed("q", kind="syntax", attempts=1),
-    "ended": lambda e: e.ended("q"),
-    "message_dropped": lambda e: e.message_dropped(reason="body"),
-    "changes_invalidated": lambda e: e.changes_invalidated(transactions=2, tags=3, entries=4, bulk=1),
-    "change_invalidated": lambda e: e.change_invalidated(staleness_seconds=0.05),
-}
 
 
 @pytest.fixture
@@ -91,15 +77,15 @@ class Parts:
 
 def test_the_cases_cover_every_event_of_a_worker() -> None:
     names = {name for name, method in vars(WorkerEvents).items() if callable(method)}
-    assert names == set(EMITTING)
+    assert names == set(WORKER_EVENTS)
     assert names <= set(vars(MeteredWorkerEvents))
 
 
-@pytest.mark.parametrize("name", sorted(EMITTING))
+@pytest.mark.parametrize("name", sorted(WORKER_EVENTS))
 def test_each_worker_event_records_the_same_samples_as_for_prometheus(name: str) -> None:
     reader, registry = InMemoryMetricReader(), CollectorRegistry()
     for to in (OTelWorkerEvents(meter_provider=MeterProvider([reader])), PrometheusWorkerEvents(registry)):
-        EMITTING[name](to)
+        WORKER_EVENTS[name](to)
     assert recorded_metrics(reader)
     assert recorded_metrics(reader) == in_registry(registry)
 

@@ -82,7 +82,6 @@ def test_a_slot_is_held_by_one_load_across_processes_and_calls() -> None:
     node = opened(4)
     with holder(node, "q", 3), holder(node, "q", 3):
         slot = node.acquire("q", 3, NOW)
-        assert slot is not None
         assert node.acquire("q", 3, NOW) is None
         assert node.acquire("other", 3, NOW) is not None
         node.release("q", slot)
@@ -99,7 +98,6 @@ def test_the_slots_of_a_killed_process_are_free_at_once() -> None:
 def test_a_process_forked_from_one_that_holds_a_slot_does_not_hold_it() -> None:
     node = opened(2)
     slot = node.acquire("q", 1, NOW)
-    assert slot is not None
     with holder(node, "other", 1):
         assert node.acquire("q", 1, NOW) is None
         node.release("q", slot)
@@ -136,7 +134,6 @@ def test_without_a_free_slot_an_item_is_requeued_unchanged_with_a_growing_pause(
 def test_a_slot_of_a_load_that_has_just_begun_is_waited_for() -> None:
     node = opened(2)
     slot = node.acquire("q", 1, NOW)
-    assert slot is not None
     slots = QuerySlots(
         node, registered(), WorkerEvents(), sleep=lambda _: node.release("q", slot), monotonic=lambda: NOW + 0.5
     )

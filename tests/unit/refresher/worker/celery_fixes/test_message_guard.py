@@ -49,7 +49,6 @@ def test_a_body_that_is_neither_text_nor_bytes_is_rejected_without_an_exception(
     odd = ours()
     odd.body = body
     fault = validate_message(odd, refreshes_only=True)
-    assert fault is not None
     assert fault.reason in {DropReason.UNDECODABLE, DropReason.BODY}
 
 
@@ -65,7 +64,6 @@ def test_a_header_that_would_forge_or_hide_a_log_line_is_rejected(name: str, tex
 @pytest.mark.parametrize("limit", [10**400, -(10**400), float("inf"), float("nan"), True, "1"])
 def test_an_invalid_time_limit_is_rejected_without_an_exception(limit: object) -> None:
     fault = validate_message(ours(timelimit=[None, limit]), refreshes_only=True)
-    assert fault is not None
     assert fault.text == "its header 'timelimit' is wrong"
 
 
@@ -102,7 +100,6 @@ def test_a_malformed_message_is_rejected_with_its_reason(kind: str) -> None:
         content_encoding=sent["content-encoding"], accept={"application/json"},
     )  # fmt: skip
     fault = validate_message(received, refreshes_only=True)
-    assert fault is not None
     assert fault.reason == reason
     assert SECRET not in fault.text
 
