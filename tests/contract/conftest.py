@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 import redis
 
 from api_client.transport.scripts import LeaseStore
+from refresher.embedded import RedisServer
 from tests.support.lease_world import ClockedWorld, World
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from refresher.embedded import RedisServer
-    from tests.support.movable_clock import ClockedRedis
+from tests.support.movable_clock import ClockedRedis
 
 
 @pytest.fixture

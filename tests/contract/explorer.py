@@ -7,19 +7,14 @@ distance from now, which is all that the scripts do with them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from api_client.protocol.lease import AcquireStatus, ClaimStatus, CommitStatus
 from tests.support.frozen_lease import FrozenLease
 from tests.support.lease_invariants import Watch, frozen_fields
-from tests.support.lease_world import QUEUE_TTL_SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tests.support.lease_world import ClockedWorld, StepSnapshot
-
+from tests.support.lease_world import QUEUE_TTL_SECONDS, ClockedWorld, StepSnapshot
 
 Place: TypeAlias = tuple[Any, ...]
 OVER: Place = ("over",)

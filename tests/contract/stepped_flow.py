@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
-from api_client.protocol.lease import AcquireReply, AcquireStatus
+from api_client.protocol.lease import AcquireReply, AcquireStatus, Call
+from api_client.protocol.messages import RefreshItem
 from api_client.protocol.payload import Packed
 from refresher.errors import LoadFailed
-from refresher.flow.outcome import OutcomeKind
+from refresher.flow.outcome import Outcome, OutcomeKind
 from refresher.flow.ports import RefreshDeps
 from refresher.flow.refresh import Refresher
 from refresher.graph.failures import classify_error
 from refresher.queries import Loaded, Registry, query
 from refresher.settings import WorkerSettings
 from tests.support.event_recorder import WorkerEventRecorder
+from tests.support.lease_invariants import Watch
 from tests.support.lease_steps import StepByStep
+from tests.support.lease_world import ClockedWorld
 from tests.support.waiting import MAX_WAIT_SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from api_client.protocol.lease import Call
-    from api_client.protocol.messages import RefreshItem
-    from refresher.flow.outcome import Outcome
-    from tests.support.lease_invariants import Watch
-    from tests.support.lease_world import ClockedWorld
 
 T = TypeVar("T")
 SETTINGS = WorkerSettings()

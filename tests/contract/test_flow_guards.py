@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -12,9 +11,7 @@ from api_client.protocol.keys import make_key
 from api_client.protocol.messages import RefreshReason, item_for
 from tests.contract.stepped_flow import SETTINGS, Flow
 from tests.support.lease_invariants import Watch
-
-if TYPE_CHECKING:
-    from tests.support.lease_world import ClockedWorld
+from tests.support.lease_world import ClockedWorld
 
 
 def a_flow(world: ClockedWorld, *loads: str, attempt: int = 1) -> Flow:

@@ -9,24 +9,19 @@ from __future__ import annotations
 
 import itertools
 import logging
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 
 from api_client.protocol.keys import make_key
-from api_client.protocol.messages import RefreshReason, item_for
+from api_client.protocol.messages import RefreshItem, RefreshReason, item_for
 from refresher.flow.outcome import OutcomeKind
 from tests.contract.stepped_flow import SETTINGS, Flow
 from tests.support.lease_invariants import Watch, frozen_fields
+from tests.support.lease_world import ClockedWorld
 from tests.support.waiting import MAX_WAIT_SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from api_client.protocol.messages import RefreshItem
-    from tests.support.lease_world import ClockedWorld
 
 log = logging.getLogger(__name__)
 

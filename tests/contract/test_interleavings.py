@@ -9,16 +9,12 @@ actors died there, the key becomes fresh again (I4). `make test-long` adds scene
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.contract.explorer import Explorer, Mishaps, Reader, Worker, Writer
+from tests.contract.explorer import Actor, Explorer, Mishaps, Reader, Worker, Writer
+from tests.support.lease_world import ClockedWorld
 from tests.support.waiting import MAX_WAIT_SECONDS
-
-if TYPE_CHECKING:
-    from tests.contract.explorer import Actor
-    from tests.support.lease_world import ClockedWorld
 
 log = logging.getLogger(__name__)
 

@@ -6,19 +6,14 @@ time.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from api_client.explain import explain_reads, explanation
 from api_client.protocol.lease import AcquireStatus, ClaimStatus, CommitStatus
 from tests.support import lease_world as lasting
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.support.lease_world import ClockedWorld
-
+from tests.support.lease_world import ClockedWorld
 
 OTHER = b"nonce--2"
 HOUR = 3_600

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
 from api_client.protocol import lease
 from api_client.protocol.lease import AcquireStatus, ClaimStatus, CommitStatus
 from tests.support.lease_world import RETENTION_SECONDS, World, a_header
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 OTHER = b"nonce--2"
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from api_client.protocol import lease
 from api_client.protocol.lease import AcquireStatus, ClaimStatus
 from tests.support import lease_world as lasting
-
-if TYPE_CHECKING:
-    from tests.support.lease_world import World
+from tests.support.lease_world import World
 
 OTHER = b"nonce--2"
 OF_A_RUN = {"token", "nonce", "limit"}

@@ -6,30 +6,25 @@ Steps on the invalidation's own pending entry affect no worker's step: they are 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
 
 from api_client.errors import CacheUnavailable
 from api_client.protocol.entry import decode_header
-from api_client.protocol.keys import make_key, pending_tags_key
-from api_client.protocol.messages import RefreshReason, item_for
+from api_client.protocol.keys import CacheKey, make_key, pending_tags_key
+from api_client.protocol.lease import Call
+from api_client.protocol.messages import RefreshItem, RefreshReason, item_for
 from api_client.protocol.tags import PENDING_SECONDS, TagWalk
 from refresher.flow import refresh as flow_module
 from refresher.settings import WorkerSettings
 from refresher.worker.tag_upkeep import TagUpkeep
 from tests.contract.stepped_flow import SETTINGS, Flow
 from tests.support.lease_invariants import Watch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from api_client.protocol.keys import CacheKey
-    from api_client.protocol.lease import Call
-    from api_client.protocol.messages import RefreshItem
-    from tests.support.lease_world import ClockedWorld
+from tests.support.lease_world import ClockedWorld
 
 NUMBERS = itertools.count()
 OF_ITSELF = {"tag_keep", "tag_finish"}

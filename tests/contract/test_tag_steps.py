@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import redis
 
 from api_client.protocol import tags
 from api_client.protocol.keys import (
+    CacheKey,
     key_of_member,
     make_key,
     pending_tags_key,
@@ -20,14 +22,8 @@ from api_client.protocol.keys import (
 )
 from api_client.protocol.tags import PENDING_SECONDS, TagWalk
 from api_client.transport.scripts import drive
-from tests.support.lease_world import RETENTION_SECONDS
+from tests.support.lease_world import RETENTION_SECONDS, ClockedWorld, World
 from tests.support.redis_memory import full
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from api_client.protocol.keys import CacheKey
-    from tests.support.lease_world import ClockedWorld, World
 
 NAMESPACE = "test"
 STATE_KEPT_SECONDS = 7_200

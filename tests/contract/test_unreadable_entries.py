@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 import pytest
 import redis
@@ -13,14 +13,10 @@ from api_client import EntryState, ReaderEvents, ReaderSettings, WaitTimeout
 from api_client.protocol.entry import encode
 from api_client.protocol.lease import AcquireStatus
 from api_client.transport.scripts import LeaseStore
+from refresher.embedded import RedisServer
 from tests.support.any_reader import KINDS, AnyReader
 from tests.support.lease_world import PAYLOAD, World, a_header, commit_call
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from refresher.embedded import RedisServer
 
 
 class Counted(ReaderEvents):

@@ -7,7 +7,8 @@ the line that repeats its example.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import redis
@@ -24,13 +25,9 @@ from tests.support import lease_world as lasting
 from tests.support.frozen_lease import FrozenLease
 from tests.support.lease_invariants import Watch, frozen_fields
 from tests.support.lease_world import FOREIGN_ENTRIES, ClockedWorld
+from tests.support.movable_clock import ClockedRedis, MovableClock
 from tests.support.requirements import IS_LONG
 from tests.support.waiting import MAX_WAIT_SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.support.movable_clock import ClockedRedis, MovableClock
 
 STEPS, EXAMPLES = (80, 20_000) if IS_LONG else (60, 150)
 PHASES = (Phase.generate, Phase.shrink)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -19,9 +20,6 @@ from refresher.worker.version_registration import (
     VersionRegistration,
     registration_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 SETTINGS = WorkerSettings(namespace="n")
 
