@@ -14,12 +14,11 @@ from api_client.protocol.messages import RefreshItem
 from api_client.protocol.payload import Packed
 from refresher.errors import LoadFailed
 from refresher.flow.outcome import Outcome, OutcomeKind
-from refresher.flow.ports import RefreshDeps
+from refresher.flow.ports import RefreshDeps, WorkerEvents
 from refresher.flow.refresh import Refresher
 from refresher.graph.failures import classify_error
 from refresher.queries import Loaded, Registry, query
 from refresher.settings import WorkerSettings
-from tests.support.event_recorder import WorkerEventRecorder
 from tests.support.lease_invariants import Watch
 from tests.support.lease_steps import StepByStep
 from tests.support.lease_world import ClockedWorld
@@ -49,14 +48,12 @@ class Flow(StepByStep):
         self._error: BaseException | None = None
         self.pending: str | None = "begin"
         self.outcomes: list[Outcome] = []
-        self.recorded = WorkerEventRecorder()
-        self.timeouts_seconds: list[float] = []
         self.graph = "value"
         deps = RefreshDeps(
             lease_steps=self, origin=self, encode=lambda value, **_: Packed(msgspec.msgpack.encode(value)),
             registry=REGISTRY, keep_leases=lambda held: nullcontext(), publish=self._publish,
             write_dead_letter=lambda *_: None, monotonic=lambda: world.clock.now_us / 1e6,
-            sleep=lambda _: self._stop("pause"), events=self.recorded,
+            sleep=lambda _: self._stop("pause"), events=WorkerEvents(),
             failure_of=_failure_of, hands_back=lambda error: not isinstance(error, Exception), uniform=lambda: 0.99,
         )  # fmt: skip
         self._refresher = Refresher(SETTINGS, deps)
@@ -90,7 +87,6 @@ class Flow(StepByStep):
     def load(self, _query: Any, _calls: Any, _previous: Any, _bookmarks: Any, timeout_seconds: float) -> list[Loaded]:
         """Load with the test's next outcome (`deps.Origin`)."""
         self._stop("load")
-        self.timeouts_seconds.append(timeout_seconds)
         outcome = self._loads.pop(0) if self._loads else None
         if outcome is not None:
             raise outcome

@@ -2,70 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from api_client.protocol import payload
+from api_client.protocol.keys import make_key
 from api_client.protocol.lease import Call
 from api_client.protocol.messages import RefreshItem, RefreshReason, item_for
-from refresher.flow.ports import RefreshDeps, WorkerEvents
-from refresher.flow.refresh import Refresher
-from refresher.graph.failures import classify_error
-from refresher.queries import Loaded, Registry, query
-from refresher.settings import WorkerSettings
-from tests.support.lease_steps import StepByStep
+from refresher.queries import Loaded
+from tests.support.fake_refresher import Worker
 from tests.support.lease_world import World
 
-T = TypeVar("T")
+_numbers = itertools.count()
 
 
-@dataclass(slots=True)
-class RunHarness(StepByStep):
-    """Workers on one real key. ``after`` maps a script to an action that is run once, after its next call."""
+class RunHarness(Worker):
+    """A worker on one real key. ``after`` maps a script to an action that is run once, after its next call."""
 
-    world: World
-    after: dict[str, Callable[[], object]] = field(default_factory=dict)
-    loads: list[tuple[str, ...]] = field(default_factory=list)
-    published: list[RefreshItem] = field(default_factory=list)
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self.world = replace(world, key=make_key("cache", "q", {"n": next(_numbers)}, 1))
+        self.after: dict[str, Callable[[], object]] = {}
+        self.given: list[tuple[str, ...]] = []
+        self.published: list[RefreshItem] = []
 
-    def run(self, call: Call[T]) -> T:
+    def run(self, call: Call[Any]) -> Any:
         reply = self.world.store.run(call)
         self.after.pop(call.script, lambda: None)()
         return reply
 
-    def load(
-        self, _query: Any, _calls: Any, _previous: Any, bookmarks: Sequence[str], timeout_seconds: float
-    ) -> list[Loaded]:
-        assert timeout_seconds > 0
-        self.loads.append(tuple(bookmarks))
-        return [Loaded("value", 1)]
+    def load(self, _query: Any, calls: Any, _previous: Any, bookmarks: Any, timeout_seconds: float) -> list[Loaded]:
+        self.given.append(tuple(bookmarks))
+        return super().load(_query, calls, _previous, bookmarks, timeout_seconds)
+
+    def _publish(self, item: RefreshItem) -> None:
+        self.published.append(item)
 
     def refresh(self) -> None:
         """Claim the key as a reader, whatever its entry, and serve the message as a worker."""
-        number = self.world.claim(f"claim-{len(self.loads)}").claim_number
-        self.serve(item_for(self.world.key, number, RefreshReason.STALE))
-
-    def serve(self, item: RefreshItem) -> None:
-        registry = Registry()
-        query("query", ttl=300, grace=60, into=registry)(lambda tx, n: n)
-        Refresher(
-            WorkerSettings(namespace="test"),
-            RefreshDeps(
-                lease_steps=self, origin=self, encode=lambda value, **_: payload.Packed(payload.encode(value)),
-                registry=registry, keep_leases=_held, publish=self.published.append, write_dead_letter=lambda *_: None,
-                monotonic=lambda: 0.0, sleep=lambda _: None, events=WorkerEvents(), failure_of=classify_error,
-                uniform=lambda: 0.5,
-            ),
-        ).refresh(item)  # fmt: skip
-
-
-@contextmanager
-def _held(_: object) -> Iterator[None]:
-    yield
+        number = self.world.claim(f"claim-{len(self.given)}").claim_number
+        self.refresher.refresh(item_for(self.world.key, number, RefreshReason.STALE))
 
 
 @pytest.fixture
@@ -77,7 +56,7 @@ def test_after_a_hard_invalidation_a_run_triggers_no_load_that_another_run_has_d
     harness.after["acquire"] = lambda: harness.world.invalidate(hard=True)
     harness.after["commit"] = harness.refresh
     harness.refresh()
-    assert len(harness.loads) == 2
+    assert len(harness.given) == 2
     assert harness.published == []
     assert harness.world.state() == "idle"
 
@@ -86,8 +65,8 @@ def test_after_a_hard_invalidation_a_run_triggers_a_load_that_no_other_run_has_d
     harness.after["acquire"] = lambda: harness.world.invalidate(hard=True)
     harness.refresh()
     (item,) = harness.published
-    harness.serve(item)
-    assert len(harness.loads) == 2
+    harness.refresher.refresh(item)
+    assert len(harness.given) == 2
     assert harness.world.entry() is not None
     assert harness.world.state() == "idle"
 
@@ -99,4 +78,4 @@ def test_the_bookmarks_of_an_invalidation_outlive_the_commit_that_it_led_to(harn
     harness.refresh()
     harness.world.invalidate(bookmarks=["b2"])
     harness.refresh()
-    assert harness.loads == [("b1",), ("b1",), ("b1", "b2")]
+    assert harness.given == [("b1",), ("b1",), ("b1", "b2")]

@@ -77,12 +77,3 @@ def test_a_wrong_wall_clock_of_the_host_does_not_change_refresh_decisions(skew_h
                 )
             )
     assert decisions == [False, False, True, True]
-
-
-def test_redis_clock_advances_only_with_the_monotonic_clock() -> None:
-    with freeze_time(NOON) as frozen:
-        clock = RedisClock()
-        clock.sync(7_000_000, asked_at=monotonic_seconds())
-        assert clock.now_us() == clock.now_us() == 7_000_000
-        frozen.tick(timedelta(seconds=3))
-        assert clock.now_us() == 10_000_000

@@ -132,12 +132,6 @@ def test_an_unreadable_entry_is_a_miss_that_names_its_token_and_its_reason() -> 
     assert (verdict.satisfies, verdict.trigger, verdict.seen_token, verdict.unreadable) == (False, MISS, 50, "version")
 
 
-@pytest.mark.parametrize("plain", [True, False])
-def test_only_a_read_without_options_accepts_any_entry(plain: bool) -> None:
-    freshness = parse_freshness("q", {} if plain else {"max_age": 0})
-    assert (freshness == ANY) is plain
-
-
 @pytest.mark.parametrize(
     ("options", "freshness"),
     [

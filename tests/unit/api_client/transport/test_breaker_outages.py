@@ -66,11 +66,6 @@ def test_a_breaker_opens_at_threshold_failures_in_a_row(breaker: Breaker) -> Non
     assert (breaker.allows(), breaker.is_open) == (False, True)
 
 
-def test_failures_of_one_outage_do_not_prolong_its_pause(breaker: Breaker, time: Time) -> None:
-    fail(breaker, 64)
-    assert pause_seconds(breaker, time) == pytest.approx(0.25, abs=0.02)
-
-
 def test_a_late_failure_of_a_call_begun_before_the_breaker_opened_does_not_delay_the_probe(
     breaker: Breaker, time: Time
 ) -> None:

@@ -49,12 +49,6 @@ def test_a_repeated_trigger_is_suppressed_for_the_given_time_and_at_most_one_sec
     assert suppressor.try_mark("k", 7, 60.0)
 
 
-def test_an_update_replaces_a_suppression_mark(suppressor: TriggerSuppressor) -> None:
-    suppressor.try_mark("k", 7, 1.0)
-    suppressor.update("k", 7, 0.0)
-    assert not suppressor.is_suppressed("k", 7)
-
-
 def test_suppression_marks_are_bounded_and_the_oldest_is_dropped(time: Time) -> None:
     suppressor = TriggerSuppressor(monotonic=time, max_keys=3)
     for key in "abcd":
@@ -68,24 +62,14 @@ def test_a_suppressed_key_costs_no_lock(suppressor: TriggerSuppressor) -> None:
         assert pool.submit(suppressor.try_mark, "k", 7, 1.0).result(MAX_WAIT_SECONDS) is False
 
 
-def test_a_late_read_of_an_old_entry_neither_triggers_nor_replaces_the_mark_of_the_new_one(
-    suppressor: TriggerSuppressor,
-) -> None:
-    assert suppressor.try_mark("k", 8, 1.0)
-    assert not suppressor.try_mark("k", 7, 1.0)
-    assert not suppressor.try_mark("k", 8, 1.0)
-
-
-def test_a_newer_entry_is_triggered_at_once(suppressor: TriggerSuppressor) -> None:
+def test_a_mark_is_that_of_the_newest_entry_until_a_reply_about_it_replaces_it(suppressor: TriggerSuppressor) -> None:
     assert suppressor.try_mark("k", 7, 1.0)
-    assert not suppressor.is_suppressed("k", 8)
-    assert suppressor.try_mark("k", 8, 1.0)
-
-
-def test_a_reply_about_an_old_entry_leaves_the_mark_of_the_new_one(suppressor: TriggerSuppressor) -> None:
-    suppressor.try_mark("k", 8, 1.0)
+    assert suppressor.try_mark("k", 8, 1.0), "a newer one is triggered at once"
+    assert not suppressor.try_mark("k", 7, 1.0), "by a late read of the old one"
     suppressor.update("k", 7, 0.0)
-    assert suppressor.is_suppressed("k", 8)
+    assert not suppressor.try_mark("k", 8, 1.0)
+    suppressor.update("k", 8, 0.0)
+    assert not suppressor.is_suppressed("k", 8)
 
 
 def test_an_older_entry_is_triggered_once_the_mark_has_expired(suppressor: TriggerSuppressor, time: Time) -> None:

@@ -52,3 +52,9 @@ def test_wrong_usage_names_what_is_wrong(arguments: list[str], stdin: str, named
     assert isinstance(done.exception, SystemExit), done.exception
     assert done.exit_code == 2
     assert named in done.stderr
+
+
+def test_health_without_a_port_names_the_missing_setting() -> None:
+    done = CliRunner().invoke(app, ["health"], env={"CACHE_HEALTH_PORT": None})
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr == "error: CACHE_HEALTH_PORT is not set: set it to the worker's\n"

@@ -257,6 +257,7 @@ def test_a_load_that_failed_in_time_otherwise_counts(worker: Worker) -> None:
     worker.loads.append(failing("syntax", transient=False))
     with nesting.within((), 0.0):
         assert worker.refresher.refresh(ITEM).kind is OutcomeKind.FAILED
+    assert worker.timeouts == [0.01], "0 would be none for the graph"
 
 
 def test_a_retry_that_would_outlast_what_is_around_it_goes_through_the_queue(worker: Worker) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator, Sequence
-from typing import cast
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from api_client.errors import CacheUnavailable
 from api_client.protocol.keys import make_key
 from api_client.protocol.lease import Call
 from refresher.flow.renewals import HeldLease, Renewals
+from tests.support.internals import wake_up_of, wakes_at
 from tests.support.waiting import eventually
 
 KEY = make_key("cache", "q", {"n": 1}, 1)
@@ -21,18 +23,23 @@ class ScriptedStore:
     """Replies to renewals.
 
     ``renewed``: the nonces of each call; ``lost``: those whose lease another run holds; ``unreachable``: those whose
-    node is.
+    node is; ``requested_us``: the time that was last requested for each; ``errors``: what the next calls raise.
     """
 
     def __init__(self) -> None:
         self.renewed: list[set[bytes]] = []
         self.lost: set[bytes] = set()
         self.unreachable: set[bytes] = set()
+        self.requested_us: dict[bytes, Any] = {}
+        self.errors: list[Exception] = []
 
     def run_each(self, calls: Sequence[Call[float]]) -> list[float | CacheUnavailable]:
-        nonces = [cast("bytes", call.args[1]) for call in calls]
-        self.renewed.append(set(nonces))
-        return [self._reply(nonce) for nonce in nonces]
+        if self.errors:
+            raise self.errors.pop()
+        requested = {call.args[1]: call.args[2] for call in calls}
+        self.requested_us |= requested
+        self.renewed.append(set(requested))
+        return [self._reply(nonce) for nonce in requested]
 
     def _reply(self, nonce: bytes) -> float | CacheUnavailable:
         if nonce in self.unreachable:
@@ -95,6 +102,42 @@ def test_a_released_lease_is_not_renewed(store: ScriptedStore, renewals: Renewal
 def test_a_lease_is_not_renewed_before_a_third_of_its_time(store: ScriptedStore, renewals: Renewals) -> None:
     with renewals.holding([not_due(b"later")]), renewals.holding([due(b"mine")]):
         assert store.goes_on() == [{b"mine"}] * 3
+
+
+def test_the_first_renewal_comes_within_the_time_granted_and_requests_the_learned_one(
+    store: ScriptedStore, renewals: Renewals
+) -> None:
+    learned = HeldLease(KEY, 1, b"learned", granted_seconds=0.0, lease_seconds=600.0)
+    with renewals.holding([learned]), renewals.holding([due(b"mine")]):
+        eventually(lambda: store.requested_us.get(b"learned") == 600_000_000, "it is renewed")
+        assert store.goes_on() == [{b"mine"}] * 3, "and not for a third of that time"
+
+
+def test_a_short_lease_is_renewed_in_time_while_the_thread_waits_for_a_long_one(
+    store: ScriptedStore, renewals: Renewals
+) -> None:
+    with renewals.holding([not_due(b"long")]):
+        eventually(lambda: 0 < wakes_at(renewals) < math.inf, "the thread waits for the long one")
+        with renewals.holding([due(b"short")]):
+            assert store.goes_on() == [{b"short"}] * 3
+
+
+def test_a_run_that_ends_before_its_renewal_does_not_wake_the_thread(
+    renewals: Renewals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with renewals.holding([not_due(b"long")]):
+        eventually(lambda: 0 < wakes_at(renewals) < math.inf, "the thread waits")
+        with monkeypatch.context() as patched:
+            patched.setattr(wake_up_of(renewals), "notify", lambda: pytest.fail("the thread was woken"))
+            with renewals.holding([HeldLease(KEY, 1, b"longer", 6_000.0, 6_000.0)]):
+                pass
+
+
+def test_an_error_of_any_kind_does_not_end_the_renewals(store: ScriptedStore, renewals: Renewals) -> None:
+    store.errors.append(AttributeError("a connection that is being lost"))
+    with renewals.holding([held := due(b"mine")]):
+        assert store.goes_on() == [{b"mine"}] * 3
+        assert not held.lost
 
 
 def test_one_thread_renews_all_and_closing_ends_it_at_once(store: ScriptedStore) -> None:

@@ -1,4 +1,4 @@
-"""Deadlines of loads in a pool of threads, and loads that never return."""
+"""Deadlines of loads in a pool of threads, loads that never return, and the end of a process of a prefork pool."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from contextlib import suppress
 import pytest
 
 from refresher.errors import LoadFailed
-from refresher.graph.thread_limits import ThreadLimits
+from refresher.graph import thread_limits
+from refresher.graph.thread_limits import ThreadLimits, pool_has_limits, process_is_ending
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 word = contextvars.ContextVar("word", default="none")
@@ -155,3 +156,20 @@ def test_a_system_out_of_threads_is_a_transient_failure(monkeypatch: pytest.Monk
             limits.run(lambda: 1, 30, 60, pytest.fail)
     assert (caught.value.kind, caught.value.is_transient) == ("transient", True)
     assert limits.run(lambda: 1, 30, 60, pytest.fail) == 1
+
+
+def test_a_process_outside_a_prefork_pool_has_no_pool_limits_and_is_never_ending(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(thread_limits, "terminate_handler_fired", lambda: True)
+    assert not pool_has_limits()
+    assert not process_is_ending()
+
+
+@pytest.mark.parametrize("has_fired", [True, False])
+def test_a_pool_process_is_ending_once_its_terminate_handler_has_fired(
+    monkeypatch: pytest.MonkeyPatch, *, has_fired: bool
+) -> None:
+    monkeypatch.setattr(thread_limits, "pool_has_limits", lambda: True)
+    monkeypatch.setattr(thread_limits, "terminate_handler_fired", lambda: has_fired)
+    assert process_is_ending() is has_fired

@@ -27,8 +27,10 @@ def received() -> Iterator[list[int]]:
 
 
 @pytest.fixture
-def in_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+def limit(received: list[int], monkeypatch: pytest.MonkeyPatch) -> SoftTimeLimit:
+    """The limit of a process of a pool that has limits."""
     monkeypatch.setattr(soft_limit, "pool_has_limits", lambda: True)
+    return SoftTimeLimit()
 
 
 def test_a_repeated_soft_limit_signal_within_a_second_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,9 +46,7 @@ def test_a_repeated_soft_limit_signal_within_a_second_is_ignored(monkeypatch: py
     assert numbers == [1, 3]
 
 
-@pytest.mark.usefixtures("in_pool")
-def test_a_refresh_is_interrupted_only_during_its_load_and_only_once(received: list[int]) -> None:
-    limit = SoftTimeLimit()
+def test_a_refresh_is_interrupted_only_during_its_load_and_only_once(limit: SoftTimeLimit, received: list[int]) -> None:
     with limit.in_task():
         os.kill(os.getpid(), signal.SIGUSR1)
         assert received == []
@@ -57,9 +57,7 @@ def test_a_refresh_is_interrupted_only_during_its_load_and_only_once(received: l
         assert received == [signal.SIGUSR1]
 
 
-@pytest.mark.usefixtures("in_pool")
-def test_a_task_of_another_name_is_still_interrupted(received: list[int]) -> None:
-    limit = SoftTimeLimit()
+def test_a_task_of_another_name_is_still_interrupted(limit: SoftTimeLimit, received: list[int]) -> None:
     for _ in range(2):
         with limit.in_task():
             pass
@@ -73,36 +71,32 @@ def test_without_limits_of_the_pool_the_signal_handler_is_left_unchanged(receive
         assert signal.getsignal(signal.SIGUSR1) is before
 
 
-@pytest.mark.usefixtures("in_pool")
-def test_a_load_in_place_is_interrupted_at_once_and_what_is_around_it_at_its_end(received: list[int]) -> None:
-    limit = SoftTimeLimit()
+def test_a_load_in_place_is_interrupted_at_once_and_what_is_around_it_at_its_end(
+    limit: SoftTimeLimit, received: list[int]
+) -> None:
     with limit.in_place():
         os.kill(os.getpid(), signal.SIGUSR1)
         assert received == []
     assert received == [signal.SIGUSR1]
 
 
-@pytest.mark.usefixtures("in_pool")
-def test_a_signal_that_has_interrupted_a_load_in_place_is_not_kept_for_its_end(received: list[int]) -> None:
-    limit = SoftTimeLimit()
+def test_a_signal_that_has_interrupted_a_load_in_place_is_not_kept_for_its_end(
+    limit: SoftTimeLimit, received: list[int]
+) -> None:
     with limit.in_place(), limit.in_load():
         os.kill(os.getpid(), signal.SIGUSR1)
         assert received == [signal.SIGUSR1]
     assert received == [signal.SIGUSR1]
 
 
-@pytest.mark.usefixtures("in_pool")
-def test_a_load_in_place_that_begins_after_the_signal_is_interrupted(received: list[int]) -> None:
-    limit = SoftTimeLimit()
+def test_a_load_in_place_that_begins_after_the_signal_is_interrupted(limit: SoftTimeLimit, received: list[int]) -> None:
     with limit.in_place():
         os.kill(os.getpid(), signal.SIGUSR1)
         with limit.in_load():
             assert received == [signal.SIGUSR1]
 
 
-@pytest.mark.usefixtures("in_pool")
-def test_the_end_of_an_inner_load_interrupts_the_outer_one(received: list[int]) -> None:
-    limit = SoftTimeLimit()
+def test_the_end_of_an_inner_load_interrupts_the_outer_one(limit: SoftTimeLimit, received: list[int]) -> None:
     with limit.in_task(), limit.in_load():
         with limit.in_place():
             with limit.in_load():
@@ -112,9 +106,9 @@ def test_the_end_of_an_inner_load_interrupts_the_outer_one(received: list[int]) 
         assert received == [signal.SIGUSR1], "the outer load goes on"
 
 
-@pytest.mark.usefixtures("in_pool")
-def test_a_load_in_place_on_another_thread_leaves_the_limit_of_the_task_alone(received: list[int]) -> None:
-    limit = SoftTimeLimit()
+def test_a_load_in_place_on_another_thread_leaves_the_limit_of_the_task_alone(
+    limit: SoftTimeLimit, received: list[int]
+) -> None:
     with limit.in_task(), limit.in_load():
         with ThreadPoolExecutor(1) as threads:
             threads.submit(_enter, limit).result()
