@@ -8,13 +8,7 @@ import pytest
 
 from api_client.protocol.entry import FIXED_HEADER_BYTES
 from api_client.protocol.lease import AcquireStatus, ClaimStatus
-from tests.support.lease_world import (
-    COOLING_SECONDS,
-    LEASE_SECONDS,
-    PAUSE_SECONDS,
-    QUEUE_TTL_SECONDS,
-    World,
-)
+from tests.support.lease_world import COOLING_SECONDS, LEASE_SECONDS, PAUSE_SECONDS, QUEUE_TTL_SECONDS, World
 
 OTHER = b"nonce--2"
 

@@ -16,12 +16,7 @@ from api_client.protocol.clock import monotonic_seconds
 from api_client.read import coalescing
 from api_client.read.coalescing import AsyncSingleFlight, SingleFlight
 from tests.support.internals import flights_of
-from tests.support.opcode_interrupts import (
-    Interrupted,
-    InterruptedByTimer,
-    OpcodeInterrupt,
-    interrupts_at_each_opcode,
-)
+from tests.support.opcode_interrupts import Interrupted, InterruptedByTimer, OpcodeInterrupt, interrupts_at_each_opcode
 from tests.support.timing import Time
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 

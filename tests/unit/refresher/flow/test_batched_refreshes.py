@@ -102,11 +102,6 @@ def test_a_batch_takes_one_load_and_one_round_trip_per_step(worker: BatchWorker)
     assert len(set(tokens)) == 3
 
 
-def test_a_batch_of_one_takes_one_round_trip_for_acquire_and_one_for_commit(worker: BatchWorker) -> None:
-    assert kinds(worker.refresh(1)) == {1: COMMITTED}
-    assert worker.rounds == [["acquire"], ["commit"]]
-
-
 def test_a_held_fresh_malformed_or_unanswered_refresh_does_not_affect_its_batch(worker: BatchWorker) -> None:
     worker.answer("acquire", 1, held(AcquireStatus.HELD, RecordState.RUNNING))
     worker.answer("acquire", 2, held(AcquireStatus.ALREADY_FRESH, RecordState.IDLE))
@@ -119,15 +114,18 @@ def test_a_held_fresh_malformed_or_unanswered_refresh_does_not_affect_its_batch(
     assert [one.kind for one in ends if isinstance(one, Outcome)] == [SKIPPED, COMMITTED]
 
 
-@pytest.mark.parametrize("status", [CommitStatus.SUPERSEDED, CommitStatus.LOST])
-def test_a_rejected_commit_affects_only_its_own_key(worker: BatchWorker, status: CommitStatus) -> None:
-    worker.answer("commit", 2, status)
-    assert kinds(worker.refresh(1, 2, 3)) == {1: COMMITTED, 2: OutcomeKind.REJECTED, 3: COMMITTED}
-
-
-def test_a_commit_without_redis_affects_only_its_own_key(worker: BatchWorker) -> None:
-    worker.answer("commit", 2, CacheUnavailable("gone"))
-    assert kinds(worker.refresh(1, 2, 3)) == {1: COMMITTED, 2: CacheUnavailable, 3: COMMITTED}
+@pytest.mark.parametrize(
+    ("reply", "end"),
+    [
+        (CommitStatus.SUPERSEDED, OutcomeKind.REJECTED),
+        (CommitStatus.LOST, OutcomeKind.REJECTED),
+        (CacheUnavailable("gone"), CacheUnavailable),
+    ],
+    ids=["superseded", "lost", "no redis"],
+)
+def test_a_commit_that_is_not_accepted_affects_only_its_own_key(worker: BatchWorker, reply: Any, end: Any) -> None:
+    worker.answer("commit", 2, reply)
+    assert kinds(worker.refresh(1, 2, 3)) == {1: COMMITTED, 2: end, 3: COMMITTED}
 
 
 @pytest.mark.promise("Refreshing", "A key at fault fails alone, whatever it was loaded with")

@@ -127,11 +127,6 @@ def test_a_query_s_own_budget_works_without_one_of_the_namespace() -> None:
     share.give_back()
 
 
-def test_an_unregistered_query_takes_no_share(worker: BudgetedWorker) -> None:
-    worker.refresher.refresh(RefreshItem(query="unknown"))
-    assert "take_share" not in worker.calls
-
-
 @pytest.mark.parametrize("skipped", ["held", "fresh"])
 def test_a_skipped_load_is_not_charged_to_the_budget(skipped: str) -> None:
     status = AcquireStatus.HELD if skipped == "held" else AcquireStatus.ALREADY_FRESH
@@ -158,13 +153,6 @@ def test_a_refresh_that_gets_no_share_in_time_is_requeued_unchanged(worker: Budg
     assert worker.diary[-1] == ("skipped", NO_BUDGET)
     assert worker.slept() == WAIT_SECONDS
     assert worker.kept == []
-
-
-def test_a_refresh_waits_its_full_time_for_a_share_even_if_the_next_one_is_far_off(worker: BudgetedWorker) -> None:
-    worker.grants = [1_000.0] * 100
-    assert worker.refresher.refresh(ITEM).why == NO_BUDGET
-    assert worker.slept() == WAIT_SECONDS
-    assert worker.waits == [WAIT_SECONDS]
 
 
 def test_the_pause_of_requeued_refreshes_grows_until_a_load_gets_a_share(worker: BudgetedWorker) -> None:
@@ -264,28 +252,12 @@ def ends_of(worker: BatchWorker) -> list[str]:
     return [str(end.end) if isinstance(end, Outcome) else "?" for end in worker.refresher.refresh_together(batch_of(4))]
 
 
-def test_a_batch_takes_one_share() -> None:
-    worker = BatchWorker()
-    assert ends_of(worker) == ["committed"] * 4
-    assert (worker.steps().count("take_share"), worker.steps().count("release_share")) == (1, 1)
-
-
 def test_each_part_of_a_failed_batch_takes_a_share_of_its_own() -> None:
     worker = BatchWorker()
     worker.bad = 1
     assert ends_of(worker) == ["failed (loader)", "committed", "committed", "committed"]
     assert worker.sizes == [4, 2, 1, 1, 2]
     assert worker.steps().count("take_share") == worker.steps().count("release_share") == 5
-
-
-def test_parts_of_a_batch_without_a_share_are_resent_singly_without_counting_an_attempt() -> None:
-    worker = BatchWorker()
-    worker.bad, worker.full_after = 4, 1
-    outcomes = worker.refresher.refresh_together(batch_of(4))
-    assert worker.sizes == [4]
-    for outcome in outcomes:
-        assert outcome.kind is OutcomeKind.RETRY
-        assert outcome.again.attempt == 1
 
 
 def test_a_batch_is_divided_no_further_when_half_of_the_time_is_over() -> None:

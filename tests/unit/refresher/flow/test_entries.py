@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from api_client.errors import CacheUnavailable
-from api_client.protocol.entry import Flag
 from refresher import Result
-from refresher.flow.entries import HANDOFF_SECONDS
 from refresher.flow.outcome import OutcomeKind
 from tests.support.fake_refresher import ITEM, Worker
 from tests.unit.refresher.flow.test_tags import TaggedWorker
@@ -62,15 +60,6 @@ def test_ttl_and_grace_of_a_value_follow_its_result_and_the_negative_ttl(
     assert worker.refresher.refresh(ITEM).kind is OutcomeKind.COMMITTED
     assert lives_of(worker) == lives
     assert worker.header().soft_expiry_us == worker.header().fetched_at_us + int(lives[0] * 1e6)
-
-
-@pytest.mark.parametrize("returned", [Result("value", ttl=0), Result([], negative=True)])
-def test_a_result_with_a_ttl_of_0_is_not_cached(returned: Result) -> None:
-    worker = worker_of(returned, tags=["x"], negative_ttl=0)
-    worker.refresher.refresh(ITEM)
-    assert lives_of(worker) == (0, HANDOFF_SECONDS)
-    assert (worker.header().flags, worker.header().tags) == (Flag.HANDOFF, ())
-    assert "tag_register" not in worker.steps()
 
 
 @pytest.mark.parametrize("tags", [["of the query"], lambda value, n: ["of the query", "its own"]])

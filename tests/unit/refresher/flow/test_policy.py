@@ -8,7 +8,7 @@ import pytest
 
 from api_client.protocol.entry import Smoothed
 from refresher.flow import policy
-from refresher.flow.policy import pause_seconds, whole_seconds
+from refresher.flow.policy import pause_seconds
 from refresher.settings import RefreshMode
 
 PLAIN, TOPOLOGY = RefreshMode.PLAIN, RefreshMode.TOPOLOGY_SENSITIVE
@@ -117,11 +117,3 @@ def test_a_retry_pause_is_drawn_between_its_minimum_and_a_growing_bound(
     assert pause_seconds(attempt, multiplier, math.nextafter(1, 0)) == pytest.approx(most)
     assert pause_seconds(attempt, multiplier, 0.5) == pytest.approx(most / 2)
     assert pause_seconds(attempt, multiplier, 0.0) == 0.05
-
-
-@pytest.mark.parametrize(
-    ("pause", "whole"), [(0.0, 1), (0.05, 1), (1.0, 1), (1.01, 2), (14.2, 15), (15.0, 15), (99.0, 15)]
-)
-def test_a_pause_for_celery_is_rounded_up_to_whole_seconds_from_1_to_15(pause: float, whole: int) -> None:
-    assert whole_seconds(pause) == whole
-    assert isinstance(whole_seconds(pause), int)

@@ -51,14 +51,6 @@ def test_a_retry_is_counted_once_its_record_is_stored_and_in_place_when_its_paus
     assert recorded == [("retried", "deadlock", 1, 0.5), ("sleep", 0.5), ("retry",), ("retried", "deadlock", 2, 5)]
 
 
-def test_a_retry_whose_lease_is_lost_is_not_counted() -> None:
-    worker = Counted(retry_backoff=10)
-    worker.replies["retry"] = False
-    worker.loads.extend([failing(), failing()])
-    worker.refresher.refresh(ITEM)
-    assert [entry for entry in worker.diary if entry[0] in {"retried", "rejected"}][1:] == [("rejected", "superseded")]
-
-
 @pytest.mark.parametrize(("attempts", "counted"), [(2, 2), (0, 1)], ids=["third", "invalidated since"])
 def test_the_attempt_of_a_run_that_was_taken_over_is_counted_by_its_successor(attempts: int, counted: int) -> None:
     worker = Counted()

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import kombu.utils.json
 import msgspec
 import pytest
 
-from api_client.protocol import messages
 from api_client.protocol.entry import Smoothed, decode_header, encode
 from api_client.protocol.keys import make_key
 from api_client.protocol.lease import (
@@ -21,7 +19,7 @@ from api_client.protocol.lease import (
     CommitStatus,
     RecordState,
 )
-from api_client.protocol.messages import RefreshItem, RefreshReason, item_for
+from api_client.protocol.messages import RefreshItem, RefreshReason
 from refresher.flow import nesting
 from refresher.flow.outcome import OutcomeKind
 from refresher.flow.refresh import Refresher
@@ -193,15 +191,6 @@ def test_an_item_that_can_have_no_key_is_skipped_and_its_content_is_not_logged(
     assert "secret" not in caplog.text
 
 
-def test_params_that_look_like_kombu_s_encoded_types_reach_the_loader_unchanged(worker: Worker) -> None:
-    odd = {"n": {"__type__": "uuid", "__value__": {"hex": "zz"}}}
-    item = item_for(make_key("cache", "q", odd, 1), 7, RefreshReason.STALE)
-    sent = kombu.utils.json.loads(kombu.utils.json.dumps(messages.encode([item])))
-    (received,) = messages.decode(sent)
-    assert worker.refresher.refresh(received).kind is OutcomeKind.COMMITTED
-    assert worker.diary[2] == ("load", odd, ("b1",))
-
-
 @pytest.mark.parametrize(
     ("status", "kind", "seen"),
     [
@@ -217,13 +206,6 @@ def test_a_run_invalidated_while_it_loads_claims_and_publishes_a_follow_up(
     assert ("publish", 8, RefreshReason.INVALIDATED, "") in worker.diary
     assert worker.calls["claim"].args[1] == seen
     assert worker.steps().count("claim") == worker.steps().count("publish") == 1
-
-
-@pytest.mark.parametrize("status", [CommitStatus.ACCEPTED, CommitStatus.SUPERSEDED, CommitStatus.LOST])
-def test_a_commit_without_an_invalidation_has_no_follow_up(worker: Worker, status: CommitStatus) -> None:
-    worker.replies["commit"] = status
-    worker.refresher.refresh(ITEM)
-    assert not {"claim", "publish"} & set(worker.steps())
 
 
 def test_a_follow_up_that_another_has_claimed_is_not_published(worker: Worker) -> None:

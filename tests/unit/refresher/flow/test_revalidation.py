@@ -137,12 +137,6 @@ def test_without_conditional_no_payload_is_read_and_the_load_gets_the_previous_v
     assert (header.revalidation, prolongs) == (Revalidation(7), OLD)
 
 
-def test_a_query_without_revalidation_gets_no_previous_value() -> None:
-    worker = RevalidatingWorker(conditional=False)
-    assert refreshed(worker, "new")[0].revalidation == Revalidation()
-    assert worker.given == [None]
-
-
 @pytest.mark.parametrize(
     ("header", "content"),
     [
@@ -160,12 +154,6 @@ def test_a_query_without_revalidation_gets_no_previous_value() -> None:
 def test_an_entry_that_can_t_be_used_gives_no_previous_value(header: dict[str, Any], content: Any) -> None:
     worker = RevalidatingWorker({"is_compressed": False} | header)
     worker.replies["read_payload"] = content
-    assert refreshed(worker, "new")[2] == b""
-    assert worker.given == [None]
-
-
-def test_without_an_entry_there_is_no_previous_value(worker: RevalidatingWorker) -> None:
-    worker.replies["acquire"] = ACQUIRED
     assert refreshed(worker, "new")[2] == b""
     assert worker.given == [None]
 

@@ -71,12 +71,6 @@ def test_a_tagged_refresh_takes_two_round_trips_more() -> None:
     assert worker.header().tags == ("n:1", "value:value")
 
 
-def test_a_query_without_tags_takes_no_additional_step() -> None:
-    worker = TaggedWorker(None)
-    worker.refresher.refresh(ITEM)
-    assert worker.rounds == [["acquire"], ["commit"]]
-
-
 @pytest.mark.parametrize(
     ("tags", "options"),
     [
@@ -91,12 +85,6 @@ def test_a_value_without_tags_is_not_registered(tags: Any, options: dict[str, An
     worker = TaggedWorker(tags, **options)
     worker.refresher.refresh(ITEM)
     assert worker.rounds == [["acquire"], ["tag_clock"], ["commit"]]
-
-
-def test_a_fixed_list_of_tags_applies_to_every_value() -> None:
-    worker = TaggedWorker(["people"])
-    worker.refresher.refresh(ITEM)
-    assert worker.header().tags == ("people",)
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,7 @@ import pytest
 from refresher.flow.ports import DropReason
 from refresher.settings import WorkerSettings
 from refresher.worker.app import make_app
-from refresher.worker.celery_fixes.message_guard import (
-    LINES,
-    LINES_SECONDS,
-    RateLimitedRejectLog,
-    Rejection,
-)
+from refresher.worker.celery_fixes.message_guard import LINES, LINES_SECONDS, RateLimitedRejectLog, Rejection
 
 FORGED = "x\n[2026-11-22 10:00:00,000: ERROR/MainProcess] forged"
 ESCAPED = repr(FORGED)[1:-1]
