@@ -243,22 +243,17 @@ async def awaited_rows(tx: Any) -> AsyncIterator[int]:
     yield 1
 
 
-@pytest.mark.parametrize("loader", [awaited, awaited_rows])
-def test_an_async_loader_is_refused(loader: Any) -> None:
-    into = Registry()
-    with pytest.raises(ConfigurationError, match=r"the loader of @query\('q'\)=<function awaited.*: expected a plain"):
-        query("q", ttl=1, grace=1, into=into)(loader)
-    assert len(into) == 0
-
-
 class AwaitedCall:
     async def __call__(self, tx: Any) -> int:
         return 1
 
 
-def test_a_loader_object_with_an_async_call_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="a plain function"):
-        query("q", ttl=60, grace=60, into=Registry())(AwaitedCall())
+@pytest.mark.parametrize("loader", [awaited, awaited_rows, AwaitedCall()])
+def test_an_async_loader_is_refused(loader: Any) -> None:
+    into = Registry()
+    with pytest.raises(ConfigurationError, match=r"the loader of @query\('q'\)=<.*[Aa]waited.*: expected a plain"):
+        query("q", ttl=1, grace=1, into=into)(loader)
+    assert len(into) == 0
 
 
 @pytest.mark.parametrize(

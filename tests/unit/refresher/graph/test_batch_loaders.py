@@ -81,7 +81,3 @@ def test_a_wrong_result_of_a_batch_loader_is_an_error_that_says_what_to_return(
     ) as e:
         call_loader(registered(lambda tx, calls: returned), None, CALLS, NOTHING, 1_000)
     assert (e.value.kind, e.value.is_transient) == ("wrong_batch", False)
-
-
-def test_a_loader_without_a_batch_takes_params_by_name() -> None:
-    assert call_loader(registered(lambda tx, n: n, batch=None), None, CALLS[:1], NOTHING[:1], 1_000) == [1]

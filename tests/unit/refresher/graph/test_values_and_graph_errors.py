@@ -46,13 +46,6 @@ def test_a_value_that_can_t_be_encoded_is_a_permanent_failure(value: object) -> 
     assert "'friends_of'" in str(caught.value)
 
 
-def test_a_value_over_the_limit_is_a_permanent_failure_that_says_how_large_it_is() -> None:
-    assert len(values.encode("x" * 97, query="q", max_bytes=99).content) == 99
-    with pytest.raises(LoadFailed, match="has 99 bytes; CACHE_MAX_VALUE_BYTES allows 98") as caught:
-        values.encode("x" * 97, query="q", max_bytes=98)
-    assert (caught.value.kind, caught.value.is_transient) == ("too_large", False)
-
-
 TRANSIENT, BOUNDED, PERMANENT = (True, None), (True, 2), (False, None)
 ERRORS: list[tuple[Exception, str, tuple[bool, int | None]]] = [
     (server_error("TransientError.Transaction.DeadlockDetected"), "deadlock", TRANSIENT),

@@ -91,11 +91,6 @@ def again(item: RefreshItem, cache_attempt: int) -> RefreshItem:
     return msgspec.structs.replace(item, cache_attempt=cache_attempt)
 
 
-def test_a_retry_in_a_batch_is_sent_before_the_next_item_begins(task: Task) -> None:
-    assert task.run(A, B) == "a ×1: 1 retry (network); b ×1: 1 committed"
-    assert task.diary == [("refresh", "a"), ("send", [AGAIN_A], 4), ("refresh", "b")]
-
-
 def test_a_batch_that_meets_a_lost_cache_loses_no_ticket(task: Task) -> None:
     task.ends["b"] = CacheUnavailable("gone")
     task.run(A, B, C)

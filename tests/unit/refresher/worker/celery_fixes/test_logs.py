@@ -73,15 +73,6 @@ def rejected(counted: Counter[DropReason], now: list[float]) -> RateLimitedRejec
     return RateLimitedRejectLog(lambda reason: counted.update([reason]), monotonic=lambda: now[0])
 
 
-def test_a_few_rejected_messages_have_one_log_line_each(
-    rejected: RateLimitedRejectLog, counted: Counter[DropReason], caplog: pytest.LogCaptureFixture
-) -> None:
-    for number in range(LINES):
-        rejected.report(Rejection(DropReason.BODY, f"its body is number {number}"))
-    assert caplog.messages == [f"rejected a message: its body is number {number}" for number in range(LINES)]
-    assert counted == {DropReason.BODY: LINES}
-
-
 def test_thousands_of_rejected_messages_have_a_few_log_lines_and_are_all_counted(
     rejected: RateLimitedRejectLog, counted: Counter[DropReason], now: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
