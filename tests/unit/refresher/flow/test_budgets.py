@@ -127,6 +127,11 @@ def test_a_query_s_own_budget_works_without_one_of_the_namespace() -> None:
     share.give_back()
 
 
+def test_an_unregistered_query_takes_no_share(worker: BudgetedWorker) -> None:
+    worker.refresher.refresh(RefreshItem(query="unknown"))
+    assert "take_share" not in worker.calls
+
+
 @pytest.mark.parametrize("skipped", ["held", "fresh"])
 def test_a_skipped_load_is_not_charged_to_the_budget(skipped: str) -> None:
     status = AcquireStatus.HELD if skipped == "held" else AcquireStatus.ALREADY_FRESH
