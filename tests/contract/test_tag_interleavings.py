@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from api_client.errors import CacheUnavailable
 from api_client.protocol.entry import decode_header
 from api_client.protocol.keys import CacheKey, make_key, pending_tags_key
 from api_client.protocol.lease import Call
@@ -214,17 +213,3 @@ def test_a_tag_invalidation_killed_between_any_two_steps_is_finished_by_a_worker
         if is_over:
             break
     assert calls > 5
-
-
-def test_a_load_whose_tag_registration_fails_is_not_committed(clocked_world: ClockedWorld) -> None:
-    scene = Scene(clocked_world, is_cached=False)
-
-    def refuses(call: Call[Any]) -> Any:
-        if call.script == "tag_register":
-            raise CacheUnavailable("away")
-        return clocked_world.store.run(call)
-
-    scene.flow.run = refuses  # type: ignore[method-assign]
-    with pytest.raises(CacheUnavailable):
-        scene.flow.go_on()
-    assert scene.value() is None

@@ -1,4 +1,4 @@
-"""The files in which the processes of a pool count: those of dead ones are added up, so that they do not pile up."""
+"""The files in which the processes of a pool count, and their folder: what dead ones leave is added up, or removed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,14 +20,26 @@ from prometheus_client.mmap_dict import MmapedDict
 from refresher import WorkerSettings
 from refresher.embedded import free_port
 from refresher.telemetry import prometheus
-from refresher.telemetry.prometheus import MetricsServer, ProcessesCollector
-from tests.support.waiting import eventually
+from refresher.telemetry.prometheus import PREFIX, MetricsServer, ProcessesCollector
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 COUNTER = json.dumps(["loads", "loads_total", {"query": "q"}, "help"])
 BUCKETS = {
     json.dumps(["seconds", "seconds_bucket", {"le": bound}, "help"]): value
     for bound, value in (("1.0", 2.0), ("+Inf", 1.0))
 }
+
+
+class Gauges:
+    """Those of a worker that nobody scrapes."""
+
+    gauges = SimpleNamespace(queries=())
+
+    def describe(self) -> list[Metric]:
+        return []
+
+    def collect(self) -> list[Metric]:
+        raise AssertionError
 
 
 def dead_process() -> int:
@@ -95,15 +108,6 @@ def test_what_dead_processes_have_counted_is_kept_in_one_file_of_each_kind(tmp_p
 def test_a_worker_that_nobody_scrapes_adds_up_dead_processes_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Gauges:
-        gauges = SimpleNamespace(queries=())
-
-        def describe(self) -> list[Metric]:
-            return []
-
-        def collect(self) -> list[Metric]:
-            raise AssertionError
-
     monkeypatch.setenv(prometheus.FOLDER, str(tmp_path))
     monkeypatch.setattr(values, "ValueClass", values.ValueClass)  # the server's start replaces it
     monkeypatch.setattr(prometheus, "TIDY_SECONDS", 0.01)
@@ -117,3 +121,63 @@ def test_a_worker_that_nobody_scrapes_adds_up_dead_processes_too(
     finally:
         server.close()
     eventually(lambda: "refresher-metrics" not in [thread.name for thread in threading.enumerate()], "its thread ends")
+
+
+COUNTING = """
+import sys, time
+from refresher import WorkerSettings
+from refresher.telemetry.prometheus import MetricsServer
+
+class Gauges:
+    class gauges:
+        queries = ()
+
+    describe = collect = lambda self: []
+
+MetricsServer(WorkerSettings(metrics_port=int(sys.argv[1])), Gauges()).start()
+print("counting", flush=True)
+time.sleep(3_600)
+"""
+
+
+def counting(folder: Path) -> subprocess.Popen[str]:
+    """Start a process that counts as a worker does; it has begun."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", COUNTING, str(free_port())], env={"TMPDIR": str(folder)}, text=True, stdout=-1
+    )
+    assert process.stdout.readline() == "counting\n"
+    return process
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.communicate(timeout=MAX_WAIT_SECONDS)
+
+
+def folders(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_the_next_worker_removes_the_folder_of_one_that_was_killed_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = {f"{PREFIX}of-somebody", f"{PREFIX}link", "given"}
+    for name in (f"{PREFIX}of-somebody", "given"):
+        (tmp_path / name).mkdir()
+    (tmp_path / f"{PREFIX}link").symlink_to(tmp_path / "given")
+    killed, live = counting(tmp_path), counting(tmp_path)
+    try:
+        assert len(both := folders(tmp_path) - others) == 2
+        end(killed)
+        monkeypatch.delenv(prometheus.FOLDER, raising=False)
+        monkeypatch.setattr(values, "ValueClass", values.ValueClass)  # the server's start replaces it
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        next_ = MetricsServer(WorkerSettings(metrics_port=free_port()), Gauges())  # type: ignore[arg-type]
+        next_.start()
+        assert len((folders(tmp_path) - others) & both) == 1  # the live one's
+        next_.close()
+        assert len(folders(tmp_path) - others) == 1
+        assert others <= folders(tmp_path)
+    finally:
+        end(killed)
+        end(live)
