@@ -89,7 +89,7 @@ TOGETHER: Final = {
 Neo4j and RabbitMQ take seven seconds of a processor to start, Chromium two.
 """
 
-APART: Final = ("tests/acceptance/test_other_servers.py",)
+APART: Final = ("tests/acceptance/partitions/test_partitions.py", "tests/acceptance/test_other_servers.py")
 """Files whose tests take minutes each and share nothing: any process may run any of them."""
 
 MAX_TEST_SECONDS: Final = 2.5 * MAX_WAIT_SECONDS

@@ -91,13 +91,24 @@ class Host:
             return GuardedProcess.start(argv, env=env, log_file=log_file, cwd=cwd)
 
     def runs(self, kind: type[S]) -> type[S]:
-        """Return a kind of server that runs there, at each of its starts, and listens at the host's address."""
+        """Return a kind of server that runs there, at each of its starts, and listens at the host's address.
+
+        A Redis or Sentinel begins with the configuration that it has itself written.
+        """
         host = self
 
         class OnHost(kind):  # type: ignore[valid-type, misc]
             def _launch(self) -> None:
                 with host.network.entered():
                     super()._launch()
+
+            def _prepare(self) -> tuple[Sequence[str], Mapping[str, str] | None]:
+                own = self.directory / "redis.conf"
+                written = own.read_bytes() if own.exists() else None
+                prepared: tuple[Sequence[str], Mapping[str, str] | None] = super()._prepare()
+                if written is not None:
+                    own.write_bytes(written)
+                return prepared
 
         OnHost.host = self.address
         return OnHost

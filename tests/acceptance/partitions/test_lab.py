@@ -14,6 +14,8 @@ import pytest
 
 from tests.acceptance.conftest import ROOT
 from tests.acceptance.partitions.lab import Host, Laboratory, between
+from tests.acceptance.partitions.nemesis import kinds_of, plan
+from tests.acceptance.partitions.topologies import TOPOLOGIES, Topology
 from tests.support.processes import is_gone
 from tests.support.waiting import eventually
 
@@ -97,3 +99,13 @@ def users_of(namespace: int) -> list[str]:
             if path.stat().st_ino == namespace:
                 found.append(path.parts[2])
     return found
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES.values(), ids=TOPOLOGIES.keys())
+def test_a_seed_makes_the_same_plan_of_all_kinds(topology: Topology) -> None:
+    count = len(kinds_of(topology))
+    planned = plan(7, topology, count, (1, 2))
+    assert planned == plan(7, topology, count, (1, 2)) != plan(8, topology, count, (1, 2))
+    assert len({fault.name.partition(",")[0] for fault in planned}) == count
+    hosts = set(topology.hosts)
+    assert all(set(fault.with_master(topology.replicated[0]).hosts) <= hosts for fault in planned)
