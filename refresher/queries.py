@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from api_client.config.durations import Duration, seconds, share
 from api_client.config.spelling import names_keywords
@@ -15,7 +15,7 @@ from api_client.protocol.budget import MAX_CONCURRENCY, MAX_RATE, MIN_RATE, Budg
 from api_client.protocol.keys import MAX_VERSION, check_query_name
 from api_client.protocol.messages import MAX_BATCH
 from api_client.protocol.params import plain
-from api_client.protocol.tags import check_tags
+from api_client.protocol.tags import TAGS_ALLOWED, check_tags
 from refresher.settings import JITTER_ALLOWED, MAX_JITTER
 
 Loader: TypeAlias = Callable[..., Any]
@@ -27,6 +27,9 @@ BetaFunction: TypeAlias = Callable[[float, int, float], float]
 
 TagsFunction: TypeAlias = Callable[..., Iterable[str]]
 """Function of a value's tags: (value, by their names the params) → tags."""
+
+AUTO: Final = "auto"
+"""Tags that a worker finds out from what a load reads."""
 
 _REQUIRED: Final[Any] = object()
 MAX_SAMPLES: Final = 64
@@ -45,7 +48,7 @@ class Query:
     ``slots`` is how many slots of a worker node it may hold; None: all but one. ``budget`` bounds its loads over all
     workers. Where it is ``sensitive``, its params are in its messages alone: no dead letter keeps them. ``batch`` is
     how many calls its loader takes at once; None: one, by its params' names. ``tags`` are what every value depends on,
-    or a function that returns it for one.
+    or a function that returns it for one, or `AUTO`.
     ``ttl_jitter`` is the largest share of its TTL by which a value expires earlier; None: as the worker's settings say.
     ``negative_ttl_seconds`` is the TTL of None and empty values; None: as of others. Where it is ``conditional``, its
     loader is given the previous value. ``version_cypher`` tells the version of the source before the load.
@@ -65,7 +68,7 @@ class Query:
     slots: int | None = None
     budget: Budget = NO_BOUNDS
     batch: int | None = None
-    tags: tuple[str, ...] | TagsFunction | None = None
+    tags: tuple[str, ...] | TagsFunction | Literal["auto"] | None = None
     negative_ttl_seconds: float | None = None
     conditional: bool = False
     version_cypher: str | None = None
@@ -119,12 +122,16 @@ class Query:
 class Loaded:
     """Result of a load; ``degree`` 0 where the query has no degree, or its node is not there.
 
-    ``version`` is what the query's ``version_cypher`` returned; None where it has none, or that found nothing.
+    ``version`` is what the query's ``version_cypher`` returned; None where it has none, or that found nothing. ``tags``
+    are those of what was read, where the query's are `AUTO`; there may be any number. It ``is_outdated`` where it was
+    built on an entry that was invalidated.
     """
 
     value: Any
     degree: int = 0
     version: Any = None
+    tags: tuple[str, ...] = ()
+    is_outdated: bool = False
 
 
 class Registry:
@@ -185,7 +192,7 @@ def query(
     concurrency: int | None = None,
     slots: int | None = None,
     batch: int | None = None,
-    tags: Collection[str] | TagsFunction | None = None,
+    tags: Collection[str] | TagsFunction | Literal["auto"] | None = None,
     negative_ttl: Duration | None = None,
     conditional: bool = False,
     version_cypher: str | None = None,
@@ -227,7 +234,7 @@ def query(
             their order.
         tags: what a value depends on, at most 64 texts of 1 to 200 bytes: the same for every value, or a function
             ``(value, **params) -> tags``, called in the worker for each value after its load. `invalidate_tags` of one
-            of them reaches the entry.
+            of them reaches the entry. ``"auto"``: those of what the loader reads by ``tx``, for the change feed.
         negative_ttl: how long None and empty values (text, bytes, lists, sets, dicts) are fresh; default: as others.
             A loader may return a `Result`, which sets TTL, grace and tags of its value.
         conditional: whether the loader is given ``previous=``, a `Previous` or None (with ``batch`` a list with one for
@@ -253,6 +260,12 @@ def query(
         return loader
 
     return register
+
+
+def _check_own_tags(tags: object) -> tuple[str, ...]:
+    if isinstance(tags, str):
+        raise ValueError(f"expected {AUTO!r}, {TAGS_ALLOWED}, or a function of the value")
+    return check_tags(tags)
 
 
 class _Arguments:
@@ -376,9 +389,13 @@ class _Arguments:
         self.require("beta_function", function, valid, "a function (β0, degree or 0, σ) → β")
         return function
 
-    def tags(self) -> tuple[str, ...] | TagsFunction | None:
-        value: TagsFunction | None = self._given["tags"]
-        return value if value is None or callable(value) else self.parsed("tags", check_tags)
+    def tags(self) -> tuple[str, ...] | TagsFunction | Literal["auto"] | None:
+        value: Collection[str] | TagsFunction | Literal["auto"] | None = self._given["tags"]
+        if value is None or callable(value):
+            return value
+        if value == AUTO:
+            return "auto"
+        return self.parsed("tags", _check_own_tags)
 
     def tags_function(self, function: TagsFunction, params: Mapping[str, object]) -> None:
         try:

@@ -30,7 +30,7 @@ from api_client.protocol.lease import ClaimReply
 from api_client.protocol.messages import RefreshReason
 from api_client.protocol.model import EntryState, ReadResult, RefreshState
 from api_client.read.evaluate import ANY, Freshness, evaluate, refresh_reason, satisfies
-from api_client.read.in_place import loader_of
+from api_client.read.in_place import followers, loader_of
 from api_client.read.wait import Wait
 from api_client.transport.link import CacheLink
 from api_client.trigger.backlog import Trigger
@@ -95,7 +95,7 @@ class ReadCore:
         else:
             copy = kept.copy
             value = kept.value if copy is None else copy(kept.value)
-        if self._reports_hits:
+        if self._reports_hits or followers:
             self._report_hit(key, kept.header, self._clock.at_us(now), None)
         return value
 
@@ -149,7 +149,7 @@ class ReadCore:
         refresh = self._decide(key, found.trigger, header, now_us, u, batched)
         value = self._decode(key, raw, header, type_) if fill is None else self._fill(key, raw, header, type_, fill)
         is_stale = found.trigger not in {None, RefreshReason.EARLY}
-        if self._reports_hits:
+        if self._reports_hits or followers:
             self._report_hit(key, header, now_us, found.trigger)
         return ReadResult(value, header, EntryState.STALE if is_stale else EntryState.FRESH, refresh, now_us)
 
@@ -161,9 +161,12 @@ class ReadCore:
         """
         known = self._decoded.get(key, raw, type_)
         if known is not None and known.entry is not None:
+            _follow(key, known.entry.header)
             return value_of(known.entry, type_, key.query), known.entry.header
         header = decode_header(raw, key.digest)
-        return self._decode(key, raw, header, type_), header
+        value = self._decode(key, raw, header, type_)
+        _follow(key, header)
+        return value, header
 
     def begin_wait(
         self,
@@ -267,7 +270,7 @@ class ReadCore:
                 state = EntryState.STALE
             refresh = self._decide(key, trigger, header, now_us, u, batched)
         value = value_of(kept, type_, key.query)
-        if self._reports_hits:
+        if self._reports_hits or followers:
             self._report_hit(key, header, now_us, trigger)
         return ReadResult(value, header, state, refresh, now_us)
 
@@ -342,9 +345,17 @@ class ReadCore:
             log.warning("unreadable entry for %s (%s): %s; treating it as a miss", key.query, key.short, reason)
 
     def _report_hit(self, key: CacheKey, header: Header, now_us: int, trigger: RefreshReason | None) -> None:
+        _follow(key, header)
+        if not self._reports_hits:
+            return
         self._events.hit(
             key.query,
             age_seconds=(now_us - header.read_started_us) / 1e6,
             ttl_remaining_seconds=header.left_seconds(now_us),
             triggered=trigger is not None,
         )
+
+
+def _follow(key: CacheKey, header: Header) -> None:
+    for follow in followers:
+        follow(key, header)

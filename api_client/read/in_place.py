@@ -5,11 +5,12 @@ A worker registers how (`use`); the client knows no more of it than `LoadsInPlac
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from api_client.config.settings import ReaderSettings
+from api_client.protocol.entry import Header
 from api_client.protocol.keys import CacheKey
 
 
@@ -54,6 +55,9 @@ class LoadsInPlace(Protocol):
             BaseException: what interrupts the calling thread; the load has been handed back.
         """
 
+
+followers: Final[list[Callable[[CacheKey, Header], None]]] = []
+"""Told of each entry that a read of this process returns: loads that depend on what they read."""
 
 _Cache: TypeAlias = tuple[str, str]
 _loaders: Final[dict[_Cache, LoadsInPlace]] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -11,26 +11,67 @@ from api_client.errors import ConfigurationError
 from api_client.explain import duration
 from refresher.cli.arguments import Json
 from refresher.cli.output import as_json, table_of, wide_console
-from refresher.queries import PREVIOUS, Query, registry
+from refresher.queries import AUTO, PREVIOUS, Query, registry
 from refresher.query_modules import import_queries
 from refresher.settings import WorkerSettings
 
 _COLUMNS: Final = ("query", "v", "params", "TTL", "grace", "early refresh", "slots", "budget", "about")
 
 
-def queries(as_json_: Json = False) -> None:
+def queries(
+    as_json_: Json = False,
+    tags: Annotated[
+        bool,
+        typer.Option("--tags", help='Ask the graph what the texts of queries with tags="auto" depend on, and why.'),
+    ] = False,
+) -> None:
     """List the queries that a worker of this environment can load (REFRESHER_QUERIES), and how each is cached.
 
-    Exits with 1 when none is registered, or a module can't be imported.
+    Exits with 1 when none is registered, or a module can't be imported; with --tags also when the graph can't be asked.
     """
     settings = WorkerSettings.from_env()
     import_queries(settings.query_modules)
     if not len(registry):
         raise ConfigurationError("REFRESHER_QUERIES", repr(settings.queries), "name the modules that use @query")
+    if tags:
+        _show_tags(settings, as_json_=as_json_)
+        return
     if as_json_:
         typer.echo(as_json([_record_of(one, settings) for one in registry]))
         return
     wide_console().print(table_of(_COLUMNS, [_row_of(one, settings) for one in registry]))
+
+
+def _show_tags(settings: WorkerSettings, *, as_json_: bool) -> None:
+    from refresher.feed.auto.texts import look_up, texts_of
+    from refresher.feed.watches import check_watched
+
+    check_watched(registry)
+    found = look_up(registry, settings)
+    records: list[dict[str, Any]] = [
+        {
+            "query": one.query,
+            "cypher": " ".join(one.cypher.split()),
+            "tags": sorted(map(str, one.found.found)),
+            "not_covered": list(one.found.gaps),
+            "why": sorted({f"{each}: {each.why}" for each in one.found.found if each.why}),
+        }
+        for one in found
+    ]
+    unknown = "no text in its code: see its entries' tags in refresher explain"
+    for query in registry:
+        if not (query.tags == AUTO and texts_of(query.loader)):
+            shown = [] if query.tags is None else list(query.tags) if isinstance(query.tags, tuple) else []
+            why = [unknown] if query.tags == AUTO else ["of a function"] if callable(query.tags) else []
+            records.append({"query": query.name, "cypher": "", "tags": shown, "not_covered": [], "why": why})
+    if as_json_:
+        typer.echo(as_json(records))
+        return
+    rows = [
+        (one["query"], one["cypher"], "\n".join(one["tags"]), "\n".join([*one["why"], *one["not_covered"]]))
+        for one in records
+    ]
+    wide_console().print(table_of(("query", "cypher", "tags", "why, and what no tag covers"), rows))
 
 
 def _record_of(one: Query, settings: WorkerSettings) -> dict[str, Any]:

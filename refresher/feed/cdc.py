@@ -135,15 +135,28 @@ class Transaction:
         return Change(not self._is_named, list(self._nodes.items()), relationships) if self._is_known else None
 
     def _add_node(self, node: _Node, *, is_whole: bool) -> None:
-        states = [state for state in node.state.values() if state is not None]
+        before, after = node.state.get("before"), node.state.get("after")
+        states = [state for state in (before, after) if state is not None]
         labels = {*node.labels, *(label for state in states for label in state.labels)}
         for label in labels & self._watches.nodes.keys():
             key = self._watches.nodes[label]
             shown = [*(state.properties for state in states), *node.keys.get(label, ())]
             values = [found[key] for found in shown if key in found]
             self._is_named &= bool(values) or is_whole
+            if is_whole and (not states or key not in states[-1].properties):
+                values.append("")
             self._nodes.setdefault(label, []).extend(values)
-            self._keys.setdefault(node.element_id, []).extend((label, value) for value in values)
+            self._keys.setdefault(node.element_id, []).extend((label, value) for value in values if value != "")
+        if before is not None and after is not None and self._has_moved(before, after):
+            # Along its relationships, of which no event tells, it is found from now on, or no longer.
+            self._is_named = False
+            for kind in self._watches.relationships:
+                self._ends.setdefault(kind, [])
+
+    def _has_moved(self, before: _State, after: _State) -> bool:
+        return bool(self._watches.nodes.keys() & (set(before.labels) ^ set(after.labels))) or any(
+            before.properties.get(key) != after.properties.get(key) for key in self._watches.nodes.values()
+        )
 
     def _keys_at(self, end: _Entity) -> list[tuple[str, Any]]:
         nodes = self._watches.nodes

@@ -5,8 +5,10 @@ tag                     invalidated by
 ======================  =====================================================================================
 ``Person``              any change of a node with that label: created, deleted, a property, a label
 ``Person:id=42``        the same of the node with that key, and of one that had it before
+``Person:id=``          the same of a node without a key
 ``Person:*``            a transaction that changed too many nodes to name each
-``KNOWS``               any change of a relationship of that type: created, deleted, a property
+``KNOWS``               any change of a relationship of that type: created, deleted, a property; and of its ends a
+                        watched label or a key
 ``KNOWS@Person:id=42``  the same of one that begins or ends at that node
 ``KNOWS:*``             a transaction that changed too many relationships to name each
 ======================  =====================================================================================
@@ -16,11 +18,13 @@ from __future__ import annotations
 
 import hashlib
 import unicodedata
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from api_client.errors import ConfigurationError
 from api_client.protocol.params import plain
+from refresher.queries import AUTO, Query
 
 MAX_NAME_BYTES: Final = 44
 MAX_VALUE_BYTES: Final = 64
@@ -101,6 +105,20 @@ def relationship_tags(kind: str, label: str = "", *values: Any) -> tuple[str, ..
     return _tags(kind, [tag and f"{kind}@{tag}" for tag in (watches.node_tag(label, value) for value in values)])
 
 
+def check_watched(queries: Iterable[Query]) -> None:
+    """Check that something is watched where a query has ``tags="auto"``.
+
+    Raises:
+        ConfigurationError: nothing is.
+    """
+    name = next((query.name for query in queries if query.tags == AUTO), None)
+    if name is not None and not watches.nodes and not watches.relationships:
+        allowed = (
+            'watch("Person", key="id") or watch_relationship("KNOWS"), from refresher.feed, in a module of queries'
+        )
+        raise ConfigurationError(f"tags of @query({name!r})", repr(AUTO), f"nothing is watched: {allowed}")
+
+
 def _tags(coarse: str, fine: list[str | None]) -> tuple[str, ...]:
     named = [tag for tag in fine if tag]
     return (*named, f"{coarse}:{BULK}") if named and len(named) == len(fine) else (coarse, f"{coarse}:{BULK}")
@@ -109,9 +127,10 @@ def _tags(coarse: str, fine: list[str | None]) -> tuple[str, ...]:
 def _text_of(value: Any) -> str | None:
     """Return a key's value as text; None for a kind that has no one form on both ways, as a date or a list.
 
-    The graph compares 42 and 42.0 as equal, so they have one text. Different values may have one: it costs a load.
+    A node without a key has an empty one. The graph compares 42 and 42.0 as equal, so they have one text. Different
+    values may have one: it costs a load.
     """
-    value = plain(value)
+    value = "" if value is None else plain(value)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if not isinstance(value, int | float | str):

@@ -6,6 +6,8 @@ unchanged keeps its tags, and the terms that it had set itself.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,7 +19,7 @@ from api_client.protocol.entry import Flag, Header, Revalidation, encode_revalid
 from api_client.protocol.entry import encode as encode_entry
 from api_client.protocol.params import plain
 from api_client.protocol.payload import Packed, pack
-from api_client.protocol.tags import check_tags
+from api_client.protocol.tags import MAX_TAGS, check_tags
 from refresher.errors import LoadFailed, text_of
 from refresher.flow import policy
 from refresher.flow.ports import Encode
@@ -29,7 +31,7 @@ from refresher.flow.run import (
     bookmarks_to_keep,
     newest,
 )
-from refresher.queries import MAX_SECONDS, Loaded, Query
+from refresher.queries import AUTO, MAX_SECONDS, Loaded, Query
 from refresher.results import UNCHANGED, Previous, Result
 from refresher.settings import WorkerSettings
 
@@ -63,7 +65,7 @@ def entry_of(
         failure.locate(query.loader)
         return failure
     try:
-        header = _header_of(run, query, terms, loaded.degree, read_started_us, settings, u)
+        header = _header_of(run, query, terms, loaded, read_started_us, settings, u)
     except ValueError as error:
         return LoadFailed("beta_function", text_of(error), is_transient=False)
     header = msgspec.structs.replace(header, is_compressed=packed.is_compressed, has_arrays=packed.has_arrays)
@@ -88,7 +90,7 @@ def parts_of(
 
 
 def _header_of(
-    run: Run, query: Query, terms: Terms, degree: int, read_started_us: int, settings: WorkerSettings, u: float
+    run: Run, query: Query, terms: Terms, loaded: Loaded, read_started_us: int, settings: WorkerSettings, u: float
 ) -> Header:
     """Return the header of the entry that ``run`` commits now; ``u`` in [0, 1) decides how early it expires.
 
@@ -107,7 +109,7 @@ def _header_of(
         query.delta_window,
     )
     jitter = settings.ttl_jitter if query.ttl_jitter is None else query.ttl_jitter
-    degree = degree or (unchanged.degree if unchanged else 0)
+    degree = loaded.degree or (unchanged.degree if unchanged else 0)
     beta = 0.0
     if policy.early_refresh_is_on(
         enabled=settings.xfetch_enabled, ttl_seconds=terms.ttl_seconds, min_ttl_seconds=settings.min_ttl_seconds
@@ -117,7 +119,7 @@ def _header_of(
     return Header(
         token=run.token,
         generation=run.lease.generation,
-        soft_expiry_us=now_us + int(policy.jittered(terms.ttl_seconds, jitter, u) * 1e6),
+        soft_expiry_us=now_us + (not loaded.is_outdated) * int(policy.jittered(terms.ttl_seconds, jitter, u) * 1e6),
         nonce=run.nonce,
         read_started_us=read_started_us,
         fetched_at_us=now_us,
@@ -173,7 +175,7 @@ def terms_of(query: Query, loaded: Loaded, params: dict[str, Any], previous: Hea
     ttl_seconds = query.ttl_seconds if own.ttl_seconds is None else own.ttl_seconds
     grace_seconds = query.grace_seconds if own.grace_seconds is None else own.grace_seconds
     # What is never cached is in no index.
-    tags = _tags_of(query, result, params, previous) if ttl_seconds else ()
+    tags = _tags_of(query, result, loaded.tags, params, previous) if ttl_seconds else ()
     return Terms(result.value, ttl_seconds, grace_seconds, tags, own if query.revalidates else NONE_KEPT)
 
 
@@ -228,23 +230,45 @@ def _is_empty(value: Any) -> bool:
     return kind is not None and kind.__len__(value) == 0
 
 
-def _tags_of(query: Query, result: Result, params: dict[str, Any], previous: Header | None) -> tuple[str, ...]:
+def _tags_of(
+    query: Query, result: Result, read: tuple[str, ...], params: dict[str, Any], previous: Header | None
+) -> tuple[str, ...]:
     try:
         own = check_tags(result.tags)
         if query.tags is None:
             if own:
                 raise ValueError("a Result's tags are allowed where the query declares some: @query(tags=[])")
             return ()
+        kept = previous.tags if previous is not None and result.value is UNCHANGED else ()
+        if query.tags == AUTO:
+            return check_tags((*coarsened((*kept, *read), MAX_TAGS - len(own)), *own))
         if isinstance(query.tags, tuple):
             of_query = query.tags
         elif result.value is UNCHANGED:
             of_query = ()  # the function asks for the value
         else:
             of_query = check_tags(query.tags(result.value, **params))
-        kept = previous.tags if previous is not None and result.value is UNCHANGED else ()
         return check_tags((*kept, *of_query, *own)) if kept or own else of_query
     except Exception as error:
         raise LoadFailed("tags", f"tags of {query.name!r}: {text_of(error)}", is_transient=False) from error
+
+
+def coarsened(tags: Iterable[str], most: int) -> tuple[str, ...]:
+    """Return tags of what was read, at most so many: in place of the most of one label or type, that of all of them.
+
+    Each label or type among them has its ``:*``; tags of another kind stay.
+    """
+    found = dict.fromkeys(tags)
+    names = Counter(map(_name_of, found))
+    for name, _ in names.most_common():
+        bulk = f"{name}:*"
+        if bulk in found and (name in found or len(found) > most):
+            found = {tag: None for tag in found if _name_of(tag) != name} | dict.fromkeys((name, bulk))
+    return tuple(found)
+
+
+def _name_of(tag: str) -> str:
+    return re.split("[:@]", tag, maxsplit=1)[0]
 
 
 def _wrong(query: Query, message: str) -> LoadFailed:

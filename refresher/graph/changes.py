@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
 from api_client.protocol import payload
@@ -10,6 +11,7 @@ from refresher.errors import LoadFailed
 from refresher.flow.ports import RunsQueries
 from refresher.graph import values
 from refresher.graph.call import call_loader
+from refresher.graph.reads import Reads
 from refresher.queries import Loaded, Query
 from refresher.results import UNCHANGED, Previous
 
@@ -22,10 +24,14 @@ def load_changed(
     calls: Sequence[Mapping[str, Any]],
     previous: Sequence[Previous | None],
     max_bytes: int,
+    *,
+    reads: Reads | None = None,
+    following: Callable[[Reads | None], AbstractContextManager[None]] = lambda _: nullcontext(),
 ) -> list[Loaded]:
     """Return what each call loads: `UNCHANGED`, without its loader, where ``version_cypher`` says so.
 
-    The version is read first: what is written between it and the load shows in the next one.
+    The version is read first: what is written between it and the load shows in the next one. ``reads`` follows what
+    the loader reads, in the block of ``following``: of a batch each value may depend on all of it.
 
     Raises:
         LoadFailed: the loader, a version or the degrees are not as they have to be.
@@ -39,9 +45,11 @@ def load_changed(
     loaded = [Loaded(UNCHANGED, version=version) for version in versions]
     if changed:
         calls, previous = [calls[place] for place in changed], [previous[place] for place in changed]
-        found = call_loader(query, tx, calls, previous, max_bytes)
+        with following(reads):
+            found = call_loader(query, tx, calls, previous, max_bytes)
+        tags, is_outdated = (reads.tags, reads.is_outdated) if reads else ((), False)
         for place, value, degree in zip(changed, found, _degrees(tx, query, calls), strict=True):
-            loaded[place] = Loaded(value, degree, versions[place])
+            loaded[place] = Loaded(value, degree, versions[place], tags, is_outdated)
     return loaded
 
 

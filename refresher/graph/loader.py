@@ -17,9 +17,10 @@ from refresher.flow.ports import NO_SPANS, WorkerSpans
 from refresher.graph.changes import load_changed
 from refresher.graph.driver import open_driver
 from refresher.graph.failures import bookmark_failure, classify_error, write_failure
+from refresher.graph.reads import FollowsReads
 from refresher.graph.thread_limits import ThreadLimits, pool_has_limits, process_is_ending
 from refresher.graph.transaction import ReadTransaction
-from refresher.queries import Loaded, Query
+from refresher.queries import AUTO, Loaded, Query
 from refresher.results import Previous
 from refresher.settings import HARD_LIMIT_MARGIN_SECONDS, SOFT_LIMIT_MARGIN_SECONDS, WorkerSettings
 
@@ -33,6 +34,7 @@ class Graph:
 
     Args:
         spans: hooks around each query that a load runs.
+        follows: makes tags of what loads read, for queries that have them so.
 
     Raises:
         ConfigurationError: the driver refuses NEO4J_URI.
@@ -43,9 +45,11 @@ class Graph:
         settings: WorkerSettings,
         *,
         spans: WorkerSpans = NO_SPANS,
+        follows: FollowsReads | None = None,
         monotonic: Callable[[], float] = monotonic_seconds,
     ) -> None:
         self._settings, self._spans, self._monotonic = settings, spans, monotonic
+        self._follows = follows
         self._pid = os.getpid()
         self._limits = ThreadLimits()
         self._refused_until = -math.inf
@@ -115,7 +119,10 @@ class Graph:
         try:
             with begun, _abort_on_rejected_result(begun):
                 tx = self._spans.transaction(begun, query, self._settings)
-                loaded = load_changed(query, tx, calls, previous, self._settings.max_value_bytes)
+                reads = self._follows.reads(query.name) if self._follows and query.tags == AUTO else None
+                loaded = load_changed(
+                    query, tx, calls, previous, self._settings.max_value_bytes, reads=reads, following=begun.following
+                )
                 if begun.has_written:
                     raise write_failure()
                 return loaded

@@ -8,14 +8,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from types import TracebackType
 from typing import Any, LiteralString, Self
 
 import neo4j
 
 from api_client.protocol.clock import monotonic_seconds
+from refresher.graph.reads import Reads, following_entries, plan_of
 
 
 class ReadTransaction:
@@ -41,12 +42,26 @@ class ReadTransaction:
         self._begun: neo4j.Transaction | None = None
         self._refused: Exception | None = None
         self._results: list[neo4j.Result] = []
+        self._reads: Reads | None = None
+        self._explaining: neo4j.Session | None = None
 
     def run(self, query: LiteralString, parameters: dict[str, Any] | None = None, **more: Any) -> neo4j.Result:
         """Run a query, as `neo4j.ManagedTransaction.run`."""
         result = self._begin().run(query, parameters, **more)
         self._results.append(result)
+        if self._reads is not None:
+            self._reads.note(query, {**(parameters or {}), **more}, result, self._explain)
         return result
+
+    @contextmanager
+    def following(self, reads: Reads | None) -> Iterator[None]:
+        """Tell ``reads`` of each query that is run in the block, and of each entry that is read there."""
+        self._reads = reads
+        try:
+            with following_entries(reads):
+                yield
+        finally:
+            self._reads = None
 
     @property
     def has_written(self) -> bool:
@@ -67,10 +82,16 @@ class ReadTransaction:
 
     def cut(self) -> None:
         """Close the connection under it, from any thread: a caller that waits for a reply gets an error."""
-        connection = getattr(self._session, "_connection", None)  # the driver has no public way
-        if connection is not None:
-            with suppress(Exception):
-                connection.kill()
+        for session in (self._session, self._explaining):
+            connection = getattr(session, "_connection", None)  # the driver has no public way
+            if connection is not None:
+                with suppress(Exception):
+                    connection.kill()
+
+    def _explain(self, cypher: str, parameters: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        # In a session of its own: what the graph refuses here does not end the transaction.
+        with self._open_session() as self._explaining:
+            return plan_of(self._explaining, cypher, parameters, timeout_seconds=self._timeout_seconds)
 
     def _begin(self) -> neo4j.Transaction:
         if self._refused is not None:

@@ -13,6 +13,7 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, urlsplit
 
+from neo4j.exceptions import DriverError, Neo4jError
 from redis.exceptions import NoPermissionError, RedisError
 
 from api_client.config.broker import queues
@@ -29,7 +30,7 @@ from refresher.errors import LoadFailed
 from refresher.graph.loader import Graph
 from refresher.ops.broker import broker_place
 from refresher.ops.permissions import Permissions, user_of
-from refresher.queries import Query, registry
+from refresher.queries import AUTO, Query, registry
 from refresher.settings import WorkerSettings
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ def log_problems(settings: WorkerSettings, app: Celery | None = None, pool: type
     ]
     for problem in problems:
         log.error("%s", problem)
+    if checks[1] is None:
+        _warn_of_coarse_tags(settings)
     if defaults := ", ".join(params_with_defaults(registry)):
         log.warning(
             "loaders have params with defaults: %s; a read that leaves one out has another entry "
@@ -64,6 +67,16 @@ def log_problems(settings: WorkerSettings, app: Celery | None = None, pool: type
             defaults,
         )
     return problems
+
+
+def _warn_of_coarse_tags(settings: WorkerSettings) -> None:
+    if not any(query.tags == AUTO for query in registry):
+        return
+    from refresher.feed.auto.texts import coarse_queries, look_up
+
+    with suppress(ConfigurationError, Neo4jError, DriverError):  # the graph was there a moment ago
+        for query, why in coarse_queries(look_up(registry, settings)).items():
+            log.warning("%s: tags=%r finds coarse tags only (%s); see refresher queries --tags", query, AUTO, why)
 
 
 def params_with_defaults(queries: Iterable[Query]) -> list[str]:

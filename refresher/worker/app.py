@@ -21,6 +21,7 @@ from api_client.transport.redis_py import connect
 from api_client.trigger.broker import CeleryBroker
 from api_client.trigger.private_app import PrivateApp
 from refresher.feed.run import opened_triggers
+from refresher.feed.watches import check_watched
 from refresher.flow.dead_letters import DeadLetter, DeadLetters
 from refresher.flow.ports import CompositeWorkerEvents, WorkerEvents, events_of
 from refresher.flower import set_up_flower
@@ -139,6 +140,7 @@ def _add(app: Celery, settings: WorkerSettings, events: WorkerEvents | None) -> 
     app.refresher_events = functools.cache(build_events)
     add_task(app, runtimes, task_options(settings))
     import_queries(settings.query_modules)
+    check_watched(registry)
     app.steps["worker"].add(LifecycleStep)
     app.steps["consumer"].add(HeartbeatStep)
     app.refresher_lifecycle = Lifecycle(

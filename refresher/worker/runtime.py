@@ -27,8 +27,9 @@ from refresher.flow.run import Run
 from refresher.graph import values
 from refresher.graph.failures import classify_error
 from refresher.graph.loader import Graph
+from refresher.graph.reads import FollowsReads
 from refresher.graph.thread_limits import process_is_ending
-from refresher.queries import Registry, registry
+from refresher.queries import AUTO, Registry, registry
 from refresher.settings import WorkerSettings
 from refresher.worker.celery_fixes.soft_limit import soft_limit
 from refresher.worker.in_place import in_place_deps
@@ -58,7 +59,7 @@ class Runtime:
         self.queries: Registry = queries
         self._cache = RetryingLink(settings.redis_url)
         self._renewals = Renewals(partial(self._cache.store.run_each, until=at_once))
-        self.graph: Graph = Graph(settings, spans=self.spans)
+        self.graph: Graph = Graph(settings, spans=self.spans, follows=_follower(queries))
         self.dead_letters: DeadLetters = DeadLetters(self._cache.client, settings.namespace)
         deps = self._deps(broker, events)
         self.refresher: Refresher = Refresher(settings, deps)
@@ -121,6 +122,15 @@ class Runtime:
         self._renewals.close()
         self.graph.close()
         self._cache.close()
+
+
+def _follower(queries: Registry) -> FollowsReads | None:
+    if not any(query.tags == AUTO for query in queries):
+        return None
+    from refresher.feed.auto.loads import Plans
+    from refresher.feed.watches import watches
+
+    return Plans(watches)
 
 
 def _failure_of(error: BaseException) -> LoadFailed | None:

@@ -101,7 +101,8 @@ class Worker(WorkerEvents, StepByStep):
         outcome = self.loads.popleft() if self.loads else "value"
         if isinstance(outcome, BaseException):
             raise outcome
-        return [Loaded(outcome() if callable(outcome) else outcome, 10)]
+        outcome = outcome() if callable(outcome) else outcome
+        return [outcome if isinstance(outcome, Loaded) else Loaded(outcome, 10)]
 
     def _encode(self, value: Any, **_: Any) -> payload.Packed:
         if isinstance(value, LoadFailed):

@@ -66,7 +66,7 @@ TOGETHER: Final = {
         "tests/integration/test_values_from_a_graph.py", "tests/integration/test_vectors_from_neo4j.py",
     ),
     "neo4j with apoc": (
-        "tests/acceptance/graph/test_change_feed.py",
+        "tests/acceptance/graph/test_change_feed.py", "tests/acceptance/graph/test_feed_oracle.py",
         "tests/integration/feed/test_feed_consumer.py", "tests/integration/feed/test_feed_doctor.py",
         "tests/integration/feed/test_feed_notes.py", "tests/integration/feed/test_feed_trigger.py",
     ),

@@ -18,7 +18,7 @@ from typing import Any, Final, Self
 import neo4j
 import pytest
 
-from api_client import CacheClient, CacheError
+from api_client import CacheClient, CacheError, EntryState
 from refresher.embedded import GuardedProcess, RedisServer
 from refresher.embedded.neo4j_server import Neo4jWithApoc
 from refresher.feed.consumer import LEASE_SECONDS, WAITING_SECONDS
@@ -102,6 +102,34 @@ def test_writes_of_others_refresh_what_depends_on_them(fed: FedSystem) -> None:
     fed.run("UNWIND range(1000, 3000) AS i CREATE (:Person {id: i})")
     eventually(lambda: fed.reader.get("people") == PEOPLE + 2_000, "a bulk of people")
     eventually(fed.is_at_rest, "the system is at rest")
+
+
+def test_writes_of_others_refresh_what_depends_on_them_by_tags_that_a_worker_has_found(fed: FedSystem) -> None:
+    worker = fed.system.start_worker()
+    for i in (5, 9):
+        assert fed.reader.get("friends_names", {"i": i}) == ["a", "a"]
+    tags = {"KNOWS@Person:id=5", "KNOWS:*", "Person:id=4", "Person:id=5", "Person:id=6", "Person:*"}
+    for name in ("found_friends", "friends_names"):
+        assert set(fed.reader.explain(name, {"i": 5}).tags) == tags
+    fed.rename(6, "b")
+    eventually(lambda: fed.reader.get("friends_names", {"i": 5}) == ["a", "b"], "the new name")
+    assert fed.reader.get_entry("friends_names", {"i": 9}).state is EntryState.FRESH
+    fed.run("MATCH (p:Person {id: 6}) REMOVE p:Person")
+    eventually(lambda: fed.reader.get("friends_names", {"i": 5}) == ["a"], "one friend less")
+    assert "found_names: tags='auto' finds coarse tags only (p.id is not given by a parameter)" in worker.tail_of_log(
+        1_000
+    )
+    assert "found_friends: tags" not in worker.tail_of_log(1_000)
+
+
+def test_what_the_texts_of_queries_depend_on_is_shown_with_its_reason(fed: FedSystem) -> None:
+    argv = [sys.executable, "-m", "refresher.cli", "queries", "--tags", "--json"]
+    done = subprocess.run(argv, env=fed.system.env, capture_output=True, text=True, check=True)
+    shown = {one["query"]: one for one in json.loads(done.stdout)}
+    assert shown["found_friends"]["tags"] == ["KNOWS@Person:id=$i", "Person:id=$i", "Person:id=id"]
+    assert shown["found_names"]["tags"] == ["Person"]
+    assert shown["found_names"]["why"] == ["Person: p.id is not given by a parameter"]
+    assert shown["friends"]["why"] == ["of a function"]
 
 
 def test_another_worker_takes_over_from_one_that_is_killed(fed: FedSystem) -> None:

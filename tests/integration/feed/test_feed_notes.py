@@ -25,12 +25,12 @@ PAIR = "CREATE (:Person {id: 1})-[:KNOWS {since: 1}]->(:Person {id: 2})"
 MANY = "UNWIND range(1, 1001) AS i CREATE (:Person {id: i})"
 CHANGES: dict[str, tuple[str, tuple[str, ...], set[str]]] = {
     "a node is created": ("", (ONE,), person(1)),
-    "a node without a key is created": ("", ("CREATE (:Person)",), person()),
+    "a node without a key is created": ("", ("CREATE (:Person)",), person("")),
     "a property is set": (ONE, ("MATCH (p:Person) SET p.name = 'b'",), person(1)),
     "a property is removed": (ONE, ("MATCH (p:Person) REMOVE p.name",), person(1)),
     "all properties are replaced": (ONE, ("MATCH (p:Person) SET p = {id: 2}",), person(1, 2)),
     "the key is changed": (ONE, ("MATCH (p:Person) SET p.id = 2",), person(1, 2)),
-    "the key is removed": (ONE, ("MATCH (p:Person) REMOVE p.id",), person(1)),
+    "the key is removed": (ONE, ("MATCH (p:Person) REMOVE p.id",), person(1, "")),
     "the key is set twice": (
         ONE, ("MATCH (p:Person) SET p.id = 2", "MATCH (p:Person) SET p.id = 3"), person(1, 3)
     ),
@@ -61,6 +61,29 @@ CHANGES: dict[str, tuple[str, tuple[str, ...], set[str]]] = {
     "a relationship is deleted": (PAIR, ("MATCH ()-[r:KNOWS]->() DELETE r",), knows(1, 2)),
     "a relationship is deleted, an end's key changed": (
         PAIR, ("MATCH (a)-[r:KNOWS]->() SET a.id = 3 DELETE r",), person(1, 3) | knows(1, 2, 3)
+    ),
+    "an end has its key changed": (
+        PAIR, ("MATCH (p:Person {id: 1}) SET p.id = 3",), person(1, 3) | knows(1, 2, 3)
+    ),
+    "an end has its key set to what it was": (
+        PAIR, ("MATCH (p:Person {id: 1}) SET p += {id: 1, name: 'b'}",), person(1)
+    ),
+    "an end has its key removed": (PAIR, ("MATCH (p:Person {id: 1}) REMOVE p.id",), person(1, "") | knows(1, 2)),
+    "an end has a property changed": (PAIR, ("MATCH (p:Person {id: 1}) SET p.name = 'b'",), person(1)),
+    "an end gets a label": (
+        PAIR,
+        ("MATCH (p:Person {id: 1}) SET p:Admin, p.code = 'c'",),
+        person(1) | admin("c") | knows(1, 2) | {"KNOWS@Admin:code=c"},
+    ),
+    "an end gets a label that is not watched": (PAIR, ("MATCH (p:Person {id: 1}) SET p:Other",), person(1)),
+    "an end loses its label": (PAIR, ("MATCH (p:Person {id: 1}) REMOVE p:Person",), person(1) | knows(2)),
+    "an end loses its label, the relationship is deleted": (
+        PAIR, ("MATCH (p:Person {id: 1})-[r]->() REMOVE p:Person DELETE r",), person(1) | knows(2)
+    ),
+    "an end of many loses its label": (
+        f"{ONE} WITH * MATCH (p:Person) UNWIND range(1, 1001) AS i CREATE (p)-[:KNOWS]->(:Other)",
+        ("MATCH (p:Person) REMOVE p:Person",),
+        {"Person", "Person:*", "KNOWS", "KNOWS:*"},
     ),
     "a relationship to itself": (ONE, ("MATCH (p:Person) CREATE (p)-[:KNOWS]->(p)",), knows(1)),
     "a relationship to what is not watched": (ONE, ("MATCH (p:Person) CREATE (p)-[:KNOWS]->(:Other)",), knows(1)),

@@ -68,6 +68,7 @@ def registered(**options: Any) -> Query:
         ({}, "tags", None),
         ({"tags": ["a", "b", "a"]}, "tags", ("a", "b")),
         ({"tags": str}, "tags", str),
+        ({"tags": "auto"}, "tags", "auto"),
         ({}, "conditional", False),
         ({}, "version_cypher", None),
         ({"version_cypher": "RETURN 1"}, "version_cypher", "RETURN 1"),

@@ -107,7 +107,26 @@ def test_a_changed_key_is_known_before_and_after(graph: CapturingGraph, source: 
     graph.commit(updated(PERSON, before, after, keys={}, labels=["Person"]))
     changes = source.take()
     assert {"Person:ssn=A1", "Person:ssn=B2"} <= set(changes.tags)
-    assert changes.bulk == 0
+
+
+@pytest.mark.parametrize("mode", ["FULL", "DIFF"])
+@pytest.mark.parametrize(
+    "after",
+    [{"properties": {"ssn": "B2"}, "labels": ["Person"]}, {"properties": {"ssn": "A1"}, "labels": []}],
+    ids=["another key", "a label less"],
+)
+def test_a_node_that_is_found_no_longer_changes_its_relationships(
+    graph: CapturingGraph, source: CapturedChanges, mode: str, after: dict[str, Any]
+) -> None:
+    graph.mode = mode
+    graph.commit(updated(PERSON, {"properties": {"ssn": "A1"}, "labels": ["Person"]}, after, keys={}, labels=[]))
+    assert is_met(source.take(), relationship_tags("ACTED_IN", "Person", "at the other end"))
+
+
+def test_a_changed_property_changes_no_relationship(graph: CapturingGraph, source: CapturedChanges) -> None:
+    before, after = ({"properties": {"ssn": "A1", "name": name}, "labels": ["Person"]} for name in ("Ada", "Bo"))
+    graph.commit(updated(PERSON, before, after, keys={}, labels=["Person"]))
+    assert not is_met(source.take(), relationship_tags("ACTED_IN"))
 
 
 def test_a_deleted_node_and_a_lost_label_are_known_by_the_state_before(
@@ -137,10 +156,10 @@ def test_what_diff_does_not_name_is_a_bulk_change(graph: CapturingGraph, source:
     assert changes.bulk == 1
 
 
-def test_a_node_that_has_no_key_is_known_by_its_label(graph: CapturingGraph, source: CapturedChanges) -> None:
+def test_nodes_that_have_no_key_are_known_together(graph: CapturingGraph, source: CapturedChanges) -> None:
     state = {"properties": {"name": "Ada"}, "labels": ["Person"]}
     graph.commit(updated(PERSON, state, state, keys={}, labels=["Person"]))
-    assert source.take().tags == ("Person",)
+    assert source.take().tags == ("Person", "Person:ssn=")
 
 
 def test_a_relationship_is_known_at_its_ends(graph: CapturingGraph, source: CapturedChanges) -> None:

@@ -64,10 +64,15 @@ def test_a_label_is_known_however_its_characters_are_composed() -> None:
     assert set(check_tags(node_tags("Caf\u00e9e\u0301", 1))) & changed == {"Caf\u00e9\u00e9:id=1"}
 
 
-@pytest.mark.parametrize("key", [[1, 2], None, {"x": 1}], ids=repr)
+@pytest.mark.parametrize("key", [[1, 2], {"x": 1}], ids=repr)
 def test_a_key_of_another_kind_is_known_by_its_label(key: object) -> None:
     assert invalidated([["Person", [key]]]) == {"Person"}
     assert node_tags("Person", key) == ("Person", "Person:*")
+
+
+def test_nodes_without_a_key_are_known_together() -> None:
+    assert node_tags("Person", None) == ("Person:id=", "Person:*")
+    assert invalidated([["Person", [""]]]) == {"Person", "Person:id="}
 
 
 def test_a_change_of_a_relationship_invalidates_what_depends_on_it_at_either_end() -> None:

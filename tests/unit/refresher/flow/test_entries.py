@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from api_client.errors import CacheUnavailable
+from api_client.protocol.tags import MAX_TAGS, check_tags
 from refresher import Result
+from refresher.flow.entries import coarsened
 from refresher.flow.outcome import OutcomeKind
+from refresher.queries import Loaded
 from tests.support.fake_refresher import ITEM, Worker
 from tests.unit.refresher.flow.test_tags import TaggedWorker
 
@@ -110,3 +113,29 @@ def test_wrong_terms_are_one_permanent_error_and_the_stale_value_stays(returned:
     assert "commit" not in worker.steps()
     (letter,) = worker.letters
     assert says in letter.message
+
+
+def test_tags_that_a_load_has_found_are_the_entrys() -> None:
+    worker = worker_of(Loaded(Result("value", tags=["own"]), tags=("Person:id=1", "Person:*")), "auto")
+    assert worker.refresher.refresh(ITEM).kind is OutcomeKind.COMMITTED
+    assert worker.header().tags == ("Person:id=1", "Person:*", "own")
+
+
+def test_a_value_that_was_built_on_an_invalidated_one_is_stale_at_once() -> None:
+    worker = worker_of(Loaded("value", tags=("Person:id=1",), is_outdated=True), "auto")
+    assert worker.refresher.refresh(ITEM).kind is OutcomeKind.COMMITTED
+    header = worker.header()
+    assert header.soft_expiry_us == header.fetched_at_us
+    assert header.ttl_seconds == 300
+
+
+def test_more_tags_than_an_entry_may_have_become_that_of_all() -> None:
+    persons = [*(f"Person:id={n}" for n in range(60)), "Person:*"]
+    others = ["KNOWS@Person:id=1", "KNOWS:*", *map(str, range(5))]
+    kept = check_tags(coarsened([*persons, *others], MAX_TAGS))
+    assert set(kept) == {"Person", "Person:*", *others}
+
+
+def test_the_tag_of_all_makes_finer_ones_needless() -> None:
+    found = coarsened(["Person:id=1", "Person", "Person:*", "KNOWS:*"], MAX_TAGS)
+    assert set(found) == {"Person", "Person:*", "KNOWS:*"}

@@ -1,0 +1,200 @@
+"""Expressions as a plan's details show them, and what they read of the plan's variables.
+
+Nothing here is a parser of Cypher: what is not understood for certain is `NotUnderstood`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+NAME: Final = r"(?:`(?:[^`]|``)+`|[^\W\d]\w*)"
+_TOKEN: Final = re.compile(
+    rf"{NAME}|\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|\$\w+|\d+(?:\.\d+)?|<>|<=|>=|=~|\.\.|\s+|.", re.DOTALL
+)
+_IDENTIFIER: Final = re.compile(rf"{NAME}\Z")
+_LABELS: Final = re.compile(r":(!?\w+(?:[|&]!?\w+)*)(?![\w(|&$%!])")
+CACHED: Final = re.compile(rf"cache\[({NAME})\.(\w+)\]")
+_DEGREE: Final = re.compile(rf"getDegree\(\(({NAME})\)<?-(?:\[:([^\]]*)\])?->?\(\)\)")
+_PATH_LENGTH: Final = re.compile(rf"length\(\({NAME}\)<?-\[{NAME}\*\]->?\({NAME}\)\)")
+
+
+def words(text: str) -> frozenset[str]:
+    """Return the words of a text."""
+    return frozenset(text.split())
+
+
+_KEYWORDS: Final = words(
+    "AND OR XOR NOT IN IS NULL TRUE FALSE CASE WHEN THEN ELSE END AS DISTINCT ASC DESC LIMIT STARTS ENDS WITH CONTAINS "
+    "WHERE NAN INF INFINITY"
+)
+_BOUNDARIES: Final = words("AND OR XOR NOT ( ) ,") | {""}
+_IDENTITY: Final = words("count id elementid length")
+CLOCKS: Final = words("rand randomuuid timestamp date time datetime localtime localdatetime")
+"""Functions of time and of chance, as names in lower case."""
+_FUNCTIONS: Final = _IDENTITY | words(
+    "abs ceil floor round sign sqrt exp log log10 e pi sin cos tan cot asin acos atan atan2 degrees radians "
+    "haversin isnan tointeger tofloat tostring toboolean tointegerornull tofloatornull tostringornull "
+    "tobooleanornull tointegerlist tofloatlist tostringlist tobooleanlist size length char_length "
+    "character_length collect sum avg min max stdev stdevp percentilecont percentiledisc head last tail reverse "
+    "range keys properties labels type coalesce exists trim btrim ltrim rtrim replace substring left right "
+    "tolower toupper lower upper normalize reduce any all none single isempty nullif valuetype relationships "
+    "duration runtimeconstant split propertiesusingcachedproperties keysusingcachedproperties "
+)
+"""Functions whose value depends on nothing but their arguments; of nodes that they are given, all is taken as read."""
+
+
+INNER_NODES: Final = "the nodes within a path: return its length, or match its hops one by one"
+
+
+class NotUnderstood(Exception):
+    """A plan does something whose dependencies are not known; the text says what, and what to do about it."""
+
+
+@dataclass(slots=True)
+class Reads:
+    """The reads of an expression, by variable: ``content`` is properties, labels or the whole.
+
+    ``labels`` are tests, each with all labels that it names; ``degrees`` the types of relationships that are counted.
+    """
+
+    content: set[str] = field(default_factory=set)
+    labels: list[tuple[str, frozenset[str]]] = field(default_factory=list)
+    degrees: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+
+
+def types_of(text: str | None) -> tuple[str, ...]:
+    """Return the types of a relationship's pattern, ``KNOWS|LIKES``.
+
+    Raises:
+        NotUnderstood: there are none.
+    """
+    types = tuple(text.split("|")) if text else ()
+    if not types or not all(map(re.compile(r"\w+\Z").match, types)):
+        raise NotUnderstood("a relationship without a type: name its type, as in -[:KNOWS]-")
+    return types
+
+
+def is_identifier(word: str) -> bool:
+    """Return whether a word is the name of something."""
+    return _IDENTIFIER.match(word) is not None
+
+
+def divided(text: str, separator: str) -> list[str]:
+    """Divide at a separator, outside of brackets: a comma, or a word."""
+    parts, part, depth = [], "", 0
+    for word in _TOKEN.findall(text):
+        depth += (word in "([{") - (word in ")]}")
+        if depth == 0 and word.upper() == separator:
+            parts.append(part.strip())
+            part = ""
+        else:
+            part += word
+    return [*parts, part.strip()] if part.strip() or parts else []
+
+
+def conjuncts(text: str) -> Iterator[str]:
+    """Yield the conditions all of which have to hold; one that is not understood as such is yielded whole."""
+    text = text.strip()
+    while text.startswith("(") and _encloses(text):
+        text = text[1:-1].strip()
+    if len(divided(text, "OR")) > 1 or len(divided(text, "XOR")) > 1:
+        yield text
+        return
+    parts = divided(text, "AND")
+    if len(parts) == 1:
+        yield text
+        return
+    for part in parts:
+        yield from conjuncts(part)
+
+
+def _encloses(text: str) -> bool:
+    depth = 0
+    words = _TOKEN.findall(text)
+    for place, word in enumerate(words):
+        depth += (word in "([{") - (word in ")]}")
+        if depth == 0:
+            return place == len(words) - 1
+    return False
+
+
+def named(item: str) -> tuple[str, str]:
+    """Return what an item of a projection computes, and the name that it gives it."""
+    parts = divided(item, "AS")
+    return (parts[0], parts[1]) if len(parts) == 2 else (item, item)
+
+
+def label_test(condition: str) -> tuple[str, frozenset[str]] | None:
+    """Return what a condition ``f:Person`` asks of a variable: one of these labels."""
+    found = re.fullmatch(rf"({NAME}):(\w+(?:\|\w+)*)", condition)
+    return (found[1], frozenset(found[2].split("|"))) if found else None
+
+
+def reads_of(text: str, nodes: Collection[str], paths: Collection[str] = ()) -> Reads:
+    """Return what an expression reads of nodes; ``paths`` are variables whose inner nodes are nowhere else.
+
+    Raises:
+        NotUnderstood: it has a function, or reads labels or a path, whose dependencies are not known.
+    """
+    reads = Reads()
+    text = _PATH_LENGTH.sub("0", text)
+    for name, types in _DEGREE.findall(text):
+        reads.degrees.append((name, types_of(types)))
+    text = _DEGREE.sub("0", text)
+    text = CACHED.sub(r"\1.\2", text)
+    found = [(match.group(), match.start()) for match in _TOKEN.finditer(text) if not match.group().isspace()]
+    pieces = ["", "", "", *(piece for piece, _ in found), "", ""]
+    for place, (piece, start) in enumerate(found, 3):
+        before, after = pieces[place - 1], pieces[place + 1]
+        if piece == "*" and (before == "[" or after == "]"):
+            raise NotUnderstood(INNER_NODES)
+        if piece == "cache" and after == "[":
+            raise NotUnderstood("a name of other characters than letters, digits and _")
+        if not is_identifier(piece) or before == ".":
+            continue
+        if piece not in nodes and piece not in paths:
+            _check_function(pieces[place:])
+        elif after == ":" and not text.startswith(": ", start + len(piece)):
+            reads.labels.append((piece, _labels(text[start + len(piece) :])))
+        elif not _is_identity(pieces, place):
+            if piece in paths:
+                raise NotUnderstood(INNER_NODES)
+            reads.content.add(piece)
+    return reads
+
+
+def _labels(text: str) -> frozenset[str]:
+    found = _LABELS.match(text)
+    if found is None:
+        raise NotUnderstood(f"labels that are not named one by one: {text[:40]}")
+    return frozenset(re.findall(r"\w+", found[1]))
+
+
+def _check_function(pieces: list[str]) -> None:
+    end = 1
+    while pieces[end] == ".":
+        end += 2
+    name = "".join(pieces[:end])
+    if pieces[end] != "(" or name.upper() in _KEYWORDS:
+        return
+    if name.lower() in CLOCKS:
+        raise NotUnderstood(f"{name}(), which is another one each time")
+    if name == "MATCH":
+        raise NotUnderstood("a subquery within an expression: make it a MATCH or an OPTIONAL MATCH of its own")
+    if name.lower() not in _FUNCTIONS:
+        raise NotUnderstood(f"the function {name}()")
+
+
+def _is_identity(pieces: list[str], place: int) -> bool:
+    """Return whether a variable stands where nothing but which node it is matters."""
+    before, after = pieces[place - 1], pieces[place + 1]
+    if after.upper() == "IS":
+        return True
+    if after == ")" and (before == "(" or before.upper() == "DISTINCT"):
+        return pieces[place - (2 if before == "(" else 3)].lower() in _IDENTITY
+    if after in {"=", "<>"}:
+        return before.upper() in _BOUNDARIES
+    return before in {"=", "<>"} and after.upper() in _BOUNDARIES

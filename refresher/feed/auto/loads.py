@@ -1,0 +1,172 @@
+"""Tags of what a load reads, from the plans of its Cypher."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Final
+
+import neo4j
+from neo4j.exceptions import DriverError, Neo4jError
+from neo4j.graph import Node
+
+from api_client.protocol.clock import monotonic_seconds
+from api_client.protocol.entry import Header
+from api_client.protocol.keys import CacheKey
+from api_client.protocol.tags import MAX_TAGS
+from refresher.errors import text_of
+from refresher.feed.auto.dependencies import Dependencies, Dependency
+from refresher.feed.auto.plans import dependencies_of
+from refresher.feed.watches import Watches, node_tags, relationship_tags
+from refresher.graph.reads import Explain
+
+log: Final = logging.getLogger(__name__)
+
+MAX_PLANS: Final = 1_000
+PLAN_SECONDS: Final = 300.0
+"""For how long a plan is kept: schema and statistics decide how it looks."""
+
+
+class Plans:
+    """Dependencies by text, each asked for once in a while; thread-safe."""
+
+    def __init__(self, watches: Watches, *, monotonic: Callable[[], float] = monotonic_seconds) -> None:
+        self._watches, self._monotonic = watches, monotonic
+        self._kept: dict[object, tuple[float, Dependencies]] = {}
+        self._told: set[tuple[str, str]] = set()
+
+    def reads(self, query: str) -> Reads:
+        """Return what follows the reads of one load of a query."""
+        return Reads(self, query)
+
+    def of(self, query: str, cypher: str, parameters: Mapping[str, Any], explain: Explain) -> Dependencies:
+        """Return the dependencies of a text's result; asks for its plan where none is kept.
+
+        Raises:
+            Neo4jError, DriverError: the graph could not be asked, and may be the next time.
+        """
+        # A planner may use how many elements a list has.
+        shape = tuple((name, _shape(parameters[name])) for name in sorted(parameters))
+        now = self._monotonic()
+        kept = self._kept.get((cypher, shape))
+        if kept is not None and now < kept[0]:
+            return kept[1]
+        found = self.ask(cypher, parameters, explain)
+        self._kept[cypher, shape] = now + PLAN_SECONDS, found
+        for key in islice(list(self._kept), max(0, len(self._kept) - MAX_PLANS)):
+            self._kept.pop(key, None)
+        for why in found.gaps:
+            self.tell(query, f"{why}, in {_shown(cypher)}")
+        return found
+
+    def ask(self, cypher: str, parameters: Mapping[str, Any], explain: Explain) -> Dependencies:
+        """Return what a text's result depends on, by the plan that the graph has for it now."""
+        if re.match(r"\s*(?:explain|profile)\b", cypher, re.IGNORECASE):
+            return Dependencies(gaps=("EXPLAIN and PROFILE",))
+        try:
+            plan = explain(cypher, parameters)
+        except (Neo4jError, DriverError) as error:
+            if error.is_retryable():
+                raise
+            return Dependencies(gaps=(f"EXPLAIN was refused: {text_of(error)}",))
+        return dependencies_of(cypher, plan, self._watches) if plan else Dependencies(gaps=("it has no plan",))
+
+    def tell(self, query: str, why: str) -> None:
+        """Warn, once, of what no tag of a query's values stands for."""
+        if (query, why) not in self._told and len(self._told) < MAX_PLANS:
+            self._told.add((query, why))
+            log.warning("%s: the change feed does not see all that it depends on, its TTL does: %s", query, why)
+
+
+class Reads:
+    """The reads of one load, and the tags of its value."""
+
+    def __init__(self, plans: Plans, query: str) -> None:
+        self._plans, self._query = plans, query
+        self._tags: dict[str, None] = {}
+        self.is_outdated: bool = False
+        """True once an entry was read that is invalidated."""
+        self.is_covered: bool = True
+        """False once something was read that no tag stands for."""
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The tags of what was read, however many."""
+        return tuple(self._tags)
+
+    def note(self, cypher: str, parameters: Mapping[str, Any], result: neo4j.Result, explain: Explain) -> None:
+        """Note a query that has just been run; ``result`` is not consumed yet.
+
+        Raises:
+            Neo4jError, DriverError: the graph could not be asked for its plan.
+        """
+        found = self._plans.of(self._query, cypher, parameters, explain)
+        self.is_covered &= not found.gaps
+        rows = _rows(result) if any(one.shown for one in found.found) else None
+        for one in found.found:
+            self._tags.update(dict.fromkeys(_tags_of(one, parameters, rows)))
+
+    def note_entry(self, key: CacheKey, header: Header) -> None:
+        """Note an entry that a read of the loader has returned: what that depends on, this value does too."""
+        self._tags.update(dict.fromkeys(header.tags))
+        self.is_outdated |= header.generation > header.token
+        if not header.tags:
+            self.is_covered = False
+            self._plans.tell(self._query, f"it reads {key.query}, whose entry has no tags")
+
+
+def _tags_of(one: Dependency, parameters: Mapping[str, Any], rows: list[neo4j.Record] | None) -> tuple[str, ...]:
+    values: list[Any] | None = None
+    if one.key is not None:
+        values = one.key.values(parameters)
+    elif one.shown:
+        values = _shown_keys(one, rows)
+    if values == []:
+        return ()  # no node is looked up, or found
+    if one.is_type:
+        return relationship_tags(one.name, one.label, *values) if values else relationship_tags(one.name)
+    return node_tags(one.name, *(values or ()))
+
+
+def _rows(result: neo4j.Result) -> list[neo4j.Record] | None:
+    """Return all rows of a result, which keeps them; None: they are more than an entry has tags."""
+    buffer = getattr(result, "_buffer", None)  # the driver has no public way to look at more than one
+    if buffer is None:
+        return None
+    buffer(MAX_TAGS + 1)
+    rows = list(getattr(result, "_record_buffer", None) or ())
+    return rows if len(rows) <= MAX_TAGS else None
+
+
+def _shown_keys(one: Dependency, rows: list[neo4j.Record] | None) -> list[Any] | None:
+    """Return the keys of the nodes that a result shows, None for one without; None for all: there may be others."""
+    if rows is None:
+        return None
+    column, *path = one.shown
+    try:
+        return [key for row in rows for key in _keys_in(row[column.strip("`")], path, one)]
+    except (AttributeError, KeyError, TypeError):
+        return None
+
+
+def _keys_in(value: Any, path: Sequence[str], one: Dependency) -> Iterator[Any]:
+    if isinstance(value, Node):
+        if one.name in value.labels:
+            yield value.get(one.key_property)
+    elif not path:
+        yield value
+    elif path[0] == "*":
+        for each in value:
+            yield from _keys_in(each, path[1:], one)
+    elif value is not None:
+        yield from _keys_in(value.get(path[0]) if len(path) == 1 else value[path[0]], path[1:], one)
+
+
+def _shape(value: object) -> object:
+    return type(value), min(2, len(value)) if isinstance(value, list | tuple) else 0
+
+
+def _shown(cypher: str) -> str:
+    return repr(" ".join(cypher.split())[:200])

@@ -1,0 +1,78 @@
+"""Nodes that a result shows: where in its rows the key of each is, followed upwards through a plan."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from refresher.feed.auto.expressions import CACHED, NAME, divided
+from refresher.feed.auto.operators import OF_FIRST_CHILD, ROW_BY_ROW, SHOWS, Operator
+
+
+def way_to_result(
+    node: str, found_at: Operator, key_property: str, readers: set[Operator], is_one_thing: Callable[[str], bool]
+) -> tuple[str, ...]:
+    """Return by which column, and where within it, rows show the key of each node that is read, or it; empty: nowhere.
+
+    The node is found at an operator; ``readers`` are those that read something of it. Once something of a node is read, each row of it has to be seen in the end; before, a row that goes tells nothing.
+    """
+    shown: dict[str, tuple[str, ...]] = {node: ()}
+    nodes, unread, is_read, below = {node}, set(readers), False, found_at
+    while (above := below.parent) is not None and shown and all(map(is_one_thing, shown)):
+        keeps = above.kind in SHOWS or (above.kind == "Apply" and below.place == 1)
+        if not keeps and (is_read or not (above.kind in ROW_BY_ROW or _is_first(above, below))):
+            return ()
+        if above.kind == "RollUpApply" and below.place == 1:
+            collection, _, item = above.details.partition(", ")
+            shown = {collection: ("*", *shown[item])} if shown.get(item) or item in nodes else {}
+            nodes = set()
+        elif above.items:
+            shown, nodes = _carried(above, shown, nodes, key_property)
+        if above in unread and keeps:
+            unread.remove(above)
+            is_read = is_read or above.kind != "CacheProperties"
+        below = above
+    is_certain = above is None and not unread
+    return next(((column, *path) for column, path in shown.items() if is_certain), ())
+
+
+def _is_first(above: Operator, below: Operator) -> bool:
+    return above.kind in OF_FIRST_CHILD and below.place == 0
+
+
+def _carried(
+    above: Operator, shown: Mapping[str, tuple[str, ...]], nodes: set[str], key_property: str
+) -> tuple[dict[str, tuple[str, ...]], set[str]]:
+    """Return which names show the key above a projection, and which of them are the node itself."""
+    given = {name for _, name in above.items}
+    keeps_others = above.kind == "Projection"
+    found = {name: path for name, path in shown.items() if keeps_others and name not in given}
+    for expression, name in above.items:
+        path = _path_in(CACHED.sub(r"\1.\2", expression), shown, nodes, key_property)
+        if path is not None:
+            found[name] = path
+    same = {name for expression, name in above.items if expression in nodes}
+    return found, same | {name for name in nodes if keeps_others and name not in given}
+
+
+def _path_in(
+    expression: str, shown: Mapping[str, tuple[str, ...]], nodes: set[str], key_property: str
+) -> tuple[str, ...] | None:
+    """Return where within an expression's value the key is; None: nowhere for certain."""
+    if expression in shown:
+        return shown[expression]
+    if any(expression == f"{name}.{key_property}" for name in nodes):
+        return ()
+    if collected := re.fullmatch(r"collect\((?:DISTINCT )?(.*)\)", expression, re.DOTALL):
+        path = _path_in(collected[1], shown, nodes, key_property)
+        # A key alone that is null would not be collected.
+        return ("*", *path) if path or (path == () and collected[1] in nodes) else None
+    if made := re.fullmatch(rf"({NAME})?\{{(.*)\}}", expression, re.DOTALL):
+        for item in divided(made[2], ","):
+            name, _, value = item.partition(":")
+            if item == ".*" and made[1] in nodes:
+                return (key_property,)
+            path = _path_in(value.strip(), shown, nodes, key_property)
+            if path is not None:
+                return (name.strip("`"), *path)
+    return None
