@@ -14,7 +14,8 @@ def way_to_result(
 ) -> tuple[str, ...]:
     """Return by which column, and where within it, rows show the key of each node that is read, or it; empty: nowhere.
 
-    The node is found at an operator; ``readers`` are those that read something of it. Once something of a node is read, each row of it has to be seen in the end; before, a row that goes tells nothing.
+    The node is found at an operator; ``readers`` are those that read something of it. Once something of it is read,
+    each row of it has to be seen in the end; before, a row that goes tells nothing.
     """
     shown: dict[str, tuple[str, ...]] = {node: ()}
     nodes, unread, is_read, below = {node}, set(readers), False, found_at
