@@ -125,9 +125,6 @@ DEFECTS: Final = {
     "a tag clock read after the load": Defect("I3", apply=read_tag_clock_after_the_load),
     "an entry that is not registered with its tags": Defect("I3", apply=register_nothing),
     "no clock tolerance": Defect("ttl", apply=trust_the_clock_of_the_host, pause_seconds=3.0),
-    "a claim that outlives its message": Defect(
-        "I4", "claim", {"text(now + queue_ttl_us)": "text(now + 1000 * queue_ttl_us)"}, while_="messages are lost"
-    ),
     "numbers drawn without entry and clock": Defect(
         "I3", "prelude",
         {
