@@ -6,6 +6,7 @@ import re
 import subprocess
 import tomllib
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -173,6 +174,13 @@ def test_every_file_of_the_project_that_is_named_exists() -> None:
     paths = [(name, path) for name, text in markdown().items() for path in named.findall(text) if "NAME" not in path]
     made_by_hand = {"deploy/queries", "deploy/secrets"}
     assert [(name, path) for name, path in paths if path not in made_by_hand and not (ROOT / path).exists()] == []
+
+
+def test_every_module_that_a_script_runs_exists() -> None:
+    scripts = "\n".join(committed()[name] for name in (".ci/run", "Makefile"))
+    modules = set(re.findall(r"(?:-m|from) ((?:tests|refresher|benchmarks)[.][\w.]+)", scripts))
+    assert len(modules) >= 3
+    assert [module for module in modules if find_spec(module) is None] == []
 
 
 @pytest.mark.parametrize(
