@@ -120,7 +120,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     ("page", "files"),
     [
         ("quick-start", ["my_queries.py", "read.py", "test_friends.py", "write.py"]),
-        pytest.param("change-feed", ["my_queries.py", "rename.py"], marks=pytest.mark.neo4j),
+        pytest.param("change-feed", ["my_queries.py", "rename.py"], marks=[pytest.mark.neo4j, pytest.mark.long]),
     ],
 )
 def test_the_page_works_as_typed(page: str, files: list[str], desk: Desk) -> None:

@@ -181,11 +181,14 @@ def driver(neo4j_with_apoc: Neo4jWithApoc) -> Iterator[neo4j.Driver]:
         yield opened
 
 
-@pytest.fixture(params=GRAPHS)
+@pytest.fixture(params=["R-MAT", "social", pytest.param("packages", marks=pytest.mark.long)])
 def graph(request: pytest.FixtureRequest, driver: neo4j.Driver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Graph]:
     """Watch a graph, with its schema."""
     found = GRAPHS[request.param]
     monkeypatch.setattr(triggers_module, "NOTED_ONE_BY_ONE", found.noted)
+    # Whatever the modules of other tests have declared in this process.
+    monkeypatch.setattr(watches, "nodes", {})
+    monkeypatch.setattr(watches, "relationships", set())
     for name in ("Person", "Movie"):
         watches.node(found.named(name), key="id")
     for name in ("KNOWS", "LIKES"):
@@ -198,8 +201,6 @@ def graph(request: pytest.FixtureRequest, driver: neo4j.Driver, monkeypatch: pyt
         driver.execute_query(drop, database_="neo4j")  # type: ignore[arg-type]
     driver.execute_query("MATCH (n) DETACH DELETE n", database_="neo4j")
     Triggers(driver, "neo4j").uninstall()
-    watches.nodes.clear()
-    watches.relationships.clear()
 
 
 @pytest.mark.longer

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
 from unittest.mock import MagicMock
@@ -46,13 +45,10 @@ class Store(dict[str, bytes]):
 
 
 @pytest.fixture(autouse=True)
-def watched() -> Iterator[None]:
-    watches.node("Person", key="ssn")
-    watches.node("Employee", key="id")
-    watches.relationship("ACTED_IN")
-    yield
-    watches.nodes.clear()
-    watches.relationships.clear()
+def watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Beside whatever the modules of other tests have declared in this process.
+    monkeypatch.setattr(watches, "nodes", {"Person": "ssn", "Employee": "id"})
+    monkeypatch.setattr(watches, "relationships", {"ACTED_IN"})
 
 
 @pytest.fixture
