@@ -17,6 +17,7 @@ tag                     invalidated by
 from __future__ import annotations
 
 import hashlib
+import math
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -125,7 +126,7 @@ def _tags(coarse: str, fine: list[str | None]) -> tuple[str, ...]:
 
 
 def _text_of(value: Any) -> str | None:
-    """Return a key's value as text; None for a kind that has no one form on both ways, as a date or a list.
+    """Return a key's value as text; None for a kind that has no one form on both ways, as a date, a list or NaN.
 
     A node without a key has an empty one. The graph compares 42 and 42.0 as equal, so they have one text. Different
     values may have one: it costs a load.
@@ -133,7 +134,7 @@ def _text_of(value: Any) -> str | None:
     value = "" if value is None else plain(value)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if not isinstance(value, int | float | str):
+    if not isinstance(value, int | float | str) or (isinstance(value, float) and not math.isfinite(value)):
         return None
     text = unicodedata.normalize("NFC", str(value))  # as a query's tags are
     encoded = text.encode(errors="surrogatepass")

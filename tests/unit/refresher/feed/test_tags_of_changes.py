@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -62,6 +63,11 @@ def test_a_label_is_known_however_its_characters_are_composed() -> None:
     watch("Caf\u00e9e\u0301", key="id")
     changed = invalidated([["Caf\u00e9e\u0301", [1]]])
     assert set(check_tags(node_tags("Caf\u00e9e\u0301", 1))) & changed == {"Caf\u00e9\u00e9:id=1"}
+
+
+@pytest.mark.parametrize("key", [math.nan, math.inf, -math.inf], ids=repr)
+def test_a_number_that_json_has_not_is_known_by_its_label(key: float) -> None:
+    assert node_tags("Person", key) == ("Person", "Person:*")
 
 
 @pytest.mark.parametrize("key", [[1, 2], {"x": 1}], ids=repr)
