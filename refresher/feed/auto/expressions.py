@@ -82,12 +82,17 @@ def is_identifier(word: str) -> bool:
     return _IDENTIFIER.match(word) is not None
 
 
+def unquoted(name: str) -> str:
+    """Return a name without the backticks that a plan shows around it."""
+    return name[1:-1].replace("``", "`") if name.startswith("`") else name
+
+
 def divided(text: str, separator: str) -> list[str]:
-    """Divide at a separator, outside of brackets: a comma, or a word."""
+    """Divide at a separator, outside of brackets: a comma, or a word that is no property."""
     parts, part, depth = [], "", 0
     for word in _TOKEN.findall(text):
         depth += (word in "([{") - (word in ")]}")
-        if depth == 0 and word.upper() == separator:
+        if depth == 0 and word.upper() == separator and not part.endswith("."):
             parts.append(part.strip())
             part = ""
         else:
@@ -104,11 +109,15 @@ def conjuncts(text: str) -> Iterator[str]:
         yield text
         return
     parts = divided(text, "AND")
-    if len(parts) == 1:
+    # What follows a CASE may be a part of it.
+    certain = next((place for place, part in enumerate(parts) if "CASE" in _TOKEN.findall(part)), len(parts))
+    if len(parts) == 1 or not certain:
         yield text
         return
-    for part in parts:
+    for part in parts[:certain]:
         yield from conjuncts(part)
+    if rest := " AND ".join(parts[certain:]):
+        yield rest
 
 
 def _encloses(text: str) -> bool:

@@ -18,6 +18,7 @@ from api_client.protocol.keys import CacheKey
 from api_client.protocol.tags import MAX_TAGS
 from refresher.errors import text_of
 from refresher.feed.auto.dependencies import Dependencies, Dependency
+from refresher.feed.auto.expressions import unquoted
 from refresher.feed.auto.plans import dependencies_of
 from refresher.feed.watches import Watches, node_tags, relationship_tags
 from refresher.graph.reads import Explain
@@ -52,11 +53,12 @@ class Plans:
         now = self._monotonic()
         kept = self._kept.get((cypher, shape))
         if kept is not None and now < kept[0]:
-            return kept[1]
-        found = self.ask(cypher, parameters, explain)
-        self._kept[cypher, shape] = now + PLAN_SECONDS, found
-        for key in islice(list(self._kept), max(0, len(self._kept) - MAX_PLANS)):
-            self._kept.pop(key, None)
+            found = kept[1]
+        else:
+            found = self.ask(cypher, parameters, explain)
+            self._kept[cypher, shape] = now + PLAN_SECONDS, found
+            for key in islice(list(self._kept), max(0, len(self._kept) - MAX_PLANS)):
+                self._kept.pop(key, None)
         for why in found.gaps:
             self.tell(query, f"{why}, in {_shown(cypher)}")
         return found
@@ -146,7 +148,7 @@ def _shown_keys(one: Dependency, rows: list[neo4j.Record] | None) -> list[Any] |
         return None
     column, *path = one.shown
     try:
-        return [key for row in rows for key in _keys_in(row[column.strip("`")], path, one)]
+        return [key for row in rows for key in _keys_in(row[unquoted(column)], path, one)]
     except (AttributeError, KeyError, TypeError):
         return None
 

@@ -65,10 +65,6 @@ class Operator:
     items: list[tuple[str, str]] = field(default_factory=list)
     hops: list[tuple[str, str]] = field(default_factory=list)
 
-    def rebinds(self, name: str) -> bool:
-        """Return whether a name means something else above it."""
-        return any(name == given and name != expression for expression, given in self.items)
-
     def is_under(self, above: Operator) -> bool:
         """Return whether it is ``above``, or in its part of the plan."""
         return self is above or (self.parent is not None and self.parent.is_under(above))

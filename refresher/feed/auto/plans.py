@@ -25,6 +25,7 @@ from refresher.feed.auto.expressions import (
     Reads,
     conjuncts,
     divided,
+    is_identifier,
     label_test,
     named,
     reads_of,
@@ -57,13 +58,13 @@ _SEEK: Final = re.compile(
     re.DOTALL,
 )
 _HOP: Final = re.compile(
-    rf"\((?P<start>{NAME})\)<?-\[(?:{NAME})?(?::(?P<types>[^\]*]*))?(?P<length>\*[^\]]*)?\]->?\((?P<end>{NAME})\)\s*"
-    r"(?:WHERE (?P<where>.*))?",
+    rf"\((?P<start>{NAME})\)<?-\[(?P<name>{NAME})?(?::(?P<types>[^\]*]*))?(?P<length>\*[^\]]*)?\]"
+    rf"->?\((?P<end>{NAME})\)\s*(?:WHERE (?P<where>.*))?",
     re.DOTALL,
 )
 _INDEXED_HOP: Final = re.compile(
-    rf"(?:RANGE|TEXT|POINT) INDEX \((?P<start>{NAME})\)<?-\[{NAME}:(?P<types>\w+)\([^)]*\)\]->?\((?P<end>{NAME})\)"
-    r"(?: WHERE (?P<where>.*?))?(?:, cache\[[^\]]*\])*",
+    rf"(?:RANGE|TEXT|POINT) INDEX \((?P<start>{NAME})\)<?-\[(?P<name>{NAME}):(?P<types>\w+)\([^)]*\)\]"
+    rf"->?\((?P<end>{NAME})\)(?: WHERE (?P<where>.*?))?(?:, cache\[[^\]]*\])*",
     re.DOTALL,
 )
 _ID_SEEK: Final = re.compile(rf"({NAME}) WHERE (.*)", re.DOTALL)
@@ -100,7 +101,7 @@ class _Analysis:
         self._bindings: dict[str, list[_Binding]] = {}
         self._opaque: set[str] = set()
         self._paths: set[str] = set()
-        self._given: dict[str, list[str]] = {}
+        self._given: dict[str, list[tuple[Operator, str]]] = {}
         self._hops: list[tuple[str, str, tuple[str, ...], bool]] = []
         self._found: dict[Dependency, None] = {}
         self._gaps: dict[str, None] = {}
@@ -169,6 +170,7 @@ class _Analysis:
         found = _matched(_HOP if one.kind in TYPE_SCANS else _INDEXED_HOP, one)
         for name in dict.fromkeys((found["start"], found["end"])):
             self._add(_Binding(name, one, is_hop=True))
+        self._give(found["name"], one)
         for kind in types_of(found["types"]):
             self._depend(Dependency(kind, is_type=True))
         one.details = found["where"] or ""
@@ -179,7 +181,7 @@ class _Analysis:
     def roll_up(self, one: Operator) -> None:
         collection, _, item = one.details.partition(", ")
         self._opaque.update((collection, item))
-        self._given.setdefault(collection, []).append("")
+        self._give(collection, one)
 
     def keep(self, one: Operator) -> None:
         """Bind nothing."""
@@ -187,20 +189,27 @@ class _Analysis:
     def _add(self, binding: _Binding) -> None:
         self._bindings.setdefault(binding.name, []).append(binding)
 
+    def _give(self, name: str | None, by: Operator, expression: str = "") -> None:
+        """Note who gives a name to what it does not find among the nodes; ``expression`` has one of these per row."""
+        if name:
+            self._given.setdefault(name, []).append((by, expression))
+
     def hop(self, one: Operator) -> None:
         found = _matched(_HOP, one)
         is_long = found["length"] is not None
         start, end = found["start"], found["end"]
         self._hops.append((start, end, types_of(found["types"]), is_long))
+        self._give(found["name"], one)
         one.hops = [(start, end), (end, start)]
         if one.kind != "ShortestPath" and "(Into" not in one.kind:
             self._add(_Binding(end, one, is_hop=True))
         one.details = found["where"] or ""
 
     def count(self, one: Operator) -> None:
-        counted, is_known, _ = one.details.partition(" ) AS ")
-        if not is_known:
+        counted, _, name = one.details.partition(" ) AS ")
+        if not name:
             raise NotUnderstood(unknown(one))
+        self._give(name, one)
         hop = re.search(r"\[[^:\]]*:?([^\]]*)\]", counted)
         for kind in types_of(hop[1]) if hop else ():
             self._depend(Dependency(kind, is_type=True))
@@ -214,8 +223,10 @@ class _Analysis:
     def project(self, one: Operator) -> None:
         one.items = [named(item) for item in divided(one.details, ",")]
         for expression, name in one.items:
+            if not is_identifier(name):
+                raise NotUnderstood(unknown(one))
             if name != expression:  # what is given twice is not known by its name
-                self._given.setdefault(name, []).append(expression if one.kind == "Unwind" else "")
+                self._give(name, one, expression if one.kind == "Unwind" else "")
             if re.fullmatch(NAME, expression) and one.kind != "Unwind":
                 if name != expression:
                     self._add(_Binding(name, one, source=expression))
@@ -233,8 +244,9 @@ class _Analysis:
         while (above := below.parent) is not None:
             if above.kind not in ROW_BY_ROW and not (above.kind in OF_FIRST_CHILD and below.place == 0):
                 return
-            others = [one for one in self._bindings[name] if one is not binding and one.operator.is_under(above)]
-            if others or above.rebinds(name):
+            others = [one.operator for one in self._bindings[name] if one is not binding]
+            others += [by for by, _ in self._given.get(name, ())]
+            if any(one.is_under(above) for one in others):
                 return  # the same name may be another variable
             if above.kind == "Filter":
                 self._take(binding, list(conjuncts(above.details)))
@@ -277,7 +289,7 @@ class _Analysis:
         sources = self._given.get(found[2], [])
         if len(sources) != 1 or found[2] in self._bindings:
             return None
-        rows = self._key(sources[0], is_list=True)
+        rows = self._key(sources[0][1], is_list=True)
         return replace(rows, path=(*rows.path, *path)) if rows else None
 
     def _anchors(self, binding: _Binding) -> list[tuple[str, Key]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from refresher.feed.auto.expressions import CACHED, NAME, divided
+from refresher.feed.auto.expressions import CACHED, NAME, divided, unquoted
 from refresher.feed.auto.operators import OF_FIRST_CHILD, ROW_BY_ROW, SHOWS, Operator
 
 
@@ -69,11 +69,12 @@ def _path_in(
         # A key alone that is null would not be collected.
         return ("*", *path) if path or (path == () and collected[1] in nodes) else None
     if made := re.fullmatch(rf"({NAME})?\{{(.*)\}}", expression, re.DOTALL):
-        for item in divided(made[2], ","):
-            name, _, value = item.partition(":")
-            if item == ".*" and made[1] in nodes:
-                return (key_property,)
+        items = [item.partition(":") for item in divided(made[2], ",")]
+        names = [unquoted(name) for name, _, _ in items]
+        for name, (_, _, value) in zip(names, items, strict=True):
             path = _path_in(value.strip(), shown, nodes, key_property)
-            if path is not None:
-                return (name.strip("`"), *path)
+            if path is not None and names.count(name) == 1:
+                return (name, *path)
+        if ".*" in names and made[1] in nodes and key_property not in names:  # an own value counts for more
+            return (key_property,)
     return None

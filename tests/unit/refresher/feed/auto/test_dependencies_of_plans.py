@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from refresher.feed.auto.dependencies import Dependency
+from refresher.feed.auto.expressions import unquoted
 from refresher.feed.auto.plans import dependencies_of
 from refresher.feed.watches import Watches
 
@@ -126,6 +127,7 @@ def plan(*operators: tuple[str, str]) -> dict[str, Any]:
 
 
 SEEK = ("NodeUniqueIndexSeek", "UNIQUE p:Person(id) WHERE id = $id")
+HOP = (("Filter", "f:Person"), ("Expand(All)", "(p)-[r:KNOWS]-(f)"), SEEK)
 
 
 @pytest.mark.parametrize(
@@ -221,6 +223,62 @@ def test_a_row_that_may_go_once_it_is_read_shows_nothing(above: tuple[str, str])
     operators = (("ProduceResults", "id"), above, ("Projection", "f.id AS id, f.name AS name"), *hop)
     found = dependencies_of("MATCH", plan(*operators), WATCHES).found
     assert Dependency("Person", key_property="id") in found
+
+
+@pytest.mark.parametrize(
+    "shown",
+    ["f{id: $autostring_0 + f.id, .*} AS f", "{id: f.id, id: $autoint_0, n: f.name} AS f"],
+    ids=["of all properties", "given twice"],
+)
+def test_a_map_whose_key_is_another_value_shows_nothing(shown: str) -> None:
+    operators = (("ProduceResults", "f"), ("Projection", shown), *HOP)
+    found = dependencies_of("MATCH", plan(*operators), WATCHES).found
+    assert Dependency("Person", key_property="id") in found
+
+
+@pytest.mark.parametrize(
+    ("condition", "dependency"),
+    [
+        ("CASE WHEN $t AND p.id = $id AND p.age > $autoint_0 THEN true ELSE p.age = $autoint_1 END", "Person"),
+        ("p.id = $id AND CASE WHEN $t AND p.age > $autoint_0 THEN true ELSE $f END", "Person:id=$id"),
+    ],
+)
+def test_what_stands_within_a_case_is_no_condition(condition: str, dependency: str) -> None:
+    operators = (("ProduceResults", "n"), ("Projection", "p.name AS n"), ("Filter", condition))
+    found = dependencies_of("MATCH", plan(*operators, ("NodeByLabelScan", "p:Person")), WATCHES).found
+    assert " ".join(map(str, found)) == dependency
+
+
+@pytest.mark.parametrize(
+    "outer",
+    [("Unwind", "$rows AS p"), ("DirectedRelationshipTypeScan", "(a)-[p:KNOWS]->(b)")],
+    ids=["a value", "a relationship"],
+)
+def test_a_condition_on_what_has_the_same_name_outside_of_a_subquery_is_none(outer: tuple[str, str]) -> None:
+    made = plan(("ProduceResults", "n"), ("Filter", "p.id = $id"), ("Apply", ""), outer)
+    inner = plan(("Projection", "p.name AS n"), ("NodeByLabelScan", "p:Person"))
+    made["children"][0]["children"][0]["children"].append(inner)
+    assert Dependency("Person") in dependencies_of("MATCH", made, WATCHES).found
+
+
+def test_a_key_of_what_is_a_relationship_elsewhere_is_not_known() -> None:
+    branches = [("Unwind", "$rows AS row"), ("Expand(All)", "(q)-[row:KNOWS]->(anon_1)")]
+    made = plan(("ProduceResults", "n"), ("Union", ""))
+    for branch in branches:
+        found = plan(("Projection", "p.name AS n"), ("Apply", ""), branch)
+        seek = plan(("NodeIndexSeek", "RANGE INDEX p:Person(id) WHERE id = row.id"))
+        found["children"][0]["children"].append(seek)
+        made["children"][0]["children"].append(found)
+    assert Dependency("Person") in dependencies_of("MATCH", made, WATCHES).found
+
+
+def test_a_name_that_is_not_understood_is_a_gap() -> None:
+    operators = (("ProduceResults", "n"), ("Projection", "x€.name AS n"), ("Projection", "f AS x€"), *HOP)
+    assert dependencies_of("MATCH", plan(*operators), WATCHES).gaps
+
+
+def test_a_name_in_backticks_may_have_some_of_its_own() -> None:
+    assert [unquoted(name) for name in ("id", "`my id`", "```id`", "`a``b`")] == ["id", "my id", "`id", "a`b"]
 
 
 def test_hops_of_a_node_that_an_expression_gives_are_any() -> None:

@@ -150,6 +150,13 @@ def test_what_can_t_be_explained_has_no_tags_and_is_named(graph: Graph, caplog: 
     assert "no EXPLAIN here" in record.message
 
 
+def test_each_query_of_a_text_is_named(graph: Graph, caplog: pytest.LogCaptureFixture) -> None:
+    for query in ("friends_of", "names_of", "names_of"):
+        graph.plans.reads(query).note(PLANS["indexed rand"]["cypher"], {}, Rows(), graph.explain)  # type: ignore[arg-type]
+    assert graph.asked == 1
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == ["friends_of", "names_of"]
+
+
 def test_a_graph_that_can_t_be_asked_fails_the_load(graph: Graph) -> None:
     graph.error = TransientError()
     with pytest.raises(TransientError):
