@@ -18,6 +18,8 @@ _IDENTIFIER: Final = re.compile(rf"{NAME}\Z")
 _LABELS: Final = re.compile(r":(!?\w+(?:[|&]!?\w+)*)(?![\w(|&$%!])")
 CACHED: Final = re.compile(rf"cache\[({NAME})\.(\w+)\]")
 _DEGREE: Final = re.compile(rf"getDegree\(\(({NAME})\)<?-(?:\[:([^\]]*)\])?->?\(\)\)")
+_SUBQUERY: Final = re.compile(r"\bMATCH\b|\[(?:\w+ = )?\([^()]*\)<?-|\)<?-\[[^\]]*:")
+"""But for the degrees, a pattern that finds something; one without types may be a path of what is found already."""
 _PATH_LENGTH: Final = re.compile(rf"length\(\({NAME}\)<?-\[{NAME}\*\]->?\({NAME}\)\)")
 
 
@@ -153,6 +155,7 @@ def reads_of(text: str, nodes: Collection[str], paths: Collection[str] = ()) -> 
     for name, types in _DEGREE.findall(text):
         reads.degrees.append((name, types_of(types)))
     text = _DEGREE.sub("0", text)
+    _check_subqueries(text)
     text = CACHED.sub(r"\1.\2", text)
     found = [(match.group(), match.start()) for match in _TOKEN.finditer(text) if not match.group().isspace()]
     pieces = ["", "", "", *(piece for piece, _ in found), "", ""]
@@ -182,6 +185,11 @@ def _labels(text: str) -> frozenset[str]:
     return frozenset(re.findall(r"\w+", found[1]))
 
 
+def _check_subqueries(text: str) -> None:
+    if _SUBQUERY.search(re.sub(r"`(?:[^`]|``)+`", "name", text)):  # a column's name may be a whole expression
+        raise NotUnderstood("a subquery within an expression: make it a MATCH or an OPTIONAL MATCH of its own")
+
+
 def _check_function(pieces: list[str]) -> None:
     end = 1
     while pieces[end] == ".":
@@ -191,8 +199,6 @@ def _check_function(pieces: list[str]) -> None:
         return
     if name.lower() in CLOCKS:
         raise NotUnderstood(f"{name}(), which is another one each time")
-    if name == "MATCH":
-        raise NotUnderstood("a subquery within an expression: make it a MATCH or an OPTIONAL MATCH of its own")
     if name.lower() not in _FUNCTIONS:
         raise NotUnderstood(f"the function {name}()")
 

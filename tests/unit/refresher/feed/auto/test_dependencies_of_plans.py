@@ -135,12 +135,16 @@ HOP = (("Filter", "f:Person"), ("Expand(All)", "(p)-[r:KNOWS]-(f)"), SEEK)
     [
         ("gds.util.asNode(p) AS x", "the function gds.util.asNode()"),
         ("nodes(p) AS x", "the function nodes()"),
-        ("[(p)-[anon_0*]-(q) | 1] AS x", "the nodes within a path"),
+        ("(p)-[anon_0*]-(q) AS x", "the nodes within a path"),
         ("cache[my p.id] AS x", "a name of other characters"),
         ("p:$any($l) AS x", "labels that are not named one by one"),
         ("date.truncate('day', p.born) AS x", "date.truncate()"),
         ("getDegree((p)-->()) AS x", "a relationship without a type"),
         ("CASE WHEN EXISTS { MATCH (p)-[`r`:KNOWS]->(`q`) } THEN 1 END AS x", "a subquery within an expression"),
+        ("CASE WHEN EXISTS { MATCH `w` = (p)-[`r`]->(`q`) } THEN 1 END AS x", "a subquery within an expression"),
+        ("CASE WHEN $t THEN [(p)-[`r`:KNOWS]->(`q`) | `q`.name] END AS x", "a subquery within an expression"),
+        ("CASE WHEN $t THEN [`w` = (p)<-[`r`]-(`q`) | 1] END AS x", "a subquery within an expression"),
+        ("any(y IN $l WHERE exists((p)-[`r`:KNOWS]->(`q`))) AS x", "a subquery within an expression"),
     ],
 )
 def test_an_expression_that_is_not_understood_is_a_gap(details: str, why: str) -> None:
@@ -275,6 +279,11 @@ def test_a_key_of_what_is_a_relationship_elsewhere_is_not_known() -> None:
 def test_a_name_that_is_not_understood_is_a_gap() -> None:
     operators = (("ProduceResults", "n"), ("Projection", "x€.name AS n"), ("Projection", "f AS x€"), *HOP)
     assert dependencies_of("MATCH", plan(*operators), WATCHES).gaps
+
+
+def test_a_column_is_not_understood_by_its_name() -> None:
+    operators = (("ProduceResults", "`[(p)-[:KNOWS]->(q) | 1]`"), ("Projection", "p.x AS `[(p)-[:KNOWS]->(q) | 1]`"))
+    assert not dependencies_of("MATCH", plan(*operators, SEEK), WATCHES).gaps
 
 
 def test_a_name_in_backticks_may_have_some_of_its_own() -> None:
