@@ -167,9 +167,10 @@ def reads_of(text: str, nodes: Collection[str], paths: Collection[str] = ()) -> 
             raise NotUnderstood("a name of other characters than letters, digits and _")
         if not is_identifier(piece) or before == ".":
             continue
+        _check_function(pieces[place:])
         if piece not in nodes and piece not in paths:
-            _check_function(pieces[place:])
-        elif after == ":" and not text.startswith(": ", start + len(piece)):
+            continue
+        if after == ":" and not text.startswith(": ", start + len(piece)):
             reads.labels.append((piece, _labels(text[start + len(piece) :])))
         elif not _is_identity(pieces, place):
             if piece in paths:

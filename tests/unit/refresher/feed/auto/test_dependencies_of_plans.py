@@ -281,6 +281,15 @@ def test_a_name_that_is_not_understood_is_a_gap() -> None:
     assert dependencies_of("MATCH", plan(*operators), WATCHES).gaps
 
 
+@pytest.mark.parametrize("function", ["endNode", "gds.util.asNode"])
+def test_a_function_is_none_that_a_node_has_the_name_of(function: str) -> None:
+    name = function.partition(".")[0]
+    operators = (("ProduceResults", "x"), ("Projection", f"{function}(s).age AS x"))
+    hops = (("Expand(All)", f"(p)-[s:LIKES]->({name})"), ("Filter", f"{name}:Person"), *HOP[1:])
+    found = dependencies_of("MATCH", plan(*operators, ("Filter", f"{name}:Person"), *hops), WATCHES)
+    assert f"the function {function}()" in found.gaps
+
+
 def test_a_column_is_not_understood_by_its_name() -> None:
     operators = (("ProduceResults", "`[(p)-[:KNOWS]->(q) | 1]`"), ("Projection", "p.x AS `[(p)-[:KNOWS]->(q) | 1]`"))
     assert not dependencies_of("MATCH", plan(*operators, SEEK), WATCHES).gaps
