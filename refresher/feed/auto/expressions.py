@@ -90,11 +90,11 @@ def unquoted(name: str) -> str:
 
 
 def divided(text: str, separator: str) -> list[str]:
-    """Divide at a separator, outside of brackets: a comma, or a word that is no property."""
+    """Divide at a separator, outside of brackets: a comma, or a word that is no name."""
     parts, part, depth = [], "", 0
     for word in _TOKEN.findall(text):
         depth += (word in "([{") - (word in ")]}")
-        if depth == 0 and word.upper() == separator and not part.endswith("."):
+        if depth == 0 and word.upper() == separator and part.strip() and not part.endswith("."):
             parts.append(part.strip())
             part = ""
         else:
