@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from refresher.embedded.errors import ServerMissing
-from refresher.embedded.server import EmbeddedServer
+from refresher.embedded.server import BoltServer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -52,7 +52,7 @@ def find_arcadedb() -> Path:
     raise ServerMissing("the package arcadedb-embedded with its Java", _REMEDY)
 
 
-class ArcadeDbServer(EmbeddedServer):
+class ArcadeDbServer(BoltServer):
     """An ArcadeDB with one empty database, HTTP and Bolt on free ports of the loopback address."""
 
     title: ClassVar[str] = "ArcadeDB"
@@ -89,21 +89,6 @@ class ArcadeDbServer(EmbeddedServer):
         server = cls(find_arcadedb(), heap_mib, query_seconds, start_seconds, java_options)
         server._launch_or_clean_up()
         return server
-
-    @property
-    def bolt_uri(self) -> str:
-        """Address for the neo4j driver; it stays the same over `restart`. Sign in with `user` and `password`."""
-        return f"bolt://{self.host}:{self._bolt_port}"
-
-    @property
-    def environ(self) -> dict[str, str]:
-        """Variables of a worker's environment for this graph, password included."""
-        return {
-            "NEO4J_URI": self.bolt_uri,
-            "NEO4J_USER": self.user,
-            "NEO4J_PASSWORD": self.password,
-            "NEO4J_DATABASE": self.database,
-        }
 
     @property
     def _http_port(self) -> int:

@@ -19,7 +19,7 @@ from neo4j.exceptions import DriverError, Neo4jError
 from refresher.embedded.arcadedb import find_arcadedb
 from refresher.embedded.errors import ServerMissing
 from refresher.embedded.maven import LTS, NEWEST, Neo4jRelease, apoc_jars, neo4j_jars
-from refresher.embedded.server import EmbeddedServer
+from refresher.embedded.server import BoltServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -51,7 +51,7 @@ def _javas() -> Iterator[str]:
         yield str(find_arcadedb() / "jre/bin/java")
 
 
-class Neo4jServer(EmbeddedServer):
+class Neo4jServer(BoltServer):
     """Neo4j with an empty database, Bolt only."""
 
     title: ClassVar[str] = "Neo4j"
@@ -85,21 +85,6 @@ class Neo4jServer(EmbeddedServer):
         server = cls(release, heap_mib, start_seconds, java_options)
         server._launch_or_clean_up()
         return server
-
-    @property
-    def bolt_uri(self) -> str:
-        """Return the driver's URI; it stays the same over `restart`. Sign in with `user` and `password`."""
-        return f"bolt://{self.host}:{self.ports[0]}"
-
-    @property
-    def environ(self) -> dict[str, str]:
-        """Variables of a worker's environment for this graph, password included."""
-        return {
-            "NEO4J_URI": self.bolt_uri,
-            "NEO4J_USER": self.user,
-            "NEO4J_PASSWORD": self.password,
-            "NEO4J_DATABASE": self.database,
-        }
 
     def _more_settings(self) -> dict[str, str]:
         return {}

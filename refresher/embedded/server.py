@@ -152,3 +152,25 @@ class EmbeddedServer(ABC):
                 return "it gave up"
             if time.monotonic() >= deadline:
                 return f"it did not answer within {self.start_seconds:g} s"
+
+
+class BoltServer(EmbeddedServer):
+    """A server of a graph, whose Bolt port is its last one."""
+
+    user: ClassVar[str]
+    database: ClassVar[str]
+
+    @property
+    def bolt_uri(self) -> str:
+        """Address for the neo4j driver; it stays the same over `restart`. Sign in with `user` and `password`."""
+        return f"bolt://{self.host}:{self.ports[-1]}"
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """Variables of a worker's environment for this graph, password included."""
+        return {
+            "NEO4J_URI": self.bolt_uri,
+            "NEO4J_USER": self.user,
+            "NEO4J_PASSWORD": self.password,
+            "NEO4J_DATABASE": self.database,
+        }
