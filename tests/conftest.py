@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from refresher.embedded import ArcadeDbServer, RedisServer, ServerMissing
 from refresher.embedded.neo4j_server import Neo4jServer, Neo4jWithApoc
+from refresher.feed.watches import watches
 from tests.servers.neo4j_server import SHORT_LIVED, neo4j_under_test
 from tests.servers.rabbitmq_server import RabbitMqServer
 from tests.servers.redis_binaries import redis_under_test
@@ -126,6 +127,13 @@ def neo4j_with_apoc() -> Iterator[Neo4jWithApoc]:
     """One Neo4j with APOC for the session; its database keeps what a test leaves."""
     with Neo4jWithApoc.start(java_options=SHORT_LIVED) as server:
         yield server
+
+
+@pytest.fixture
+def nothing_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nothing be watched but what the test watches, whatever queries other tests have imported."""
+    monkeypatch.setattr(watches, "nodes", {})
+    monkeypatch.setattr(watches, "relationships", set())
 
 
 @pytest.fixture

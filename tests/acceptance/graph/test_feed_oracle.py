@@ -182,13 +182,12 @@ def driver(neo4j_with_apoc: Neo4jWithApoc) -> Iterator[neo4j.Driver]:
 
 
 @pytest.fixture(params=["R-MAT", "social", pytest.param("packages", marks=pytest.mark.long)])
-def graph(request: pytest.FixtureRequest, driver: neo4j.Driver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Graph]:
+def graph(
+    request: pytest.FixtureRequest, driver: neo4j.Driver, nothing_watched: None, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Graph]:
     """Watch a graph, with its schema."""
     found = GRAPHS[request.param]
     monkeypatch.setattr(triggers_module, "NOTED_ONE_BY_ONE", found.noted)
-    # Whatever the modules of other tests have declared in this process.
-    monkeypatch.setattr(watches, "nodes", {})
-    monkeypatch.setattr(watches, "relationships", set())
     for name in ("Person", "Movie"):
         watches.node(found.named(name), key="id")
     for name in ("KNOWS", "LIKES"):

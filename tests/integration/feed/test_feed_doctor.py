@@ -12,7 +12,7 @@ import pytest
 from api_client import ReaderSettings
 from refresher.embedded.neo4j_server import Neo4jWithApoc
 from refresher.feed.triggers import INSTEAD
-from refresher.feed.watches import watch, watch_relationship, watches
+from refresher.feed.watches import watch, watch_relationship
 from refresher.ops.doctor import feed
 from refresher.ops.doctor.deployment import Deployment
 from refresher.ops.doctor.findings import Level
@@ -21,7 +21,7 @@ from tests.support.watched_graph import WatchedGraph
 
 
 @pytest.fixture
-def deployment(neo4j_with_apoc: Neo4jWithApoc) -> Iterator[Deployment]:
+def deployment(neo4j_with_apoc: Neo4jWithApoc, nothing_watched: None) -> Iterator[Deployment]:
     """One with CACHE_FEED, whose queries watch what the graph does."""
     watch("Person", key="id")
     watch("Admin", key="code")
@@ -32,8 +32,6 @@ def deployment(neo4j_with_apoc: Neo4jWithApoc) -> Iterator[Deployment]:
     )
     with Deployment(settings, ReaderSettings()) as opened:
         yield opened
-    watches.nodes.clear()
-    watches.relationships.clear()
 
 
 def test_a_feed_as_it_should_be(deployment: Deployment, watched_graph: WatchedGraph) -> None:

@@ -45,10 +45,10 @@ class Store(dict[str, bytes]):
 
 
 @pytest.fixture(autouse=True)
-def watched(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Beside whatever the modules of other tests have declared in this process.
-    monkeypatch.setattr(watches, "nodes", {"Person": "ssn", "Employee": "id"})
-    monkeypatch.setattr(watches, "relationships", {"ACTED_IN"})
+def watched(nothing_watched: None) -> None:
+    watches.node("Person", key="ssn")
+    watches.node("Employee", key="id")
+    watches.relationship("ACTED_IN")
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,13 +16,10 @@ from refresher.feed.watches import MAX_NAME_BYTES, watches
 
 
 @pytest.fixture(autouse=True)
-def watched() -> Iterator[None]:
+def watched(nothing_watched: None) -> None:
     watch("Person", key="id")
     watch("Movie", key="title")
     watch_relationship("KNOWS")
-    yield
-    watches.nodes.clear()
-    watches.relationships.clear()
 
 
 def invalidated(

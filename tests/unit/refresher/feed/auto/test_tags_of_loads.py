@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,14 +22,11 @@ PLANS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("plans.js
 
 
 @pytest.fixture(autouse=True)
-def watched() -> Iterator[None]:
+def watched(nothing_watched: None) -> None:
     watch("Person", key="id")
     watch("Movie", key="id")
     watch_relationship("KNOWS")
     watch_relationship("LIKES")
-    yield
-    watches.nodes.clear()
-    watches.relationships.clear()
 
 
 class Rows:

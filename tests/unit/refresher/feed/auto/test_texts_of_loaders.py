@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -74,11 +74,10 @@ def test_a_query_that_has_coarse_tags_only_is_named_with_its_reasons(
 
 
 @pytest.fixture
-def automatic() -> Iterator[Registry]:
+def automatic(nothing_watched: None) -> Registry:
     registry = Registry()
     query("friends_of", ttl=60, grace=60, tags="auto", into=registry)(plain)
-    yield registry
-    watches.nodes.clear()
+    return registry
 
 
 def test_found_tags_need_something_that_is_watched(automatic: Registry) -> None:
