@@ -54,6 +54,8 @@ UPHELD: Final = (
     Case("failover", "to a replica that is behind", bounded(1, 2, 1, "FAILOVER")),
     Case("failover, clock back", "the new master's clock is behind, too",
          bounded(1, 2, 1, "FAILOVER", "FAULTS=1", "CLOCK_STEPS_BACK", "NO_HARD"), is_long=True),
+    Case("split", "the old master goes on while another one is made", bounded(1, 2, 1, "FAILOVER", "SPLIT"),
+         is_long=True),
     Case("follower", "loads read from a follower of the graph that lags", bounded(1, 2, 1, "FOLLOWER", "NO_HARD")),
     Case("follower, two readers", "the same, both early", bounded(2, 2, 1, "FOLLOWER", "NO_HARD"), is_long=True),
     Case("two readers", "both early", bounded(2, 2, 1), is_long=True),
@@ -77,6 +79,8 @@ REDELIVERED: Final = bounded(2, 3, 1, *CALM, "PROPERTY=7")
 
 BROKEN: Final = (
     broken("commit without nonce", "commit compares only the token", 1, "COMMIT_WITHOUT_NONCE", *LOST_AND_BACK),
+    broken("commit without nonce, two masters", "as above: in a split both have given the same token", 1,
+           "COMMIT_WITHOUT_NONCE", "FAILOVER", "SPLIT"),
     broken("commit if a record is there", "commit accepts a record of any run", 1, "COMMIT_IF_RECORD"),
     broken("commit if none is there", "commit also writes if the record is gone", 1, "COMMIT_IF_MISSING"),
     broken("late commit keeps its token", "a late commit leaves token and nonce in the record of the next claim", 1,
