@@ -1,13 +1,15 @@
-"""Checks of the cache's Redis: permissions, server, eviction, clock, notifications, lease steps."""
+"""Checks of the cache's Redis: permissions, server, replicas, eviction, clock, notifications, lease steps."""
 
 from __future__ import annotations
 
 import time
 import uuid
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from redis.exceptions import RedisError
 
+from api_client.config.redis_url import Topology, read_url
 from api_client.explain import duration
 from api_client.protocol import lease
 from api_client.protocol.lease import ClaimStatus
@@ -70,6 +72,28 @@ def server(deployment: Deployment) -> Finding:
             "the server is a replica: nothing can be written", "let CACHE_REDIS_URL name the master, or its Sentinels"
         )
     return ok(f"reachable: {server_title(info)}")
+
+
+def replicas(deployment: Deployment) -> Iterator[Finding]:
+    """Check that a master stops writing once it is cut off; nothing where no other one can take its place."""
+    if read_url(deployment.worker.redis_url).topology is not Topology.SINGLE:
+        yield replication(deployment.info)
+
+
+def replication(info: Mapping[str, Any]) -> Finding:
+    """Check a master behind Sentinels or of a cluster, by its INFO."""
+    count = int(info.get("connected_slaves", 0))
+    if not count:
+        return warning(
+            "none is connected: no server can take over from this master, and `replicas=1` is never met", "connect one"
+        )
+    if "min_slaves_good_slaves" in info:  # only with min-replicas-to-write
+        return ok(f"connected: {count}; without enough of them the master refuses to write")
+    return warning(
+        "min-replicas-to-write is 0: a master that is cut off goes on, and what it acknowledges is lost",
+        "with at least two replicas, set min-replicas-to-write 1 and min-replicas-max-lag 2 on every server; a master "
+        "without a replica then writes nothing, so nothing is refreshed",
+    )
 
 
 def eviction(deployment: Deployment) -> Finding:

@@ -56,6 +56,7 @@ CHECKS: Final = (
     Check("settings", Needs.NOTHING, local_worker.settings),
     Check("rights", Needs.CACHE, cache.permissions, connects=True),
     Check("cache", Needs.CACHE, cache.server, needs_operator=True),
+    Check("replicas", Needs.CACHE, cache.replicas, needs_operator=True),
     Check("eviction", Needs.CACHE, cache.eviction, needs_operator=True),
     Check("clock", Needs.CACHE, cache.clock),
     Check("notifications", Needs.CACHE, cache.notifications, needs_operator=True),

@@ -22,6 +22,8 @@ from refresher.settings import WorkerSettings
 from refresher.worker.redis_link import RetryingLink
 from tests.integration.topologies.conftest import NAMESPACE, TIMEOUT_SECONDS
 from tests.servers.redis_cluster import Cluster
+from tests.servers.redis_sentinels import Sentinels
+from tests.support.doctor import run_check
 from tests.support.lease_world import World
 from tests.support.waiting import MAX_WAIT_SECONDS
 
@@ -118,3 +120,16 @@ def test_doctor_finds_a_cluster_ok(settings: WorkerSettings) -> None:
     )  # fmt: skip
     levels = {one.check: one.level.value for one in findings(settings, reader)}
     assert [levels[check] for check in ("cache", "clock", "notifications", "lease steps", "dead letters")] == ["ok"] * 5
+
+
+@pytest.mark.usefixtures("patient_commands")
+def test_doctor_warns_of_a_master_that_would_go_on_alone(sentinels: Sentinels, settings: WorkerSettings) -> None:
+    def found(url: str) -> tuple[str, bool]:
+        finding = run_check("replicas", redis_url=url)
+        return finding.level.value, "min-replicas-to-write" in finding.message
+
+    assert found(settings.redis_url) == ("warning", False)  # this cluster has no replicas
+    assert found(sentinels.url()) == ("warning", True)
+    for node in sentinels.nodes:
+        sentinels.execute(node, "CONFIG", "SET", "min-replicas-to-write", "1")
+    assert found(sentinels.url()) == ("ok", False)
