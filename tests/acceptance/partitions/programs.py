@@ -2,10 +2,10 @@
 
 ``sync``, ``async`` and ``local`` (with an in-process tier, which a Redis Cluster does not offer) are readers, at
 ``--reads`` a second. ``writer`` writes nodes of the graph (NEO4J_…), ``--pause`` seconds apart, and invalidates their
-tags or, with a share of ``--by-key``, a key, every other one with ``--replicas``; after ``--writes`` writes it begins
-one more, and dies by SIGKILL at step ``--dies-at`` of its invalidation. All have CACHE_… in their environment, write
-their `events` to FILE, named ``<host>-<role>-<n>.jsonl``, and end after N seconds (0: never) or at SIGTERM. The workers
-are `worker`'s.
+tags or, with a share of ``--by-key``, a key (of ``--groups`` alone), with 0 to ``--replicas``. After ``--writes``
+writes it begins one more, and dies by SIGKILL at step ``--dies-at`` of its invalidation. All have CACHE_… in their
+environment, write their `events` to FILE, named ``<host>-<role>-<n>.jsonl``, and end after N seconds (0: never) or at
+SIGTERM. The workers are `worker`'s.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class Writer:
                 number += 1
 
     def _write(self, session: neo4j.Session) -> dict[str, int]:
-        first, start = self._random.randrange(NODES), time.monotonic()
+        first, start = self._random.choice(self._options.groups), time.monotonic()
         names = [name_of(first + place) for place in range(self._random.choice((1, 1, 2)))]
         versions = session.execute_write(
             lambda tx: {record["id"]: record["version"] for record in tx.run(INCREMENT, names=names)}
@@ -160,9 +160,10 @@ class Writer:
             yield {"tag": list(versions), "versions": versions, "hard": hard}
             return
         name = self._random.choice(list(versions))
-        group = (int(name[1:]) - self._random.randrange(NODES_OF_A_GROUP)) % NODES
-        replicas = self._options.replicas * self._random.randrange(2)
-        yield {"key": f"g{group}", "versions": {name: versions[name]}, "hard": hard, "replicas": replicas}
+        groups = [(int(name[1:]) - place) % NODES for place in range(NODES_OF_A_GROUP)]
+        if groups := [group for group in groups if group in self._options.groups]:
+            key, replicas = f"g{self._random.choice(groups)}", self._random.randrange(self._options.replicas + 1)
+            yield {"key": key, "versions": {name: versions[name]}, "hard": hard, "replicas": replicas}
 
     def _invalidate(self, client: CacheClient, call: dict[str, Any]) -> None:
         """Invalidate, and retry while Redis is unreachable, as an application does that must not lose it.
@@ -190,7 +191,8 @@ class Writer:
             client.invalidate_tags(call["tag"], hard=call["hard"])
             return {}
         params = {"group": int(call["key"][1:])}
-        done = client.invalidate(GROUPED, params, hard=call["hard"], replicas=call["replicas"])
+        # Of one version: on a cluster, those that there are stand on another node.
+        done = client.invalidate(GROUPED, params, version=1, hard=call["hard"], replicas=call["replicas"])
         return {"generation": done.generation, "replicated": bool(done.replicated)}
 
     def _kept(self) -> None:
@@ -206,6 +208,7 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--log", type=Path, required=True)
     for name in ("seconds", "seed", "writes", "dies-at", "replicas"):
         parser.add_argument(f"--{name}", type=int, default=0)
+    parser.add_argument("--groups", type=int, nargs="+", default=range(NODES))
     parser.add_argument("--reads", type=float, default=50.0)
     parser.add_argument("--by-key", type=float, default=0.0)
     # Reads and loads come in between, in a run of a few hundred writes, too.

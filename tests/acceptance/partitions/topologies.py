@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 MASTER: Final = "the master"
 """In a plan's place for a host: the cache's or the broker's master at that time."""
 COMMAND_SECONDS: Final = 2.0
+MAX_LAG_SECONDS: Final = 2
 WORKER: Final = "tests.acceptance.partitions.worker"
 
 SETTINGS: Final = {
@@ -90,6 +91,12 @@ TOPOLOGIES: Final = {
 }
 
 
+def _replicated(password: str, min_replicas: int) -> list[tuple[str, str]]:
+    """Return the directives of a master and of its replicas, which keep their data on disk."""
+    writes = [("min-replicas-to-write", str(min_replicas)), ("min-replicas-max-lag", str(MAX_LAG_SECONDS))]
+    return [("masterauth", password), ("appendonly", "yes"), *writes]
+
+
 class SentinelsOnHosts(Sentinels):
     """A master, two replicas and three Sentinels, which notice within seconds that one is lost."""
 
@@ -107,10 +114,8 @@ class SentinelsOnHosts(Sentinels):
         return all(self._is_replicating(node) for node in self.nodes if node is not master)
 
     def _node(self, *more: tuple[str, str]) -> RedisServer:
-        lines = [("min-replicas-to-write", str(self._min_replicas)), ("min-replicas-max-lag", "2")]
-        requires_auth = [("masterauth", self.password), ("repl-diskless-sync-delay", "0"), ("appendonly", "yes")]
-        kind = next(self._hosts).runs(RedisServer)
-        return kind.start(password=self.password, extra_config=[*requires_auth, *lines, *more])
+        config = [*_replicated(self.password, self._min_replicas), ("repl-diskless-sync-delay", "0"), *more]
+        return next(self._hosts).runs(RedisServer).start(password=self.password, extra_config=config)
 
     def _sentinel(self, master: RedisServer, *, quorum: int) -> RedisServer:
         kind = next(self._sentinel_hosts).runs(SentinelServer)
@@ -120,8 +125,8 @@ class SentinelsOnHosts(Sentinels):
 class ClusterOnHosts(Cluster):
     """Three masters and three replicas, which take over within seconds."""
 
-    def __init__(self, stack: ExitStack, hosts: list[Host]) -> None:
-        self._hosts = iter(hosts)
+    def __init__(self, stack: ExitStack, hosts: list[Host], min_replicas: int) -> None:
+        self._hosts, self._min_replicas = iter(hosts), min_replicas
         super().__init__(stack, replicas=True)
         self._set_node_timeout([*self.nodes, *self.replicas], NODE_TIMEOUT_MS)
 
@@ -157,8 +162,8 @@ class ClusterOnHosts(Cluster):
             return sorted({key_slot(key) for key in client.scan_iter()})
 
     def _node(self) -> ClusterNode:
-        kind = next(self._hosts).runs(ClusterNode)
-        return kind.start(password=self.password, extra_config=[("masterauth", self.password), ("appendonly", "yes")])
+        config = _replicated(self.password, self._min_replicas)
+        return next(self._hosts).runs(ClusterNode).start(password=self.password, extra_config=config)
 
 
 class Fleet:
@@ -298,7 +303,7 @@ class Fleet:
             places = (*names, *self.topology.sentinels)
             self.servers |= dict(zip(places, (*behind.nodes, *behind.sentinels), strict=True))
             return behind.url(db)
-        cluster = self.replicated = ClusterOnHosts(self._stack, hosts)
+        cluster = self.replicated = ClusterOnHosts(self._stack, hosts, self._min_replicas)
         self.servers |= dict(zip(names, (*cluster.nodes, *cluster.replicas), strict=True))
         return cluster.url()
 
