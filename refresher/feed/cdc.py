@@ -32,7 +32,6 @@ TAKEN_AT_ONCE: Final = 1_000
 """Events; the last transaction is taken whole, since a query need not go on in the middle of one."""
 _DISABLED: Final = "Neo.DatabaseError.ChangeDataCapture.Disabled"
 _LOST: Final = ("ChangeDataCapture.InvalidIdentifier", "ChangeDataCapture.ScanFailure")
-_HAS_CDC: Final = "SHOW PROCEDURES YIELD name WHERE name = 'db.cdc.query' RETURN count(*) AS n"
 _CURRENT: Final = "CALL db.cdc.current() YIELD id RETURN id"
 _MAY_QUERY: Final = "CALL db.cdc.current() YIELD id CALL db.cdc.query(id) YIELD txId RETURN txId LIMIT 1"
 _NODE_KEYS: Final = "SHOW CONSTRAINTS YIELD type, labelsOrTypes, properties WHERE type = 'NODE_KEY' RETURN *"
@@ -52,7 +51,7 @@ def is_source(triggers: Triggers, watches: Watches) -> bool:
     """
     try:
         is_watched = bool(watches.nodes or watches.relationships)  # without selectors all changes would come
-        if not is_watched or not triggers.read(_HAS_CDC)[0]["n"]:
+        if not is_watched or not triggers.has("db.cdc.query"):
             return False
         triggers.read(_CURRENT)
         if triggers.installed():

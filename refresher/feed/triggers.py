@@ -39,9 +39,8 @@ _STATEMENT: Final = (
 
 The whole trigger took it half a second each time, of a writer or of the consumer, whose deletion has the trigger run.
 """
-_HAS_APOC: Final = (
-    "SHOW PROCEDURES YIELD name WHERE name IN ['apoc.trigger.install', 'apoc.cypher.doIt'] RETURN count(*) AS n"
-)
+_HAS: Final = "SHOW PROCEDURES YIELD name WHERE name IN $names RETURN count(*) AS n"
+_APOC: Final = ("apoc.trigger.install", "apoc.cypher.doIt")
 _INSTALL: Final = "CALL apoc.trigger.install($database, $name, $statement, {phase: 'before'}, {params: $params})"
 _DROP: Final = "CALL apoc.trigger.drop($database, $name)"
 _LIST: Final = (
@@ -97,11 +96,10 @@ class Triggers:
         """
         if not watches.nodes and not watches.relationships:
             raise FeedError('nothing is watched: say watch("Person", key="id") in a module of REFRESHER_QUERIES')
-        if not self._has_apoc():
+        if not self.has(*_APOC):
             raise FeedError(
-                f"{self._product()} lacks apoc.trigger.install or apoc.cypher.doIt: the feed needs Neo4j with apoc-core"
-                " of its version in the folder plugins, and apoc.trigger.enabled=true in conf/apoc.conf; then restart "
-                f"it; {INSTEAD}"
+                f"{self._product()} lacks {' or '.join(_APOC)}: the feed needs Neo4j with apoc-core of its version in "
+                f"the folder plugins, and apoc.trigger.enabled=true in conf/apoc.conf; then restart it; {INSTEAD}"
             )
         self._administer(_INSTALL, statement=_STATEMENT, params=_params(watches))
         self._wait(lambda: runs(self.installed(), watches), wait_seconds, "taken up")
@@ -145,7 +143,7 @@ class Triggers:
         Raises:
             FeedError: the graph can't be asked.
         """
-        if not self._has_apoc():
+        if not self.has(*_APOC):
             return None
         found = self.read(_LIST, name=NAME)
         if not found:
@@ -165,8 +163,13 @@ class Triggers:
         age_seconds = 0.0 if row["oldest"] is None else max(0.0, (row["now"] - row["oldest"]) / 1e3)
         return Backlog(row["n"], age_seconds)
 
-    def _has_apoc(self) -> bool:
-        return int(self.read(_HAS_APOC)[0]["n"]) == 2
+    def has(self, *procedures: str) -> bool:
+        """Return whether the server has all of these procedures, and this user may see them.
+
+        Raises:
+            FeedError: the graph can't be asked.
+        """
+        return int(self.read(_HAS, names=procedures)[0]["n"]) == len(procedures)
 
     def _database(self) -> str:
         return self.database or str(self.read("CALL db.info() YIELD name RETURN name")[0]["name"])

@@ -112,6 +112,9 @@ class CapturingServer:
     def backlog(self) -> Backlog:
         return Backlog(0, 0.0)
 
+    def has(self, *_: str) -> bool:
+        return bool(self.read("SHOW PROCEDURES")[0]["n"])
+
     def installed(self) -> Any:
         if isinstance(self.trigger, FeedError):
             raise self.trigger
