@@ -94,10 +94,11 @@ def _worker_part() -> ModuleType:
     try:
         from refresher.worker import app as worker_app
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] in {"refresher", "api_client"}:
+        missing = (error.name or "").partition(".")[0]
+        if missing in {"refresher", "api_client"}:
             raise
         raise ImportError(
-            f"there is no module {error.name}: pip install 'refresher[worker]'. An application that only reads has no "
+            f"there is no module {missing}: pip install 'refresher[worker]'. An application that only reads has no "
             "need of it: call refresher.install and make_app in a module that only workers import"
         ) from error
     return worker_app
