@@ -81,4 +81,4 @@ def wide_console() -> Console:
 
 def counted(count: int, noun: str) -> str:
     """Return a number of things: "1 key", "2 keys"."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
