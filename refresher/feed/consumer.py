@@ -16,13 +16,14 @@ import logging
 import secrets
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Final
 
 from api_client.protocol import lease
-from api_client.protocol.keys import make_key
+from api_client.protocol.keys import CacheKey, make_key
 from api_client.protocol.lease import AcquireStatus
 from api_client.protocol.tags import MAX_TAGS, TagWalk
 from api_client.transport.scripts import LeaseStepRunner, all_answered, drive
@@ -96,12 +97,17 @@ class Lease:
 class Invalidated:
     """Changes whose tags are invalidated.
 
-    ``entries`` is how many that met; ``staleness_seconds``, of each transaction, how long after its commit.
+    ``by_query`` is how many entries that met; ``staleness_seconds``, of each transaction, how long after its commit.
     """
 
     changes: Changes
-    entries: int
+    by_query: Counter[str]
     staleness_seconds: tuple[float, ...]
+
+    @property
+    def entries(self) -> int:
+        """Count of the entries that met."""
+        return self.by_query.total()
 
 
 class Consumer:
@@ -165,10 +171,10 @@ class Consumer:
                 changes.bulk,
             )
         taken_at = self._monotonic()
-        entries = self._invalidate(changes)
+        by_query = self._invalidate(changes)
         taken_seconds = self._monotonic() - taken_at
         staleness_seconds = tuple(age_seconds + taken_seconds for age_seconds in changes.ages_seconds)
-        self._on_invalidated(Invalidated(changes, entries, staleness_seconds))
+        self._on_invalidated(Invalidated(changes, by_query, staleness_seconds))
         self._source.acknowledge(changes)
         return 0.0
 
@@ -179,11 +185,16 @@ class Consumer:
         except Exception as error:  # noqa: BLE001 - it runs out
             log.info("the feed's lease runs out by itself: %s", error)
 
-    def _invalidate(self, changes: Changes) -> int:
-        count = 0
+    def _invalidate(self, changes: Changes) -> Counter[str]:
+        settings = self._settings
+        by_query: Counter[str] = Counter()
+
+        def count(key: CacheKey) -> None:
+            by_query[key.query] += 1
+
         for start in range(0, len(changes.tags), MAX_TAGS):
             self._lease.is_held()  # many tags take longer than it lasts; without it the rest is done all the same
-            walk = TagWalk(self._settings.namespace, retention_seconds=self._settings.record_retention_seconds)
+            walk = TagWalk(settings.namespace, retention_seconds=settings.record_retention_seconds, touched=count)
             rounds = walk.invalidate(changes.tags[start : start + MAX_TAGS], bookmarks=changes.bookmarks)
-            count += drive(all_answered(rounds), self._steps.run_each)
-        return count
+            drive(all_answered(rounds), self._steps.run_each)
+        return by_query

@@ -185,11 +185,15 @@ class WorkerEvents:
     def message_dropped(self, *, reason: str) -> None:
         """Record a message that was dropped unread, for one `DropReason`."""
 
-    def changes_invalidated(self, *, transactions: int, tags: int, entries: int, bulk: int) -> None:
-        """Record that changes of the graph are invalidated: so many entries; ``bulk`` of the transactions in bulk."""
+    def changes_invalidated(self, *, transactions: int, tags: int, bulk: int) -> None:
+        """Record that changes of the graph are invalidated; ``bulk`` of the transactions changed too much to name."""
 
-    def change_invalidated(self, *, staleness_seconds: float) -> None:
-        """Record each transaction of them: from its commit in the graph until what depends on it was invalidated."""
+    def was_stale(self, query: str, *, until: str, seconds: float) -> None:
+        """Record for how long an entry was stale.
+
+        From a change of the graph until the feed had ``invalidated`` it; from any invalidation until a value that was
+        loaded after it was ``stored``.
+        """
 
 
 class CompositeWorkerEvents(WorkerEvents):

@@ -332,6 +332,8 @@ class Refresher:
         self._was_full = False
         as_stale = status is CommitStatus.ACCEPTED_AS_STALE
         self._deps.events.committed(query, delta_seconds=lead_seconds, run_seconds=run_seconds, as_stale=as_stale)
+        if not as_stale and (stale_seconds := run.stale_seconds()) is not None:
+            self._deps.events.was_stale(query, until="stored", seconds=stale_seconds)
         if entry.prolongs:
             self._deps.events.found_unchanged(query)
         stored = OutcomeKind.UNCHANGED if entry.prolongs else OutcomeKind.COMMITTED

@@ -89,6 +89,14 @@ class Run:
         """Return Redis' time: that of acquire, and what has passed since by the monotonic clock."""
         return self.lease.now_us + int(self.elapsed_seconds() * 1e6)
 
+    def stale_seconds(self) -> float | None:
+        """Return the time since the invalidation that the run repairs; None: there was none."""
+        before = self.before
+        invalidated_us = max(self.lease.generation, before.generation if before else 0)
+        if invalidated_us <= (before.token if before else 0):
+            return None
+        return max(0.0, (self.now_us() - invalidated_us) / 1e6)
+
     def lead_seconds(self) -> float:
         """Return the time from the claim until now, the wait in the queue included."""
         return max(0.0, (self.now_us() - self.lease.claimed_at_us) / 1e6)

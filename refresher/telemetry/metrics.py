@@ -25,8 +25,10 @@ COMPLETED: Final = "xfetch_refresh_completed"
 DROPPED: Final = "refresher_messages_dropped"
 
 
-def _duration(name: str, help_: str, event: str, amount: str) -> Metric:
-    return Metric(name, help_, event, amount=amount, kind=Kind.HISTOGRAM, unit="s", buckets=SECONDS_BUCKETS)
+def _duration(name: str, help_: str, event: str, amount: str, *labels: str) -> Metric:
+    return Metric(
+        name, help_, event, ("query", *labels), amount, kind=Kind.HISTOGRAM, unit="s", buckets=SECONDS_BUCKETS
+    )
 
 
 WORKER_METRICS: Final = by_name(
@@ -72,16 +74,12 @@ WORKER_METRICS: Final = by_name(
         "bulk",
     ),
     Metric("refresher_feed_tags", "Tags that their changes invalidated", "changes_invalidated", (), "tags"),
-    Metric("refresher_feed_entries", "Entries that became stale by them", "changes_invalidated", (), "entries"),
-    Metric(
-        "refresher_feed_staleness_seconds",
-        "From a commit in the graph until what depends on it was invalidated",
-        "change_invalidated",
-        labels=(),
-        amount="staleness_seconds",
-        kind=Kind.HISTOGRAM,
-        unit="s",
-        buckets=SECONDS_BUCKETS,
+    _duration(
+        "refresher_staleness_seconds",
+        "From a change of the graph until an entry was invalidated by the feed; from there until a new one was stored",
+        "was_stale",
+        "seconds",
+        "until",
     ),
     Metric("xfetch_active_refreshes", "Runs in progress", "active", amount="more", kind=Kind.UP_DOWN),
     Metric("xfetch_active_locks", "Leases that are held", "active", amount="more", kind=Kind.UP_DOWN),

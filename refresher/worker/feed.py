@@ -64,8 +64,8 @@ class Feed:
         events.changes_invalidated(
             transactions=len(done.changes.positions),
             tags=len(done.changes.tags),
-            entries=done.entries,
             bulk=done.changes.bulk,
         )
-        for staleness_seconds in done.staleness_seconds:
-            events.change_invalidated(staleness_seconds=staleness_seconds)
+        seconds = max(done.staleness_seconds, default=0.0)  # which of the changes an entry depended on is not known
+        for query in done.by_query.elements():
+            events.was_stale(query, until="invalidated", seconds=seconds)

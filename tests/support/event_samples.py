@@ -34,6 +34,6 @@ WORKER_EVENTS: Final[dict[str, Callable[[WorkerEvents], None]]] = {
     "failed": lambda e: e.failed("q", kind="syntax", attempts=1),
     "ended": lambda e: e.ended("q"),
     "message_dropped": lambda e: e.message_dropped(reason="body"),
-    "changes_invalidated": lambda e: e.changes_invalidated(transactions=2, tags=3, entries=4, bulk=1),
-    "change_invalidated": lambda e: e.change_invalidated(staleness_seconds=0.05),
+    "changes_invalidated": lambda e: e.changes_invalidated(transactions=2, tags=3, bulk=1),
+    "was_stale": lambda e: e.was_stale("q", until="stored", seconds=0.05),
 }

@@ -41,6 +41,34 @@ def test_a_refresh_acquires_loads_and_commits_while_its_lease_is_held(worker: Wo
     assert (worker.held[0].token, worker.held[0].lease_seconds) == (TOKEN, 5.025)
 
 
+@pytest.mark.parametrize(
+    ("generation", "before", "status", "stale_seconds"),
+    [
+        (NOW_US - 3_000_000, None, CommitStatus.ACCEPTED, 3.25),
+        (0, {"token": 7, "generation": NOW_US - 2_000_000}, CommitStatus.ACCEPTED, 2.25),
+        (NOW_US - 3_000_000, {"token": NOW_US - 2_000_000}, CommitStatus.ACCEPTED, None),
+        (0, None, CommitStatus.ACCEPTED, None),
+        (NOW_US - 3_000_000, None, CommitStatus.ACCEPTED_AS_STALE, None),
+        (NOW_US - 3_000_000, None, CommitStatus.SUPERSEDED, None),
+    ],
+    ids=["record", "entry", "loaded since", "never", "invalidated again", "rejected"],
+)
+def test_for_how_long_an_entry_was_stale_is_recorded_once_its_invalidation_is_repaired(
+    worker: Worker,
+    monkeypatch: pytest.MonkeyPatch,
+    generation: int,
+    before: dict[str, int] | None,
+    status: CommitStatus,
+    stale_seconds: float | None,
+) -> None:
+    found: list[tuple[str, str, float]] = []
+    monkeypatch.setattr(worker, "was_stale", lambda query, *, until, seconds: found.append((query, until, seconds)))
+    header = b"" if before is None else encode(a_header(**before), KEY.digest, b"")
+    worker.replies |= {"acquire": replace(ACQUIRED, generation=generation, entry_header=header), "commit": status}
+    worker.refresher.refresh(ITEM)
+    assert found == ([] if stale_seconds is None else [("q", "stored", stale_seconds)])
+
+
 def test_each_run_has_a_nonce_of_its_own(worker: Worker) -> None:
     """A reused nonce would let a run that was taken over go on, and commit, as its successor."""
     nonces = set()
