@@ -16,6 +16,7 @@ key                        type     what
 ``ns:g1:{digest}``         hash     a tag's state: the last invalidations, their bookmarks, how far walks are
 ``ns:p1``                  zset     pending invalidations of tags, by when a worker may take them over, in µs
 ``ns:f1``                  string   the change feed's position in Neo4j's CDC, behind a digest of what is watched
+``ns:s1``                  string   the change feed's state, by its consumer, for a month (`refresher.feed.state`)
 =========================  =======  ==========================================================
 
 The braces put entry and record in one slot of a cluster, and all budgets; a query's versions have a slot of their own,
@@ -226,6 +227,11 @@ def pending_tags_key(namespace: str) -> str:
 def feed_position_key(namespace: str) -> str:
     """Return the key of the change feed's position."""
     return f"{namespace}:f1"
+
+
+def feed_state_key(namespace: str) -> str:
+    """Return the key of the change feed's state."""
+    return f"{namespace}:s1"
 
 
 def tag_index_key(namespace: str, tag: str) -> str:

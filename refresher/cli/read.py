@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 import typer
+from redis.exceptions import NoPermissionError
 
 from api_client.client import CacheClient
 from api_client.config.settings import ReaderSettings
@@ -20,6 +21,7 @@ from api_client.protocol.model import Entry, EntryState, RefreshState
 from refresher.cli.arguments import Json, ParamList, QueryName, Version, duration_of, key_of, opened_cache
 from refresher.cli.output import as_json, details_grid, plain, time_of, wide_console
 from refresher.cli.permissions import permissions_named
+from refresher.feed.state import FeedState, read_state
 from refresher.ops.broker import Queues, queue_lengths
 from refresher.ops.inspect import (
     MIN_DIGEST,
@@ -133,14 +135,24 @@ def explain(
     named = permissions_named(settings, Permissions.missing_for_readers, "reader")
     with named, opened_cache(settings.redis_url) as client:
         (explained,) = explain_keys(client, [key])
+        feed = None
+        with suppress(NoPermissionError):  # which is the operator's
+            feed = read_state(client, settings.namespace)
         versions = registered_versions(client, settings.namespace, query)
     if queues := _queues(settings):
         explained = replace(explained, queue_length=queues.refresh, miss_queue_length=queues.miss)
     if as_json_:
-        typer.echo(as_json(asdict(explained)))
+        refreshed_by = "feed" if feed and feed.consumer and feed.covers(explained.tags) else "ttl"
+        typer.echo(as_json({**asdict(explained), "refreshed_by": refreshed_by}))
     else:
-        is_known = explained.state is not EntryState.MISS or key.version in versions
-        _print(explained, settings.variable_of("broker_url"), is_known=is_known)
+        rows = details_of(explained)
+        if feed and explained.state is EntryState.FRESH:
+            rows.append(("refresh", _refreshed_by(explained, feed)))
+        if explained.state is EntryState.MISS and key.version not in versions:
+            rows.append(("query", UNREGISTERED))
+        if explained.queue_length is None:
+            rows.append(("queues", f"the broker at {settings.variable_of('broker_url')} can't be queried"))
+        _print(explained, rows)
 
 
 def _queues(settings: ReaderSettings) -> Queues | None:
@@ -151,7 +163,16 @@ def _queues(settings: ReaderSettings) -> Queues | None:
         return None
 
 
-def _print(explained: Explanation, broker_variable: str, *, is_known: bool) -> None:
+def _refreshed_by(explained: Explanation, feed: FeedState) -> str:
+    ttl = f"its TTL, in {duration(explained.ttl_remaining)}"
+    if not feed.covers(explained.tags):
+        return f"by {ttl}: the change feed watches none of its tags"
+    if not feed.consumer:
+        return f"by {ttl}: nobody has consumed the change feed for {duration(feed.silent_for)}"
+    return f"by the change feed, once what its tags name has changed; at the latest by {ttl}"
+
+
+def _print(explained: Explanation, rows: list[tuple[str, str]]) -> None:
     from rich.text import Text
 
     console = wide_console()
@@ -161,11 +182,6 @@ def _print(explained: Explanation, broker_variable: str, *, is_known: bool) -> N
             (reason_of(explained), _COLOURS[explained.state]),
         )
     )  # fmt: skip
-    rows = details_of(explained)
-    if not is_known:
-        rows.append(("query", UNREGISTERED))
-    if explained.queue_length is None:
-        rows.append(("queues", f"the broker at {broker_variable} can't be queried"))
     console.print(details_grid([*rows, ("key", explained.key)], EXPLAIN_COLUMNS))
 
 

@@ -14,6 +14,7 @@ import typer
 from api_client.config.settings import ReaderSettings
 from api_client.explain import duration
 from refresher.cli.output import as_json, compact, counted, details_grid, plain, table_of, wide_console
+from refresher.feed.state import FeedState
 from refresher.ops.broker import WorkerSeen
 from refresher.ops.budgets import ALL
 from refresher.ops.http import LOOPBACK
@@ -186,12 +187,26 @@ def _lines(seen: Status) -> Iterator[tuple[str, str, bool]]:
         yield "workers", f"{len(workers)}: {', '.join(map(_of_worker, workers))}", False
     else:
         yield "workers", "none replies: nothing is refreshed", True
+    if seen.feed is None:
+        yield "feed", seen.problems.get("feed", "off"), "feed" in seen.problems
+    else:
+        yield "feed", _of_feed(seen.feed), not seen.feed.consumer
     if dead is None:
         yield "dead", seen.problems["dead"], True
     else:
         open_, quarantined = sum(dead.open.values()), sum(dead.quarantined.values())
         more = f", {quarantined} in quarantine: refresher dead list" if open_ else ""
         yield "dead", f"{counted(open_, 'dead key')}{more}", False
+
+
+def _of_feed(state: FeedState) -> str:
+    if not state.consumer:
+        return f"nobody has consumed for {duration(state.silent_for)}: refresher feed status"
+    count = "more" if state.waiting is None else counted(state.waiting, "transaction")
+    waits = "nothing waits" if state.waiting == 0 else f"{count} to take, the oldest of {duration(state.oldest)} ago"
+    if state.p50 is not None:
+        waits += f"; invalidated {_time(state.p50)} after the commit, 99 % within {_time(state.p99)}"
+    return f"{state.consumer} consumes: {waits}"
 
 
 def _of_worker(one: WorkerSeen) -> str:

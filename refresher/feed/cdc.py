@@ -205,21 +205,22 @@ class CapturedChanges:
         self._reply("SET", self._key, self._watched + b" " + changes.positions[-1].encode())
 
     def _changes(self, position: str) -> Changes:
-        (taken, current), bookmarks = self._run(lambda tx: self._taken(tx, position))
+        (taken, current, left), bookmarks = self._run(lambda tx: self._taken(tx, position))
         if not taken and current != position:  # else it grows too old while nothing that is watched changes
             self.acknowledge(Changes((), (current,), (), ()))
-        return gathered([(one.position, one.at_ms, one.change()) for one in taken], self._watches, bookmarks)
+        notes = [(one.position, one.at_ms, one.change()) for one in taken]
+        return gathered(notes, self._watches, bookmarks, left=left)
 
-    def _taken(self, tx: neo4j.ManagedTransaction, position: str) -> tuple[list[Transaction], str]:
+    def _taken(self, tx: neo4j.ManagedTransaction, position: str) -> tuple[list[Transaction], str, int | None]:
         current = _current(tx)  # before the query, which has then seen all that is up to it
         taken: list[Transaction] = []
         for count, row in enumerate(tx.run(_QUERY, position=position, selectors=self._selectors)):
             if not taken or taken[-1].number != row["txId"]:
                 if count >= TAKEN_AT_ONCE:
-                    break
+                    return taken, current, None
                 taken.append(Transaction(row["txId"], self._watches))
             taken[-1].add(row)
-        return taken, current
+        return taken, current, 0
 
     def _run(self, work: Callable[[neo4j.ManagedTransaction], T]) -> tuple[T, tuple[str, ...]]:
         """Run a transaction, on the leader: a member that lags behind may not know the position yet."""

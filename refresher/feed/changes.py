@@ -28,6 +28,7 @@ class Changes:
         ages_seconds: of the transactions when they were taken.
         bookmarks: a load after them reads all of the changes.
         bulk: of how many transactions the changes were too many to be named.
+        left: how many transactions the source has besides; None: some.
     """
 
     tags: tuple[str, ...]
@@ -35,6 +36,7 @@ class Changes:
     ages_seconds: tuple[float, ...]
     bookmarks: tuple[str, ...]
     bulk: int = 0
+    left: int | None = 0
 
 
 class ChangeSource(Protocol):
@@ -63,11 +65,12 @@ def gathered(
     watches: Watches,
     bookmarks: tuple[str, ...],
     *,
+    left: int | None,
     now_ms: float | None = None,
 ) -> Changes:
     """Return changes of transactions, of each its position, its time in ms, and what it changed.
 
-    ``now_ms`` is by the graph's clock; default: this host's.
+    ``now_ms`` is by the graph's clock; default: this host's. ``left`` is of `Changes`.
     """
     if now_ms is None:
         now_ms = time.time() * 1e3
@@ -77,6 +80,7 @@ def gathered(
         ages_seconds=tuple(max(0.0, now_ms - at) / 1e3 for _, at, _ in taken if isinstance(at, int)),
         bookmarks=bookmarks,
         bulk=sum(change is None or change.bulk for _, _, change in taken),
+        left=left,
     )
 
 

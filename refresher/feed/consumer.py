@@ -16,18 +16,20 @@ import logging
 import secrets
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Final
 
 from api_client.protocol import lease
 from api_client.protocol.keys import CacheKey, make_key
-from api_client.protocol.lease import AcquireStatus
+from api_client.protocol.lease import AcquireStatus, process_identity
 from api_client.protocol.tags import MAX_TAGS, TagWalk
+from api_client.transport.link import CacheLink
 from api_client.transport.scripts import LeaseStepRunner, all_answered, drive
 from refresher.feed.changes import Changes, ChangeSource
+from refresher.feed.state import PUBLISH_SECONDS, FeedState, publishing
 from refresher.settings import WorkerSettings
 
 log: Final = logging.getLogger(__name__)
@@ -38,6 +40,8 @@ LEASE_LIMIT_SECONDS: Final = 3_600.0
 IDLE_SECONDS: Final = 0.05
 WAITING_SECONDS: Final = 1.0
 """Between two attempts to take the lease that another consumer holds."""
+WINDOW: Final = 1_000
+"""Transactions whose staleness is published."""
 
 
 class Lease:
@@ -115,8 +119,9 @@ class Consumer:
 
     Args:
         source: hands out changes.
-        steps: runs steps on the cache; sends each again for some seconds.
+        store: runs steps on the cache; sends each again for some seconds.
         settings: of the namespace.
+        watched: labels and relationship types.
         on_invalidated: called before the changes are acknowledged.
         at_work: the context of each step; a worker forks no process in it.
     """
@@ -124,16 +129,19 @@ class Consumer:
     def __init__(
         self,
         source: ChangeSource,
-        steps: LeaseStepRunner,
+        store: CacheLink,
         settings: WorkerSettings,
         *,
+        watched: Sequence[str] = (),
         on_invalidated: Callable[[Invalidated], object] = lambda _: None,
         at_work: Callable[[], AbstractContextManager[object]] = nullcontext,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._source, self._steps, self._settings = source, steps, settings
+        self._source, self._store, self._settings, self._watched = source, store, settings, tuple(watched)
         self._on_invalidated, self._at_work = on_invalidated, at_work
-        self._monotonic, self._lease = monotonic, Lease(steps, settings, monotonic)
+        self._monotonic, self._lease = monotonic, Lease(store, settings, monotonic)
+        self._recent_seconds: deque[float] = deque(maxlen=WINDOW)
+        self._publish_at = 0.0
 
     def run(self, stopped: threading.Event) -> None:
         """Consume until ``stopped`` is set; what fails is logged once, and tried again.
@@ -163,8 +171,19 @@ class Consumer:
         if not self._lease.is_held():
             return WAITING_SECONDS
         changes = self._source.take()
-        if not changes.positions:
-            return IDLE_SECONDS
+        if changes.positions:
+            self._carry(changes)
+        self._publish(changes)
+        return 0.0 if changes.positions else IDLE_SECONDS
+
+    def close(self) -> None:
+        """Give up the lease."""
+        try:
+            self._lease.give_up()
+        except Exception as error:  # noqa: BLE001 - it runs out
+            log.info("the feed's lease runs out by itself: %s", error)
+
+    def _carry(self, changes: Changes) -> None:
         if changes.bulk:
             log.warning(
                 "%d transactions changed too much to be named: all that depends on their labels and types is stale",
@@ -174,16 +193,21 @@ class Consumer:
         by_query = self._invalidate(changes)
         taken_seconds = self._monotonic() - taken_at
         staleness_seconds = tuple(age_seconds + taken_seconds for age_seconds in changes.ages_seconds)
+        self._recent_seconds.extend(staleness_seconds)
         self._on_invalidated(Invalidated(changes, by_query, staleness_seconds))
         self._source.acknowledge(changes)
-        return 0.0
 
-    def close(self) -> None:
-        """Give up the lease."""
-        try:
-            self._lease.give_up()
-        except Exception as error:  # noqa: BLE001 - it runs out
-            log.info("the feed's lease runs out by itself: %s", error)
+    def _publish(self, changes: Changes) -> None:
+        """Publish the feed's state, each second. What is left in the source is about as old as what was taken."""
+        now = self._monotonic()
+        if now < self._publish_at:
+            return
+        self._publish_at = now + PUBLISH_SECONDS
+        oldest_seconds = 0.0 if changes.left == 0 else max(changes.ages_seconds, default=0.0)
+        recent = sorted(self._recent_seconds)
+        p50, p99 = (recent[int(len(recent) * share)] if recent else None for share in (0.5, 0.99))
+        state = FeedState(process_identity(), changes.left, oldest_seconds, p50, p99, self._watched)
+        self._store.execute_all([publishing(self._settings.namespace, state)])
 
     def _invalidate(self, changes: Changes) -> Counter[str]:
         settings = self._settings
@@ -196,5 +220,5 @@ class Consumer:
             self._lease.is_held()  # many tags take longer than it lasts; without it the rest is done all the same
             walk = TagWalk(settings.namespace, retention_seconds=settings.record_retention_seconds, touched=count)
             rounds = walk.invalidate(changes.tags[start : start + MAX_TAGS], bookmarks=changes.bookmarks)
-            drive(all_answered(rounds), self._steps.run_each)
+            drive(all_answered(rounds), self._store.run_each)
         return by_query

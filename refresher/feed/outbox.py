@@ -17,7 +17,8 @@ from refresher.feed.watches import Watches
 TAKEN_AT_ONCE: Final = 500
 _TAKE: Final = (
     "MATCH (c:RefresherChange) WITH c LIMIT $limit "
-    "WITH collect([[elementId(c), c.id], c.at, c.changes]) AS notes RETURN notes, timestamp() AS now"
+    "WITH collect([[elementId(c), c.id], c.at, c.changes]) AS notes "
+    "RETURN notes, timestamp() AS now, COUNT { (:RefresherChange) } AS count"
 )
 """One record: the driver takes as long for a small one as the graph."""
 _ACKNOWLEDGE: Final = (
@@ -49,7 +50,8 @@ class Outbox:
             # After the read: they cover each transaction that it has seen.
             bookmarks = tuple(session.last_bookmarks().raw_values)
         notes = [(tuple(position), at, change_of(note)) for position, at, note in row["notes"]]
-        return gathered(notes, self._watches, bookmarks, now_ms=row["now"])
+        left = max(0, row["count"] - len(notes))
+        return gathered(notes, self._watches, bookmarks, left=left, now_ms=row["now"])
 
     def acknowledge(self, changes: Changes) -> None:
         """Delete the notes of these changes."""

@@ -12,6 +12,7 @@ from refresher.feed.changes import ChangeSource
 from refresher.feed.consumer import Consumer, Invalidated
 from refresher.feed.outbox import Outbox
 from refresher.feed.settings import FeedSettings
+from refresher.feed.state import FeedState, publishing
 from refresher.feed.triggers import Triggers
 from refresher.feed.watches import watches
 from refresher.graph.driver import open_driver
@@ -26,8 +27,7 @@ def opened_triggers(settings: WorkerSettings) -> Iterator[Triggers]:
         ConfigurationError: a setting is wrong.
     """
     who = FeedSettings.from_env()
-    user, password = (who.user, who.password) if who.user else (settings.neo4j_user, settings.neo4j_password)
-    with closing(open_driver(settings, user, password)) as driver:
+    with closing(open_driver(settings, who.user, who.password)) as driver:
         yield Triggers(driver, settings.neo4j_database or None)
 
 
@@ -46,8 +46,11 @@ def consume(
         FeedError: the trigger is not installed as this process watches, nor does the database capture changes.
     """
     with at_work():
+        # From now on somebody should consume: that nobody can is seen by it, too.
+        store.execute_all([publishing(settings.namespace, FeedState(), "NX")])
         source = _source(triggers, store, settings)
-    consumer = Consumer(source, store, settings, on_invalidated=on_invalidated, at_work=at_work)
+    watched = (*watches.nodes, *watches.relationships)
+    consumer = Consumer(source, store, settings, watched=watched, on_invalidated=on_invalidated, at_work=at_work)
     try:
         consumer.run(stopped)
     finally:

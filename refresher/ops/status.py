@@ -16,6 +16,7 @@ from api_client.config.environment import without_password
 from api_client.config.settings import SharedSettings
 from api_client.transport.redis_py import connect
 from api_client.trigger.broker import fault_text
+from refresher.feed.state import FeedState, read_state
 from refresher.ops.broker import Queues, WorkerSeen, broker_place, queue_lengths, running_workers
 from refresher.ops.dead_keys import DeadKeys, KeyStatus
 from refresher.ops.probe import CachedProbe, ProbeTimeout
@@ -43,7 +44,7 @@ class DeadSeen:
 class Status:
     """One sample. A part is None where it could not be probed; ``problems`` says why, by part.
 
-    ``at`` is in seconds since 1970, by this machine's clock.
+    ``at`` is in seconds since 1970, by this machine's clock. ``feed`` is None also where it is off.
     """
 
     at: float
@@ -52,6 +53,7 @@ class Status:
     queues: Queues | None
     workers: list[WorkerSeen] | None
     problems: dict[str, str]
+    feed: FeedState | None = None
 
     @property
     def is_whole(self) -> bool:
@@ -76,12 +78,13 @@ class StatusPoller:
             lambda: self._of_cache(lambda client: scan_keys(client, settings.namespace, max_keys=max_keys))
         )
         self._dead = CachedProbe(lambda: self._of_cache(lambda client: _dead(DeadKeys(client, settings))))
+        self._feed = CachedProbe(lambda: self._of_cache(lambda client: read_state(client, settings.namespace)))
         self._queues = CachedProbe(lambda: queue_lengths(settings))
         self._workers = CachedProbe(lambda: running_workers(settings), ttl_seconds=workers_ttl_seconds)
 
     def poll(self) -> Status:
         """Return the state now; takes 8 s at most, and 1 to 2 s where all is well."""
-        for probe in (self._keys, self._dead, self._queues, self._workers):
+        for probe in (self._keys, self._dead, self._feed, self._queues, self._workers):
             probe.start()
         problems: dict[str, str] = {}
         return Status(
@@ -90,6 +93,7 @@ class StatusPoller:
             dead=self._result("dead", self._dead, CACHE_SECONDS, problems),
             queues=self._result("queues", self._queues, BROKER_SECONDS, problems),
             workers=self._result("workers", self._workers, WORKERS_SECONDS, problems),
+            feed=self._result("feed", self._feed, CACHE_SECONDS, problems),
             problems=problems,
         )
 
@@ -107,7 +111,7 @@ class StatusPoller:
         return None
 
     def _place(self, part: str) -> str:
-        if part in {"keys", "dead"}:
+        if part in {"keys", "dead", "feed"}:
             return f"the cache at CACHE_REDIS_URL={without_password(self._settings.redis_url)}"
         what = "the broker" if part == "queues" else "the workers of the broker"
         return f"{what} at {broker_place(self._settings)}"

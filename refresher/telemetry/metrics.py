@@ -102,7 +102,7 @@ SHARES: Final = _gauge(
 PENDING_TAGS: Final = _gauge("refresher_tag_invalidations_pending", "Invalidations of tags that are not finished yet")
 OLDEST_CHANGE: Final = _gauge(
     "refresher_feed_oldest_change_seconds",
-    "Age of the graph's oldest change that is not invalidated; 0: none",
+    "Age of the graph's oldest change that may not be invalidated yet",
     unit="s",
 )
 TTL: Final = _gauge("xfetch_query_ttl_seconds", "Soft expiry of the query's values after their load", "query", unit="s")
@@ -151,7 +151,7 @@ class WorkerGauges:
         letters: the dead letters that are kept.
         shares: how many loads are in progress under a budget, by query.
         pending_tags: how many invalidations of tags are not finished.
-        oldest_change: age in seconds of the oldest change that is not invalidated; None: no trigger notes them.
+        oldest_change: age in seconds of the oldest change that may not be invalidated yet; None: no feed here.
         queries: what the worker can load.
     """
 
@@ -169,7 +169,7 @@ class WorkerGauges:
             ("cache", self.dead, (DEAD_LETTERS, QUARANTINED)),
             ("cache", self.tags, (PENDING_TAGS,)),
             ("cache", self.budgets, (SHARES,)),
-            ("graph", self.feed, (OLDEST_CHANGE,)),
+            ("cache", self.feed, (OLDEST_CHANGE,)),
             ("", self.times, (TTL, GRACE)),
         )
 
@@ -191,7 +191,7 @@ class WorkerGauges:
         return {SHARES: _by_query(self.shares())}
 
     def feed(self) -> Values:
-        """Return the age of the oldest change that is not invalidated."""
+        """Return the age of the oldest change that may not be invalidated yet."""
         age_seconds = self.oldest_change()
         return {} if age_seconds is None else {OLDEST_CHANGE: {(): age_seconds}}
 

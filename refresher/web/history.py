@@ -56,6 +56,9 @@ def sample_of(seen: Status) -> dict[str, Any]:
         "under_way": {name: row.queued + row.running + row.retrying for name, row in rows.items()},
         "stale_for": {name: row.oldest_stale or 0.0 for name, row in rows.items() if row.headers},
         "lead": {name: row.lead for name, row in rows.items() if row.lead is not None},
+        "feed": {}
+        if seen.feed is None
+        else {"oldest change": seen.feed.oldest, "median": seen.feed.p50, "99th percentile": seen.feed.p99},
         "totals": {
             "background refreshes": seen.queues.refresh if seen.queues is not None else None,
             "blocking refreshes": seen.queues.miss if seen.queues is not None else None,

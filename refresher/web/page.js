@@ -9,7 +9,9 @@ const PLOTS = [
   ["stale_for", "Oldest stale value of those sampled, by query", time],
   ["lead", "Lead time (median δ), by query", time],
   ["totals", "Queued in the broker, and dead keys", count],
+  ["feed", "Change feed: oldest change, and time from a commit to its invalidation", time],
 ];
+const OWN = ["totals", "feed"]; // drawn by names of their own, not by query
 const token = document.querySelector('meta[name="refresher-token"]').content;
 const RETRYING = "retrying …";
 const samples = [];
@@ -124,6 +126,11 @@ function showRest(status) {
       [Object.entries(one.taken).map(([query, taken]) => `${query} ${count(taken)}`).join(", "), "text"],
       [time(one.uptime), "number"]]),
     status.workers ? "none replies: nothing is refreshed" : "unknown");
+  const { feed } = status;
+  table("feed", [["consumer"], ["waiting", "number"], ["oldest change", "number"], ["invalidated after (p50)", "number"], ["p99", "number"], ["watched", "text"]],
+    feed ? [[[feed.consumer || `nobody, for ${time(feed.silent_for)}`, "name"], [count(feed.waiting), "number"], [time(feed.oldest), "number"],
+      [time(feed.p50), "number"], [time(feed.p99), "number"], [feed.watched.join(", "), "text"]]] : [],
+    status.problems.feed ? "unknown" : "off");
 }
 
 function showLetters(letters, problem) {
@@ -177,7 +184,12 @@ function showPlots() {
   drawnQueries = names.slice(0, COLOURS).sort();
   at("legend").replaceChildren(...drawnQueries.map((name, number) => element("li", name, `s${number}`)));
   if (names.length > COLOURS) at("legend").append(element("li", `the ${COLOURS} busiest of ${names.length} queries`, "rest"));
-  at("plots").replaceChildren(...PLOTS.map(([field, title, shown]) => plot(field, title, shown)));
+  const drawnPlots = PLOTS.filter(([field]) => field !== "feed" || namesOf(field).length);
+  at("plots").replaceChildren(...drawnPlots.map(([field, title, shown]) => plot(field, title, shown)));
+}
+
+function namesOf(field) {
+  return OWN.includes(field) ? Object.keys(samples.length ? samples[samples.length - 1][field] : {}) : drawnQueries;
 }
 
 function busiestFirst() {
@@ -198,9 +210,9 @@ function busiestFirst() {
 function plot(field, title, shown) {
   const made = element("figure");
   made.append(element("figcaption", title));
-  const names = field === "totals" ? Object.keys(samples.length ? samples[0].totals : {}) : drawnQueries;
+  const names = namesOf(field);
   const values = samples.flatMap((one) => names.map((name) => one[field][name])).filter((value) => value > 0);
-  const top = nice(Math.max(field === "lead" ? 0.1 : 1, ...values));
+  const top = nice(Math.max(["lead", "feed"].includes(field) ? 0.1 : 1, ...values));
   const svg = drawn("svg", { viewBox: `0 0 ${PLOT.width} ${PLOT.height}`, role: "img", "aria-label": title });
   for (const part of [0, 0.5, 1]) {
     const y = PLOT.height - PLOT.bottom - part * (PLOT.height - PLOT.bottom - PLOT.top);
@@ -213,7 +225,7 @@ function plot(field, title, shown) {
   }
   names.forEach((name, number) => svg.append(path(field, name, number, top, first, last)));
   made.append(svg);
-  if (field === "totals") {
+  if (OWN.includes(field)) {
     const legend = element("ul", undefined, "legend");
     legend.append(...names.map((name, number) => element("li", name, `s${number % COLOURS}`)));
     made.append(legend);

@@ -20,7 +20,7 @@ from api_client.protocol.keys import pending_tags_key
 from api_client.transport.redis_py import connect
 from api_client.trigger.broker import CeleryBroker
 from api_client.trigger.private_app import PrivateApp
-from refresher.feed.run import opened_triggers
+from refresher.feed.state import read_state
 from refresher.feed.watches import check_watched
 from refresher.flow.dead_letters import DeadLetter, DeadLetters
 from refresher.flow.ports import CompositeWorkerEvents, WorkerEvents, events_of
@@ -215,8 +215,9 @@ def _pending_tags(settings: WorkerSettings) -> int:
 def _oldest_change(settings: WorkerSettings) -> float | None:
     if not settings.feed:
         return None
-    with opened_triggers(settings) as triggers:
-        return None if triggers.installed() is None else triggers.backlog().oldest_seconds
+    with closing(connect(settings.redis_url, timeout_seconds=SCRAPE_SECONDS)) as client:
+        state = read_state(client, settings.namespace)
+        return None if state is None else state.oldest
 
 
 def task_options(settings: WorkerSettings) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import redis
 
 from api_client.config.settings import ReaderSettings
 from refresher.embedded import RedisServer
+from refresher.feed.state import FeedState
 from refresher.flow.dead_letters import DeadLetters
 from refresher.ops.broker import Queues, WorkerSeen
 from refresher.ops.scan import KeysSeen, QueryKeys, Run
@@ -74,10 +75,16 @@ def busy(names: tuple[str, ...], look: int) -> Status:
         )  # fmt: skip
     keys.runs = [Run(names[-1], "3f2a9c0d1e2f", "refresh@a-rather-long-host-name.example.org:41733", 12.5)]
     taken = {name: 1_234 * (number + 1) for number, name in enumerate(names)}
+    wave = abs(sin(look / 5))
+    feed = FeedState(
+        "a-rather-long-host-name.example.org:41733", round(120 * wave), 0.9 * wave, 0.03 + 0.01 * wave, 0.1 + wave / 5,
+        ("Person", "Company", "KNOWS", "WORKS_AT"),
+    )  # fmt: skip
     return Status(
         at=BEGAN_AT + LOOK_SECONDS * look, keys=keys, dead=DeadSeen({names[0]: 2}, {names[0]: 1}),
         queues=Queues(refresh=max(0, round(40 * sin(look / 9))), miss=look % 3),
         workers=[WorkerSeen("refresh@a-rather-long-host-name.example.org", "prefork", 4, taken, 86_400)], problems={},
+        feed=feed,
     )  # fmt: skip
 
 
@@ -143,6 +150,8 @@ def test_the_status_page_of_an_empty_system(browser: Browser, clean_redis: Redis
         looks_right(page, "empty")
         assert page.locator("#queries").inner_text() == "no keys in the cache"
         assert page.locator("#workers").inner_text() == "none replies: nothing is refreshed"
+        assert page.locator("#feed").inner_text() == "off"
+        assert page.locator("#plots figure").count() == 4
         assert page.locator("#letters").inner_text() == "none"
         assert page.locator("#problems").is_hidden()
 
@@ -174,7 +183,8 @@ def test_the_status_page_of_a_busy_system_is_usable_by_keyboard(browser: Browser
         names = page.locator("table").evaluate_all(
             "all => all.map((one) => one.ariaLabelledByElements?.[0].textContent)"
         )
-        assert names == ["By query", "Dead letters", "Running loads", "Workers"]
+        assert names == ["By query", "Dead letters", "Running loads", "Change feed", "Workers"]
+        assert page.locator("#plots figure").count() == 5
 
 
 def test_the_status_page_fits_fifty_queries_and_names_of_maximum_length(

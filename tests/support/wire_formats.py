@@ -26,6 +26,7 @@ from api_client.protocol.keys import (
     budget_keys,
     dead_letters_key,
     feed_position_key,
+    feed_state_key,
     make_key,
     pending_tags_key,
     tag_clock_key,
@@ -151,6 +152,7 @@ def names() -> Any:
         "tag_member": tag_member(KEY).hex(),
         "pending_tags": pending_tags_key(NAMESPACE),
         "feed_position": feed_position_key(NAMESPACE),
+        "feed_state": feed_state_key(NAMESPACE),
         "task": messages.TASK_NAME,
         "queues": {url: [_queue(queue) for queue in queues(NAMESPACE, url)] for url in ("redis://h/1", "amqp://h//")},
     }

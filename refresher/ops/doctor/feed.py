@@ -10,6 +10,7 @@ from api_client.explain import duration
 from refresher.errors import RefresherError
 from refresher.feed.cdc import is_source
 from refresher.feed.run import opened_triggers
+from refresher.feed.state import read_state
 from refresher.feed.watches import watches
 from refresher.ops.doctor.deployment import Deployment
 from refresher.ops.doctor.findings import Finding, ok, problem, warning
@@ -23,19 +24,20 @@ def feed(deployment: Deployment) -> Iterator[Finding]:
         return
     try:
         with opened_triggers(deployment.worker) as triggers:
-            if is_source(triggers, watches):
-                yield ok("the database captures changes itself (CDC)")
-                return
-            triggers.check(watches)
-            backlog = triggers.backlog()
+            has_cdc = is_source(triggers, watches)
+            if not has_cdc:
+                triggers.check(watches)
     except (ConfigurationError, RefresherError) as error:
         yield problem(str(error), "writes to the graph invalidate nothing meanwhile")
         return
-    waiting = "1 transaction waits" if backlog.notes == 1 else f"{backlog.notes:,} transactions wait"
-    if backlog.oldest_seconds > WAITS_SECONDS:
+    state = read_state(deployment.cache, deployment.worker.namespace)
+    if not state or not state.consumer:
         yield warning(
-            f"{waiting}, the oldest of {duration(backlog.oldest_seconds)} ago",
-            "nobody consumes them: does a worker run with CACHE_FEED=true? Its log says why it can't",
+            "nobody consumes the changes", "does a worker run with CACHE_FEED=true? Its log says why it can't consume"
         )
+    elif state.oldest > WAITS_SECONDS:
+        yield warning(f"a change of {duration(state.oldest)} ago waits", "more is written than one consumer carries")
     else:
-        yield ok("the trigger is installed, and nothing waits for long")
+        source = "the database captures changes itself (CDC)" if has_cdc else "the trigger is installed"
+        after = "" if state.p99 is None else f", 99 % of the last changes within {duration(state.p99)}"
+        yield ok(f"{source}, and {state.consumer} invalidates what depends on them{after}")

@@ -76,7 +76,7 @@ CHECKS: Final = (
     Check("queries", Needs.NOTHING, local_worker.queries, is_readers=False),
     Check("budgets", Needs.CACHE, budgets.budgets, is_readers=False),  # of the queries that were imported
     Check("graph", Needs.NOTHING, local_worker.graph, is_readers=False),
-    Check("feed", Needs.NOTHING, feed.feed, is_readers=False),
+    Check("feed", Needs.CACHE, feed.feed, is_readers=False),
 )
 
 

@@ -129,7 +129,7 @@ def test_the_key_table_is_that_of_the_code() -> None:
         [cell.replace("`", "") for cell in row] for row in table_under(committed()["docs/reference/formats.md"], "Keys")
     ]
     assert in_docs == in_code
-    assert len(in_docs) == 13
+    assert len(in_docs) == 14
 
 
 def test_the_header_table_and_the_steps_are_those_of_the_code() -> None:

@@ -54,9 +54,8 @@ def test_the_ready_gauge_of_a_component_is_1_if_it_is_ready_and_else_0() -> None
 @pytest.mark.parametrize(
     ("part", "left"),
     [
-        ("cache", ["queue", "feed"]),
+        ("cache", ["queue"]),
         ("broker", ["letters", "tags", "shares", "feed"]),
-        ("graph", ["queue", "letters", "tags", "shares"]),
     ],
 )
 def test_gauges_of_a_component_that_is_not_ready_are_not_queried(part: str, left: list[str]) -> None:

@@ -1,0 +1,62 @@
+"""State of the feed, which its consumer publishes in the cache: whoever shows it need not reach the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
+import redis
+
+from api_client.protocol.keys import feed_state_key
+
+PUBLISH_SECONDS: Final = 1.0
+KEPT_MS: Final = 30 * 86_400_000
+GONE_SECONDS: Final = 3.0
+"""A consumer that has published nothing for so long has ended, or carries a change that many entries depend on."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeedState:
+    """The feed's state. Durations in seconds.
+
+    Attributes:
+        consumer: the process that consumes; "": none does.
+        waiting: how many transactions are not taken yet; None: not known.
+        oldest: the age of the oldest change that may not be invalidated yet; it grows while nobody consumes.
+        p50, p99: from commit to invalidation, of the last 1,000 transactions; None before the first.
+        watched: labels and relationship types.
+        silent_for: since this was published.
+    """
+
+    consumer: str = ""
+    waiting: int | None = None
+    oldest: float = 0.0
+    p50: float | None = None
+    p99: float | None = None
+    watched: tuple[str, ...] = ()
+    silent_for: float = 0.0
+
+    def covers(self, tags: Iterable[str]) -> bool:
+        """Return whether a change of what is watched invalidates one of some tags."""
+        return any(tag.startswith((f"{name}:", f"{name}@")) or tag == name for tag in tags for name in self.watched)
+
+
+_decode: Final = msgspec.json.Decoder(FeedState).decode
+
+
+def publishing(namespace: str, state: FeedState, *options: str) -> tuple[str | bytes | int, ...]:
+    """Return the command that publishes a state; ``options`` are those of SET."""
+    return ("SET", feed_state_key(namespace), msgspec.json.encode(state), "PX", KEPT_MS, *options)
+
+
+def read_state(client: redis.Redis, namespace: str) -> FeedState | None:
+    """Return the state as it is now; None: the feed is off. Errors of Redis come as redis-py raises them."""
+    key = feed_state_key(namespace)
+    found, left_ms = client.get(key), client.pttl(key)
+    if not isinstance(found, bytes):
+        return None
+    state, silent_for = _decode(found), max(0.0, (KEPT_MS - left_ms) / 1e3)
+    consumer = state.consumer if silent_for < GONE_SECONDS else ""
+    return replace(state, consumer=consumer, oldest=state.oldest + silent_for, silent_for=silent_for)
