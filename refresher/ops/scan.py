@@ -29,6 +29,7 @@ from api_client.protocol.keys import (
 )
 from api_client.protocol.lease import RecordState
 from api_client.transport.redis_py import node_of, nodes_of
+from refresher.feed.consumer import LEASE_KEY
 from refresher.ops.budgets import budgeted_query, loads_in_progress
 
 _ANY: Final = key_of_digest("n", "q", 1, bytes(DIGEST_BYTES))
@@ -274,7 +275,7 @@ def _decoded(
 
 
 def _read_records(node: redis.Redis, found: Sequence[str], names: KeyNames, seen: KeysSeen) -> None:
-    keys = [key for name in found if (key := names.key(name)) is not None]
+    keys = [key for name in found if (key := names.key(name)) is not None and key.query != LEASE_KEY]
     with node.pipeline(transaction=False) as pipeline:
         pipeline.time()
         for key in keys:

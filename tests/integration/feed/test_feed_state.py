@@ -133,6 +133,12 @@ def test_status_shows_who_consumes_what_waits_and_how_stale_it_was(place: Place)
     assert "consumes: nothing waits" in place.status.run().stdout
 
 
+def test_the_consumers_lease_is_no_load_of_a_query(place: Place) -> None:
+    place.consume(TWO)
+    seen = place.status.run_json()["keys"]
+    assert (seen["queries"], seen["runs"]) == ({}, [])
+
+
 def test_status_shows_that_nobody_consumes(place: Place) -> None:
     place.consume(TWO)
     place.pass_time(600)
