@@ -7,14 +7,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from refresher.checker.nodes import READ_NODE, WATCH_QUERY
+from refresher.checker.nodes import READ_NODE, WATCH_LABEL, WATCH_QUERY
+from refresher.feed import node_tags, watch
 from refresher.queries import query
 
 if TYPE_CHECKING:
     from neo4j import ManagedTransaction
 
 
-@query(WATCH_QUERY, ttl="3s", grace="1m")
+watch(WATCH_LABEL, key="id")
+
+
+@query(WATCH_QUERY, ttl="3s", grace="1m", tags=lambda _, node: node_tags(WATCH_LABEL, node))
 def watched_node(tx: ManagedTransaction, node: str) -> dict[str, int] | None:
     """Return ``{"version"}`` of a watched node; None where it is not there."""
     record = tx.run(READ_NODE, node=node).single()

@@ -6,14 +6,16 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import neo4j
 from neo4j.exceptions import AuthError, ClientError, DriverError, Neo4jError
 
 from api_client import CacheClient, EntryState, ReaderSettings, UnknownQuery, WaitTimeout
+from refresher.checker.feed import is_fed, seconds_until_read
 from refresher.checker.nodes import CREATE_NODES, REMOVE_NODES, WATCH_QUERY, WATCHED
 from refresher.checker.oracle import Checker
 from refresher.checker.reader import Reader
@@ -37,7 +39,10 @@ class WatchFailed(RefresherError):
 
 @dataclass(frozen=True, slots=True)
 class WatchResult:
-    """Result of a watch. Durations in seconds; ``broken`` has the violations, as text."""
+    """Result of a watch. Durations in seconds; ``broken`` has the violations, as text.
+
+    ``feed`` is of each write that only the change feed made known: how long after its commit a reader got it.
+    """
 
     seconds: float
     states: Counter[EntryState]
@@ -46,6 +51,7 @@ class WatchResult:
     hard_invalidations: int
     slowest_repair_seconds: float
     broken: tuple[str, ...] = field(default=())
+    feed: tuple[float, ...] = ()
 
     @property
     def reads(self) -> int:
@@ -69,9 +75,10 @@ def watch(
         CacheUnavailable: before it began.
     """
     run = uuid.uuid4().hex[:12]
-    names = [f"{run}-{number}" for number in range(NODES)]
+    *names, fed_name = (f"{run}-{number}" for number in range(NODES + 1))
+    feed_seconds: list[float] = []
     checker = Checker(WATCH_QUERY)
-    with _nodes(driver, database, names), CacheClient(settings) as client:
+    with _nodes(driver, database, [*names, fed_name]), CacheClient(settings) as client:
         _first_read(client, names[0])
         writer = Writer(
             driver, database, client, checker, WATCHED, names, pause_seconds=WRITER_PAUSE_SECONDS, seed=1
@@ -81,7 +88,9 @@ def watch(
         try:
             reader.start()
             writer.start()
-            _wait(began, span_seconds, writer)
+            measure = partial(seconds_until_read, driver, database, client, fed_name) if is_fed(settings) else None
+            with suppress(KeyboardInterrupt):
+                feed_seconds.extend(measure() for _ in _ticks(began, span_seconds, writer) if measure)
         finally:
             writer.stop()
             reader.stop()
@@ -90,17 +99,15 @@ def watch(
     hard = sum(done.hard for done in checker.invalidations)
     return WatchResult(
         time.monotonic() - began, reader.log.states, reader.log.failures, len(checker.invalidations) - hard, hard,
-        slowest_seconds, tuple(checker.broken),
+        slowest_seconds, tuple(checker.broken), tuple(feed_seconds),
     )  # fmt: skip
 
 
-def _wait(began: float, span_seconds: float, writer: Writer) -> None:
-    try:
-        while (past_seconds := time.monotonic() - began) < span_seconds:
-            writer.check()
-            time.sleep(min(TICK_SECONDS, span_seconds - past_seconds))
-    except KeyboardInterrupt:
-        return
+def _ticks(began: float, span_seconds: float, writer: Writer) -> Iterator[None]:
+    while (past_seconds := time.monotonic() - began) < span_seconds:
+        writer.check()
+        yield
+        time.sleep(min(TICK_SECONDS, span_seconds - past_seconds))
     writer.check()
 
 

@@ -7,6 +7,7 @@ from typing import Final, LiteralString
 from refresher.checker.writer import WatchedQuery
 
 WATCH_QUERY: Final = "refresher.watch"
+WATCH_LABEL: Final = "RefresherWatch"
 WATCH_PARAM: Final = "node"
 WATCHED: Final = WatchedQuery(
     WATCH_QUERY, WATCH_PARAM,

@@ -6,14 +6,16 @@ import signal
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import asdict
+from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from api_client.config.settings import ReaderSettings
 from api_client.errors import CacheError
+from api_client.explain import duration
 from refresher.cli.arguments import Json
-from refresher.cli.output import as_json, plain
+from refresher.cli.output import as_json, counted, plain
 from refresher.errors import RefresherError
 from refresher.ops.doctor.findings import Finding, Level
 from refresher.ops.doctor.flower import flower_address
@@ -50,7 +52,8 @@ def doctor(
 
     Everything is taken from the environment, as workers and readers take it. --watch needs workers that know the query
     refresher.watch (REFRESHER_QUERIES=…,refresher.watch), and a user of the graph that may write:
-    REFRESHER_WATCH_USER and REFRESHER_WATCH_PASSWORD. It creates four nodes RefresherWatch, and removes them.
+    REFRESHER_WATCH_USER and REFRESHER_WATCH_PASSWORD. It creates five nodes RefresherWatch, and removes them.
+    With a change feed that watches them, it measures how long after a commit a reader gets the new value.
 
     Exits with 1 when there is a problem, or when the cache broke a guarantee while it watched.
     """
@@ -90,10 +93,9 @@ def _watch(worker: WorkerSettings, reader: ReaderSettings, seconds: float, reads
     from refresher.graph.driver import open_driver
 
     who = WatchSettings.from_env()
-    user, password = (who.user, who.password) if who.user else (worker.neo4j_user, worker.neo4j_password)
     # A supervisor's SIGTERM ends it as Ctrl-C does: its nodes are removed.
     ends = Interrupts.handled(signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    with ends, closing(open_driver(worker, user, password)) as driver:
+    with ends, closing(open_driver(worker, who.user, who.password)) as driver:
         return watch(
             reader, driver, worker.neo4j_database or None, span_seconds=seconds, reads_per_second=reads_per_second,
         )  # fmt: skip
@@ -119,6 +121,11 @@ def _print_watch(watched: WatchResult) -> None:
         f"watched {watched.seconds:.1f} s: {watched.reads} reads ({states}), {watched.soft_invalidations} soft and "
         f"{watched.hard_invalidations} hard invalidations, slowest repair {watched.slowest_repair_seconds:.2f} s"
     )
+    if watched.feed:
+        usual, longest = duration(median(watched.feed)), duration(max(watched.feed))
+        typer.echo(
+            f"change feed: {counted(len(watched.feed), 'write')}, read {usual} after the commit, at most {longest}"
+        )
     for kind, count in watched.failures.items():
         typer.secho(f"PROBLEM  {count} reads ended with {kind}", fg="red")
     for sentence in watched.broken[:MAX_SHOWN]:

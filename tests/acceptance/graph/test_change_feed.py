@@ -132,6 +132,20 @@ def test_what_the_texts_of_queries_depend_on_is_shown_with_its_reason(fed: FedSy
     assert shown["friends"]["why"] == ["of a function"]
 
 
+def test_a_watch_measures_how_long_after_a_commit_a_reader_gets_the_new_value(fed: FedSystem) -> None:
+    fed.system.env["REFRESHER_QUERIES"] += ",refresher.watch"
+    fed.command("install")
+    fed.system.start_worker()
+    assert fed.is_at_rest()
+    argv = [sys.executable, "-m", "refresher.cli", "doctor", "--watch", "--seconds", "3", "--json"]
+    done = subprocess.run(argv, env=fed.system.env, capture_output=True, text=True, check=False)
+    found = json.loads(done.stdout)
+    (checked,) = (one for one in found["findings"] if one["check"] == "feed")
+    assert checked["level"] == "ok"
+    assert len(found["watch"]["feed"]) >= 2
+    assert min(found["watch"]["feed"]) < 1, "its TTL is 3 s"
+
+
 def test_another_worker_takes_over_from_one_that_is_killed(fed: FedSystem) -> None:
     consuming = fed.system.start_worker()
     assert fed.is_at_rest()
