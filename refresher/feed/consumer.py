@@ -20,7 +20,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from api_client.protocol import lease
 from api_client.protocol.keys import CacheKey, make_key
@@ -173,7 +173,8 @@ class Consumer:
         changes = self._source.take()
         if changes.positions:
             self._carry(changes)
-        self._publish(changes)
+        # What is left in the source is about as old as what was taken.
+        self._publish(changes.left, 0.0 if changes.left == 0 else max(changes.ages_seconds, default=0.0))
         return 0.0 if changes.positions else IDLE_SECONDS
 
     def close(self) -> None:
@@ -190,35 +191,41 @@ class Consumer:
                 changes.bulk,
             )
         taken_at = self._monotonic()
-        by_query = self._invalidate(changes)
+        by_query = self._invalidate(changes, taken_at)
         taken_seconds = self._monotonic() - taken_at
         staleness_seconds = tuple(age_seconds + taken_seconds for age_seconds in changes.ages_seconds)
         self._recent_seconds.extend(staleness_seconds)
         self._on_invalidated(Invalidated(changes, by_query, staleness_seconds))
         self._source.acknowledge(changes)
 
-    def _publish(self, changes: Changes) -> None:
-        """Publish the feed's state, each second. What is left in the source is about as old as what was taken."""
+    def _publish(self, waiting: int | None, oldest_seconds: float) -> None:
+        """Publish the feed's state, at most once a second."""
         now = self._monotonic()
         if now < self._publish_at:
             return
         self._publish_at = now + PUBLISH_SECONDS
-        oldest_seconds = 0.0 if changes.left == 0 else max(changes.ages_seconds, default=0.0)
         recent = sorted(self._recent_seconds)
         p50, p99 = (recent[int(len(recent) * share)] if recent else None for share in (0.5, 0.99))
-        state = FeedState(process_identity(), changes.left, oldest_seconds, p50, p99, self._watched)
+        state = FeedState(process_identity(), waiting, oldest_seconds, p50, p99, self._watched)
         self._store.execute_all([publishing(self._settings.namespace, state)])
 
-    def _invalidate(self, changes: Changes) -> Counter[str]:
+    def _invalidate(self, changes: Changes, taken_at: float) -> Counter[str]:
         settings = self._settings
         by_query: Counter[str] = Counter()
 
         def count(key: CacheKey) -> None:
             by_query[key.query] += 1
 
+        def run_each(calls: Sequence[lease.Call[Any]]) -> Sequence[Any]:
+            # A change that many entries depend on takes longer than the lease lasts; without it the rest is done, too.
+            taken_seconds = self._monotonic() - taken_at
+            if self._lease.is_held() and taken_seconds > PUBLISH_SECONDS:
+                waiting = None if changes.left is None else changes.left + len(changes.positions)
+                self._publish(waiting, max(changes.ages_seconds, default=0.0) + taken_seconds)
+            return self._store.run_each(calls)
+
         for start in range(0, len(changes.tags), MAX_TAGS):
-            self._lease.is_held()  # many tags take longer than it lasts; without it the rest is done all the same
             walk = TagWalk(settings.namespace, retention_seconds=settings.record_retention_seconds, touched=count)
             rounds = walk.invalidate(changes.tags[start : start + MAX_TAGS], bookmarks=changes.bookmarks)
-            drive(all_answered(rounds), self._store.run_each)
+            drive(all_answered(rounds), run_each)
         return by_query

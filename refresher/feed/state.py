@@ -14,7 +14,7 @@ from api_client.protocol.keys import feed_state_key
 PUBLISH_SECONDS: Final = 1.0
 KEPT_MS: Final = 30 * 86_400_000
 GONE_SECONDS: Final = 3.0
-"""A consumer that has published nothing for so long has ended, or carries a change that many entries depend on."""
+"""A consumer that has published nothing for so long has ended, or cannot reach the graph."""
 
 
 @dataclass(frozen=True, slots=True)

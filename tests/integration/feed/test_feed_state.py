@@ -51,12 +51,19 @@ class Place:
 
     def __init__(self, server: RedisServer, client: redis.Redis, link: RetryingLink) -> None:
         self.client, self.link, self.now, self.source = client, link, 1_000.0, Source()
+        self.each_look_seconds = 0.0
+        self.while_invalidating: list[FeedState | None] = []
         self.settings = WorkerSettings(redis_url=server.url(0), feed=True)
         self.consumer = Consumer(
-            self.source, link.store, self.settings, watched=["Person", "KNOWS"], monotonic=lambda: self.now
-        )
+            self.source, link.store, self.settings, watched=["Person", "KNOWS"], monotonic=self.monotonic,
+            on_invalidated=lambda _: self.while_invalidating.append(read_state(client, "cache")),
+        )  # fmt: skip
         env = {"CACHE_REDIS_URL": server.url(0), "CACHE_BROKER_URL": server.url(1)}
         self.status, self.explain = (CommandLine(name, env) for name in ("status", "explain"))
+
+    def monotonic(self) -> float:
+        self.now += self.each_look_seconds
+        return self.now
 
     def consume(self, changes: Changes) -> None:
         self.source.next, self.now = changes, self.now + 2
@@ -94,6 +101,18 @@ def test_a_consumer_publishes_what_waits_and_how_stale_it_was(place: Place) -> N
     place.consume(NOTHING)
     assert (place.state().waiting, place.state().p50) == (0, 0.75)
     assert place.state().oldest < MAX_WAIT_SECONDS
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_consumer_publishes_while_it_invalidates_what_many_entries_depend_on(place: Place) -> None:
+    place.consume(TWO)
+    place.each_look_seconds = 2.0
+    place.consume(TWO)
+    before, state = place.while_invalidating
+    assert before is None
+    assert state is not None
+    assert (state.consumer, state.waiting, state.p99) == (process_identity(), 1_236, 0.75)
+    assert state.oldest > 2.75
 
 
 def test_one_that_publishes_no_longer_does_not_consume_and_the_oldest_change_grows_older(place: Place) -> None:
