@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from api_client.explain import duration
-from refresher.cli.arguments import Json
+from api_client.protocol.keys import feed_state_key
+from refresher.cli.arguments import Json, opened_cache
 from refresher.cli.output import as_json, counted
 from refresher.settings import WorkerSettings
 
@@ -96,9 +97,12 @@ def uninstall() -> None:
     """Remove the trigger, and the changes that nobody has taken."""
     from refresher.feed.run import opened_triggers
 
-    with opened_triggers(WorkerSettings.from_env()) as triggers:
+    settings = WorkerSettings.from_env()
+    with opened_triggers(settings) as triggers:
         count = triggers.uninstall()
     typer.echo(f"removed, with the changes of {counted(count, 'transaction')} that were not taken")
+    with opened_cache(settings.redis_url) as client:
+        client.delete(feed_state_key(settings.namespace))  # from now on nobody has to consume
 
 
 def _settings_and_watches() -> tuple[WorkerSettings, Watches]:

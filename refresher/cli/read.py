@@ -136,7 +136,7 @@ def explain(
     with named, opened_cache(settings.redis_url) as client:
         (explained,) = explain_keys(client, [key])
         feed = None
-        with suppress(NoPermissionError):  # which is the operator's
+        with suppress(NoPermissionError):  # its users may be from before the feed
             feed = read_state(client, settings.namespace)
         versions = registered_versions(client, settings.namespace, query)
     if queues := _queues(settings):

@@ -18,6 +18,7 @@ from api_client.protocol.keys import (
     CacheKey,
     budget_keys,
     dead_letters_key,
+    feed_state_key,
     make_key,
     pending_tags_key,
     tag_clock_key,
@@ -93,6 +94,7 @@ class Permissions:
         return self._missing([
             ("INFO", "server"), ("CLIENT LIST", "ID", 1), ("SCAN", 0, "COUNT", 1),
             ("PUBLISH", key.channel, ""), *self._dead_letter_commands(), self._look_up_versions(),
+            ("GET", feed_state_key(self._namespace)),
         ])  # fmt: skip
 
     def missing_for_dead_letters(self) -> list[str]:
@@ -217,6 +219,7 @@ class Permissions:
             budget_keys(self._namespace, key.query)[0]: f"%RW~{self._namespace}:b1:*",
             tag_clock_key(self._namespace): f"%RW~{tag_clock_key(self._namespace)}",
             pending_tags_key(self._namespace): f"%RW~{pending_tags_key(self._namespace)}",
+            feed_state_key(self._namespace): f"%R~{feed_state_key(self._namespace)}",
             index: f"%RW~{self._namespace}:t1:*",
             state: f"%RW~{self._namespace}:g1:*",
         }.get(str(command[3] if is_script else command[1]), f"%RW~{dead_letters_key(self._namespace)}")

@@ -42,9 +42,14 @@ NO_LETTERS: tuple[Command, ...] = (
     ("DEL", "cache:dead1"), ("ZREM", "cache:dead1", "x"),
 )  # fmt: skip
 NO_TAGS: tuple[Command, ...] = (
-    ("GET", "cache:c1"), ("SET", "cache:c1", 1), ("ZREM", "cache:p1", "x"), ("ZRANGEBYSCORE", "cache:t1:{x}", 0, 1),
-    ("HMGET", "cache:g1:{x}", "last"), ("DEL", "cache:t1:{x}"),
-)  # fmt: skip
+    ("GET", "cache:c1"),
+    ("SET", "cache:c1", 1),
+    ("ZREM", "cache:p1", "x"),
+    ("ZRANGEBYSCORE", "cache:t1:{x}", 0, 1),
+    ("HMGET", "cache:g1:{x}", "last"),
+    ("DEL", "cache:t1:{x}"),
+)
+NO_FEEDING: tuple[Command, ...] = (("SET", "cache:s1", "x"), ("DEL", "cache:s1"))  # fmt: skip
 SHARES = budget_keys("cache")[0]
 NO_BUDGETS: tuple[Command, ...] = (("ZADD", SHARES, 1, "x"), ("ZREM", SHARES, "x"), ("DEL", SHARES))
 ANY_ON_THE_BROKER: tuple[Command, ...] = (
@@ -56,11 +61,11 @@ NO_REDELIVERY: tuple[Command, ...] = (("SET", "unacked_mutex", "x"), ("ZRANGE", 
 OF_AN_OPERATOR: tuple[Command, ...] = (("SCAN", 0), ("PUBLISH", KEY.channel, "x"), ("CLIENT", "LIST"))
 DENIED: dict[tuple[str, str], tuple[Command, ...]] = {
     ("cache", "reader"): (
-        *ANY_ON_THE_CACHE, *NO_WRITING, *NO_LETTERS, *NO_TAGS, *NO_BUDGETS, ("ZADD", VERSIONS, 1, "1"),
-        ("DEL", VERSIONS),
+        *ANY_ON_THE_CACHE, *NO_WRITING, *NO_LETTERS, *NO_TAGS, *NO_BUDGETS, *NO_FEEDING,
+        ("ZADD", VERSIONS, 1, "1"), ("DEL", VERSIONS),
     ),
     ("cache", "invalidator"): (
-        *ANY_ON_THE_CACHE, *NO_LETTERS, *NO_BUDGETS, ("SET", KEY.entry, "x"), ("SET", VERSIONS, "x"),
+        *ANY_ON_THE_CACHE, *NO_LETTERS, *NO_BUDGETS, *NO_FEEDING, ("SET", KEY.entry, "x"), ("SET", VERSIONS, "x"),
         ("ZADD", VERSIONS, 1, "1"), ("ZREM", VERSIONS, "1"), ("ZADD", "cache:t1:{x}", 1, "x"),
         ("ZREM", "cache:t1:{x}", "x"), ("SET", "cache:p1", "x"),
     ),

@@ -9,12 +9,15 @@ from typing import Any
 
 import msgspec
 import pytest
+from typer.testing import CliRunner
 
 from api_client import ReaderSettings
 from api_client.protocol.lease import process_identity
+from refresher.cli.commands import app
 from refresher.embedded import RedisServer
 from refresher.embedded.neo4j_server import Neo4jWithApoc
 from refresher.feed.consumer import Consumer
+from refresher.feed.state import read_state
 from refresher.feed.triggers import INSTEAD
 from refresher.feed.watches import watch, watch_relationship
 from refresher.ops.doctor import feed
@@ -26,9 +29,7 @@ from tests.support.watched_graph import WatchedGraph
 
 
 @pytest.fixture
-def deployment(
-    neo4j_with_apoc: Neo4jWithApoc, clean_redis: RedisServer, nothing_watched: None
-) -> Iterator[Deployment]:
+def deployment(neo4j_with_apoc: Neo4jWithApoc, clean_redis: RedisServer, nothing_watched: None) -> Iterator[Deployment]:
     """One with CACHE_FEED, whose queries watch what the graph does."""
     watch("Person", key="id")
     watch("Admin", key="code")
@@ -76,6 +77,15 @@ def test_no_trigger(deployment: Deployment, watched_graph: WatchedGraph) -> None
     assert (found.level, found.message) == (
         Level.PROBLEM, f"the trigger is not installed: refresher feed install; {INSTEAD}"
     )  # fmt: skip
+
+
+def test_after_uninstall_nobody_is_said_to_be_missing(deployment: Deployment, watched_graph: WatchedGraph) -> None:
+    consume_once(deployment, watched_graph)
+    worker = deployment.worker
+    graph = {"NEO4J_URI": worker.neo4j_uri, "NEO4J_USER": worker.neo4j_user, "NEO4J_PASSWORD": worker.neo4j_password}
+    done = CliRunner().invoke(app, ["feed", "uninstall"], env={**graph, "CACHE_REDIS_URL": worker.redis_url})
+    assert done.exit_code == 0, done.output
+    assert read_state(deployment.cache, worker.namespace) is None
 
 
 def test_without_a_feed_nothing_is_said(deployment: Any) -> None:

@@ -64,9 +64,9 @@ class SystemOfUsers(System):
     def reader_as(self, user: str, kind: str) -> AnyReader:
         return self.reader(kind, **self.as_user(user))
 
-    def command(self, *arguments: str, exit_code: int | None = 0) -> Any:
-        """Run a command as the operator; return its JSON."""
-        ran = CliRunner().invoke(app, [*arguments, "--json"], env={**self.env, **self.as_user("operator", "operator")})
+    def command(self, *arguments: str, exit_code: int | None = 0, user: str = "operator") -> Any:
+        """Run a command as a user of the cache, and operator of the broker; return its JSON."""
+        ran = CliRunner().invoke(app, [*arguments, "--json"], env={**self.env, **self.as_user(user, "operator")})
         assert exit_code in {None, ran.exit_code}, ran.output
         return json.loads(ran.stdout)
 
@@ -118,6 +118,7 @@ def test_the_reader_s_user_may_read_batches_refresh_and_be_notified(
     assert reader.refresh("long_lived", keys[0], wait=True, timeout=MAX_WAIT_SECONDS)
     assert reader.get("long_lived", keys[0])["load"] == 2
     assert reader.explain("long_lived", keys[0]).state == "fresh"
+    assert system.command("explain", "long_lived", f"key={keys[0]['key']}", user="reader")["refreshed_by"] == "ttl"
     held = {"key": f"{kind}-held", "hold": f"{kind}-held"}
     read = pool.submit(reader.get, "long_lived", held, timeout=MAX_WAIT_SECONDS)
     channel = reader.key("long_lived", held).channel
