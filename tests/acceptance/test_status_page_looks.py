@@ -95,7 +95,7 @@ def empty(look: int) -> Status:
 
 
 def cache_away(look: int) -> Status:
-    problems = {"keys": AWAY, "dead": AWAY}
+    problems = {"keys": AWAY, "dead": AWAY, "feed": AWAY}
     return Status(BEGAN_AT + LOOK_SECONDS * look, None, None, Queues(3, 1), busy(NAMES, look).workers, problems)
 
 
