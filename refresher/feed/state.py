@@ -10,6 +10,7 @@ import msgspec
 import redis
 
 from api_client.protocol.keys import feed_state_key
+from refresher.flow.entries import watched_name
 
 PUBLISH_SECONDS: Final = 1.0
 KEPT_MS: Final = 30 * 86_400_000
@@ -40,7 +41,7 @@ class FeedState:
 
     def covers(self, tags: Iterable[str]) -> bool:
         """Return whether a change of what is watched invalidates one of some tags."""
-        return any(tag.startswith((f"{name}:", f"{name}@")) or tag == name for tag in tags for name in self.watched)
+        return any(watched_name(tag) in self.watched for tag in tags)
 
 
 _decode: Final = msgspec.json.Decoder(FeedState).decode

@@ -38,6 +38,7 @@ from refresher.settings import WorkerSettings
 HANDOFF_SECONDS: Final = 5.0
 MAX_VERSION_CHARACTERS: Final = 200
 NONE_KEPT: Final = Revalidation()
+_FINE: Final = re.compile("([^:@]+)(?:@[^:]+)?:[^=]+=")
 _SIZED: Final[tuple[Any, ...]] = (str, bytes, list, tuple, dict, set, frozenset)
 
 
@@ -256,19 +257,21 @@ def _tags_of(
 def coarsened(tags: Iterable[str], most: int) -> tuple[str, ...]:
     """Return tags of what was read, at most so many: in place of the most of one label or type, that of all of them.
 
-    Each label or type among them has its ``:*``; tags of another kind stay.
+    Each label or type among them has its ``:*``; tags of another kind stay, as ``Person:vip``.
     """
     found = dict.fromkeys(tags)
-    names = Counter(map(_name_of, found))
+    names = Counter(map(watched_name, found))
     for name, _ in names.most_common():
         bulk = f"{name}:*"
         if bulk in found and (name in found or len(found) > most):
-            found = {tag: None for tag in found if _name_of(tag) != name} | dict.fromkeys((name, bulk))
+            found = {tag: None for tag in found if watched_name(tag) != name} | dict.fromkeys((name, bulk))
     return tuple(found)
 
 
-def _name_of(tag: str) -> str:
-    return re.split("[:@]", tag, maxsplit=1)[0]
+def watched_name(tag: str) -> str:
+    """Return the label or type of a change feed's tag; of any other the tag itself."""
+    fine = _FINE.match(tag)
+    return fine[1] if fine else tag.removesuffix(":*")
 
 
 def _wrong(query: Query, message: str) -> LoadFailed:

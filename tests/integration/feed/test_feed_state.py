@@ -166,7 +166,7 @@ def test_status_shows_that_nobody_consumes(place: Place) -> None:
 
 @pytest.mark.usefixtures("patient")
 def test_explain_shows_which_of_ttl_and_feed_refreshes_an_entry(place: Place) -> None:
-    for number, tags in enumerate((("KNOWS@Person:id=1",), ("Persons", "mine"))):
+    for number, tags in enumerate((("KNOWS@Person:id=1",), ("Persons", "Person:vip"))):
         world = World(place.client, LeaseStore(place.client), make_key("cache", "q", {"n": number}, 1))
         world.plant(1, soft_expiry_us=world.now_us() + 3_600_000_000, encoded_tags=encode_tags(tags))
     assert "change feed" not in place.explain.run("q", "n=0").stdout

@@ -137,5 +137,11 @@ def test_more_tags_than_an_entry_may_have_become_that_of_all() -> None:
 
 
 def test_the_tag_of_all_makes_finer_ones_needless() -> None:
-    found = coarsened(["Person:id=1", "Person", "Person:*", "KNOWS:*"], MAX_TAGS)
-    assert set(found) == {"Person", "Person:*", "KNOWS:*"}
+    found = coarsened(["Person:id=1", "Person", "Person:*", "KNOWS@Person:id=1", "KNOWS", "KNOWS:*"], MAX_TAGS)
+    assert set(found) == {"Person", "Person:*", "KNOWS", "KNOWS:*"}
+
+
+def test_tags_of_one_s_own_that_begin_like_a_label_stay() -> None:
+    own = ["Person:vip", "Person:vip:*", "Person@home", "KNOWS@Person:id"]
+    found = coarsened([*own, "Person", "Person:*", "KNOWS", "KNOWS:*"], 2)
+    assert set(found) == {*own, "Person", "Person:*", "KNOWS", "KNOWS:*"}
