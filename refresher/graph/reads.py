@@ -54,7 +54,9 @@ class FollowsReads(Protocol):
         """Return what follows the reads of one load of a query."""
 
 
-_reads: Final[ContextVar[Reads | None]] = ContextVar("refresher_reads", default=None)
+_reads: Final[ContextVar[tuple[Reads, ...]]] = ContextVar("refresher_reads")
+_in_progress: Final[list[Reads]] = []
+"""Those of all threads: what a loader's own threads read counts for each, since it is not known for which."""
 
 
 @contextmanager
@@ -62,13 +64,17 @@ def following_entries(reads: Reads | None) -> Iterator[None]:
     """Tell ``reads`` of each entry that is read in the block; None: nobody, also within a block of an outer load."""
     if reads is not None and _note not in followers:
         followers.append(_note)  # from the first such load on: other readers pay nothing
-    reset = _reads.set(reads)
+    own = () if reads is None else (reads,)
+    reset = _reads.set(own)
+    _in_progress.extend(own)
     try:
         yield
     finally:
         _reads.reset(reset)
+        for one in own:
+            _in_progress.remove(one)
 
 
 def _note(key: CacheKey, header: Header) -> None:
-    if (reads := _reads.get()) is not None:
+    for reads in _reads.get(tuple(_in_progress)):
         reads.note_entry(key, header)

@@ -77,9 +77,12 @@ class Plans:
 
     def tell(self, query: str, why: str) -> None:
         """Warn, once, of what no tag of a query's values stands for."""
-        if (query, why) not in self._told and len(self._told) < MAX_PLANS:
-            self._told.add((query, why))
-            log.warning("%s: the change feed does not see all that it depends on, its TTL does: %s", query, why)
+        if (query, why) in self._told or len(self._told) >= MAX_PLANS:
+            return
+        self._told.add((query, why))
+        log.warning("%s: the change feed does not see all that it depends on, its TTL does: %s", query, why)
+        if len(self._told) == MAX_PLANS:
+            log.warning("further ones are not logged: do loaders write values into their Cypher?")
 
 
 class Reads:
@@ -113,7 +116,8 @@ class Reads:
     def note_entry(self, key: CacheKey, header: Header) -> None:
         """Note an entry that a read of the loader has returned: what that depends on, this value does too."""
         self._tags.update(dict.fromkeys(header.tags))
-        self.is_outdated |= header.generation > header.token
+        if header.generation > header.token:
+            self.is_outdated = True  # also when threads of the loader read at the same time
         if not header.tags:
             self.is_covered = False
             self._plans.tell(self._query, f"it reads {key.query}, whose entry has no tags")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +15,12 @@ from neo4j.exceptions import ClientError, TransientError
 
 from api_client.protocol.keys import make_key
 from api_client.protocol.tags import MAX_TAGS
+from api_client.read.in_place import followers
 from refresher.feed import watch, watch_relationship
+from refresher.feed.auto import loads as loads_module
 from refresher.feed.auto.loads import PLAN_SECONDS, Plans
 from refresher.feed.watches import watches
+from refresher.graph.reads import following_entries
 
 PLANS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("plans.json").read_text(encoding="utf-8"))
 
@@ -177,6 +181,35 @@ def test_a_load_that_reads_an_entry_without_tags_is_named(graph: Graph, caplog: 
     assert not reads.is_covered
     assert "friends_of" in caplog.text
     assert "it reads city_of, whose entry has no tags" in caplog.text
+
+
+def test_entries_that_a_loader_s_own_threads_read_count_for_each_load_in_progress(graph: Graph) -> None:
+    loads = [graph.plans.reads(name) for name in ("friends_of", "names_of", "over")]
+
+    def read(tag: str) -> None:
+        for follow in followers:
+            follow(make_key("ns", "city_of", None, 1), entry((tag,)))
+
+    with ThreadPoolExecutor(1) as threads:
+        with following_entries(loads[2]):
+            read("own")
+        with following_entries(loads[0]), following_entries(loads[1]):
+            read("own")
+            threads.submit(read, "of a thread").result()
+            with following_entries(None):
+                read("of a load within that needs no tags")
+        threads.submit(read, "later").result()
+    assert [load.tags for load in loads] == [("of a thread",), ("own", "of a thread"), ("own",)]
+
+
+def test_that_more_gaps_are_not_logged_is_said(
+    graph: Graph, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loads_module, "MAX_PLANS", 2)
+    for why in "abc":
+        graph.plans.tell("friends_of", why)
+    assert len(caplog.records) == 3
+    assert "further ones are not logged" in caplog.text
 
 
 def test_a_load_that_reads_an_invalidated_entry_is_outdated(graph: Graph) -> None:
