@@ -67,6 +67,7 @@ class Refresher:
         self._settings, self._deps = settings, deps
         self._running: dict[bytes, Run] = {}
         self._was_full = False
+        self._untagged: set[str] = set()  # names of queries
 
     def refresh(self, item: RefreshItem, owner: str | None = None) -> Outcome:
         """Handle one item to its end; ``owner`` is this worker's name in the lease record (default: host:pid).
@@ -216,7 +217,7 @@ class Refresher:
     def _load(self, runs: Sequence[Run]) -> list[LoadedEntry | LoadFailed] | LoadFailed:
         """Return the entry of each run, or why that one has none; or why all have none."""
         # Before a time limit may interrupt: a connection to Redis would not survive it.
-        previous = previous_of(runs, self._deps.lease_steps, self._settings.max_value_bytes)
+        previous = previous_of(runs, self._deps.lease_steps, self._settings.max_value_bytes, self._untagged)
         try:
             with self._deps.interruptible():
                 return self._entries(runs, previous)
@@ -336,6 +337,8 @@ class Refresher:
             self._deps.events.was_stale(query, until="stored", seconds=stale_seconds)
         if entry.prolongs:
             self._deps.events.found_unchanged(query)
+        elif not entry.tags:
+            self._untagged.add(query)
         stored = OutcomeKind.UNCHANGED if entry.prolongs else OutcomeKind.COMMITTED
         kind = OutcomeKind.COMMITTED_AS_STALE if as_stale else stored
         return Outcome(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,16 +13,26 @@ from api_client.protocol import lease, payload
 from api_client.protocol.entry import Header, UnreadableEntry
 from api_client.transport.scripts import LeaseStepRunner, at_once
 from refresher.flow.run import Run
+from refresher.queries import AUTO
 from refresher.results import Previous
 
 
-def previous_of(runs: Sequence[Run], steps: LeaseStepRunner, max_bytes: int) -> list[Previous | None]:
+def previous_of(
+    runs: Sequence[Run], steps: LeaseStepRunner, max_bytes: int, untagged: Collection[str]
+) -> list[Previous | None]:
     """Return what the load of each run is given of its entry; None: there is none, or nothing that can be read.
 
     A conditional query's loader gets the value, too, which takes a round trip; the others' have no use for it.
+
+    An entry without tags may be from before its query had some by its plans, which a load in full finds: of queries
+    that are not in ``untagged``, those whose loads found none.
     """
     query = runs[0].query
-    there = [(run, run.before) for run in runs if run.before is not None and not run.before.is_handoff]
+    needs_tags = query is not None and query.tags == AUTO and query.name not in untagged
+    there = [
+        (run, run.before) for run in runs
+        if run.before is not None and not run.before.is_handoff and (run.before.encoded_tags or not needs_tags)
+    ]  # fmt: skip
     if query is None or not query.revalidates or not there:
         return [None] * len(runs)
     if query.conditional:

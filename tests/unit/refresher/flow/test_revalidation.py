@@ -85,6 +85,18 @@ def worker() -> RevalidatingWorker:
     return RevalidatingWorker({"is_compressed": False})
 
 
+def test_an_entry_from_before_the_query_had_tags_by_its_plans_is_loaded_in_full_once() -> None:
+    worker = RevalidatingWorker({"is_compressed": False, "encoded_tags": b""}, tags="auto")
+    refreshed(worker, "new")
+    refreshed(worker)  # nothing that it reads has a tag
+    assert [bool(previous) for previous in worker.given] == [False, True]
+    assert worker.unchanged == 1
+
+
+def test_an_entry_that_has_tags_by_plans_keeps_them() -> None:
+    assert refreshed(RevalidatingWorker({"is_compressed": False}, tags="auto"))[0].tags == ("n:1",)
+
+
 def test_a_conditional_load_gets_the_previous_value_with_its_time_and_version(worker: RevalidatingWorker) -> None:
     refreshed(worker, "new")
     assert worker.given == [Previous("old", datetime.fromtimestamp(LOADED_AT_US / 1e6, UTC), 7)]
