@@ -68,7 +68,7 @@ def _show_tags(settings: WorkerSettings, *, as_json_: bool) -> None:
         typer.echo(as_json(records))
         return
     rows = [
-        (one["query"], one["cypher"], "\n".join(one["tags"]), "\n".join([*one["why"], *one["not_covered"]]))
+        (one["query"], one["cypher"], ", ".join(one["tags"]), "; ".join([*one["why"], *one["not_covered"]]))
         for one in records
     ]
     wide_console().print(table_of(("query", "cypher", "tags", "why, and what no tag covers"), rows))

@@ -166,10 +166,10 @@ def _queues(settings: ReaderSettings) -> Queues | None:
 def _refreshed_by(explained: Explanation, feed: FeedState) -> str:
     ttl = f"its TTL, in {duration(explained.ttl_remaining)}"
     if not feed.covers(explained.tags):
-        return f"by {ttl}: the change feed watches none of its tags"
+        return f"by {ttl}: it has no tag that the change feed watches"
     if not feed.consumer:
         return f"by {ttl}: nobody has consumed the change feed for {duration(feed.silent_for)}"
-    return f"by the change feed, once what its tags name has changed; at the latest by {ttl}"
+    return f"by the change feed, as soon as what its tags name has changed; at the latest by {ttl}"
 
 
 def _print(explained: Explanation, rows: list[tuple[str, str]]) -> None:

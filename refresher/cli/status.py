@@ -205,7 +205,9 @@ def _of_feed(state: FeedState) -> str:
     count = "more" if state.waiting is None else counted(state.waiting, "transaction")
     waits = "nothing waits" if state.waiting == 0 else f"{count} to take, the oldest of {duration(state.oldest)} ago"
     if state.p50 is not None:
-        waits += f"; invalidated {_time(state.p50)} after the commit, 99 % within {_time(state.p99)}"
+        waits += (
+            f"; changes are invalidated {_time(state.p50)} after the commit (median), 99 % within {_time(state.p99)}"
+        )
     return f"{state.consumer} consumes: {waits}"
 
 

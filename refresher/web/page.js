@@ -272,6 +272,7 @@ async function poll() {
     samples.push(...fresh);
     samples.splice(0, Math.max(0, samples.length - MAX_SAMPLES));
     const why = status.keys && status.keys.problem ? [`The cache can't be scanned: ${status.keys.problem}`] : [];
+    if (status.feed && !status.feed.consumer) why.push("Nobody consumes the change feed: refresher feed status");
     showProblems([...new Set([...Object.values(status.problems), ...why])]);
     showFigures(status);
     showQueries(status.keys, status.dead);

@@ -17,7 +17,6 @@ from typing import Any, Final
 
 from refresher.feed.auto.dependencies import Dependencies
 from refresher.feed.auto.loads import Plans
-from refresher.feed.triggers import QUIET
 from refresher.feed.watches import watches
 from refresher.graph.driver import open_driver
 from refresher.graph.reads import plan_of
@@ -51,7 +50,9 @@ def look_up(queries: Iterable[Query], settings: WorkerSettings) -> list[TextFoun
     """
     plans = Plans(watches)
     driver = open_driver(settings, settings.neo4j_user, settings.neo4j_password)
-    with closing(driver), driver.session(database=settings.neo4j_database or None, **QUIET) as session:
+    # Without its parameters a text is explained all the same, with a warning.
+    quiet = driver.session(database=settings.neo4j_database or None, notifications_min_severity="OFF")
+    with closing(driver), quiet as session:
         return [
             TextFound(query.name, cypher, plans.ask(cypher, {}, partial(plan_of, session)))
             for query in queries

@@ -32,12 +32,14 @@ def feed(deployment: Deployment) -> Iterator[Finding]:
         return
     state = read_state(deployment.cache, deployment.worker.namespace)
     if not state or not state.consumer:
+        since = f", for {duration(state.silent_for)}" if state else ""
         yield warning(
-            "nobody consumes the changes", "does a worker run with CACHE_FEED=true? Its log says why it can't consume"
+            f"nobody consumes the changes{since}",
+            "does a worker run with CACHE_FEED=true? Its log says why it can't consume",
         )
     elif state.oldest > WAITS_SECONDS:
         yield warning(f"a change of {duration(state.oldest)} ago waits", "more is written than one consumer carries")
     else:
         source = "the database captures changes itself (CDC)" if has_cdc else "the trigger is installed"
-        after = "" if state.p99 is None else f", 99 % of the last changes within {duration(state.p99)}"
-        yield ok(f"{source}, and {state.consumer} invalidates what depends on them{after}")
+        after = "" if state.p99 is None else f"; 99 % of the last changes were invalidated within {duration(state.p99)}"
+        yield ok(f"{source}, and {state.consumer} consumes{after}")

@@ -58,7 +58,7 @@ def test_a_feed_as_it_should_be(deployment: Deployment, watched_graph: WatchedGr
     consume_once(deployment, watched_graph)
     (found,) = feed.feed(deployment)
     assert found.level is Level.OK
-    assert f"{process_identity()} invalidates what depends on them, 99 % of the last changes within" in found.message
+    assert f"{process_identity()} consumes; 99 % of the last changes were invalidated within" in found.message
 
 
 def test_changes_that_wait(
