@@ -253,6 +253,11 @@ def decode_header(raw: bytes, digest: bytes) -> Header:
     )  # fmt: skip
 
 
+def header_length(raw: bytes) -> int:
+    """Return how long the header is of which these are the first bytes; 0: of no entry."""
+    return int(_FIXED.unpack_from(raw)[3]) if len(raw) >= FIXED_HEADER_BYTES and raw[:2] == MAGIC else 0
+
+
 def encode_tags(tags: Sequence[str]) -> bytes:
     """Return tags as a header has them."""
     return msgspec.msgpack.encode(tags) if tags else b""

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any, Final
+from typing import Final
 
 import redis
 from redis.exceptions import NoPermissionError, ResponseError
 
 from api_client.errors import InvalidQuery
 from api_client.explain import left_seconds
-from api_client.protocol.entry import MAGIC, Header, UnreadableEntry, decode_header
+from api_client.protocol.entry import Header, UnreadableEntry, decode_header, header_length
 from api_client.protocol.keys import (
     DIGEST_BYTES,
     CacheKey,
@@ -79,7 +79,7 @@ SCAN_SECONDS: Final = 2.0
 MAX_HEADERS: Final = 500
 MAX_HEADERS_OF_QUERY: Final = 100
 HEADER_BYTES: Final = 1_024
-"""Enough for all but those with many bookmarks, which are left out."""
+"""Enough for most; of those with many tags or bookmarks the rest is read, too."""
 MAX_RECORDS: Final = 2_000
 MAX_SHOWN: Final = 10
 MAX_INDEXES: Final = 200
@@ -242,15 +242,11 @@ def _read_headers(
     node: redis.Redis, keys: Sequence[CacheKey], seen: KeysSeen, leads: defaultdict[str, list[float]]
 ) -> None:
     """Count the entries' headers, and add their δ to ``leads``, by query."""
-    with node.pipeline(transaction=False) as pipeline:
-        pipeline.execute_command("CLIENT", "NO-TOUCH", "ON")  # type: ignore[no-untyped-call] # as redis-py declares it
-        pipeline.time()
-        for key in keys:
-            pipeline.getrange(key.entry, 0, HEADER_BYTES - 1)
-        pipeline.execute_command("CLIENT", "NO-TOUCH", "OFF")  # type: ignore[no-untyped-call]
-        _, (seconds, microseconds), *heads, _ = pipeline.execute(raise_on_error=False)
-    now_us = int(seconds) * 1_000_000 + int(microseconds)
-    for key, header in _decoded(keys, heads, seen.unreadable):
+    now_us, heads = _heads(node, dict.fromkeys(keys, HEADER_BYTES))
+    longer = {key: length for key, head in heads.items() if (length := header_length(head)) > HEADER_BYTES}
+    if longer:
+        heads |= _heads(node, longer)[1]
+    for key, header in _decoded(heads, seen.unreadable):
         row = seen.of(key.query)
         row.headers += 1
         leads[key.query].append(header.delta.mean)
@@ -259,18 +255,28 @@ def _read_headers(
             row.oldest_stale = max(row.oldest_stale or 0.0, (now_us - header.soft_expiry_us) / 1e6)
 
 
-def _decoded(
-    keys: Sequence[CacheKey], heads: Sequence[Any], unreadable: dict[str, int]
-) -> Iterator[tuple[CacheKey, Header]]:
-    for key, head in zip(keys, heads, strict=True):
+def _heads(node: redis.Redis, lengths: Mapping[CacheKey, int]) -> tuple[int, dict[CacheKey, bytes]]:
+    """Return Redis' time in µs, and so many of each entry's first bytes, where it could be read."""
+    with node.pipeline(transaction=False) as pipeline:
+        pipeline.execute_command("CLIENT", "NO-TOUCH", "ON")  # type: ignore[no-untyped-call] # as redis-py declares it
+        pipeline.time()
+        for key, length in lengths.items():
+            pipeline.getrange(key.entry, 0, length - 1)
+        pipeline.execute_command("CLIENT", "NO-TOUCH", "OFF")  # type: ignore[no-untyped-call]
+        _, (seconds, microseconds), *heads, _ = pipeline.execute(raise_on_error=False)
+    now_us = int(seconds) * 1_000_000 + int(microseconds)
+    return now_us, {key: head for key, head in zip(lengths, heads, strict=True) if isinstance(head, bytes)}
+
+
+def _decoded(heads: Mapping[CacheKey, bytes], unreadable: dict[str, int]) -> Iterator[tuple[CacheKey, Header]]:
+    for key, head in heads.items():
         try:
-            header = decode_header(head, key.digest) if isinstance(head, bytes) else None
+            header = decode_header(head, key.digest)
         except UnreadableEntry as error:
-            is_cut = len(head) == HEADER_BYTES and head.startswith(MAGIC)
-            if head and not is_cut:  # else it has gone meanwhile, or there is more of it
+            if head and header_length(head) <= len(head):  # else it has gone meanwhile, or has more tags
                 unreadable[error.reason] = unreadable.get(error.reason, 0) + 1
             continue
-        if header is not None and not header.is_handoff:
+        if not header.is_handoff:
             yield key, header
 
 

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from api_client.protocol import tags
 from api_client.protocol.budget import Budget, Share, Urgency
+from api_client.protocol.entry import encode_tags
 from api_client.protocol.keys import budget_keys, make_key, pending_tags_key
 from api_client.protocol.messages import RefreshItem
 from api_client.transport.scripts import LeaseStore
@@ -120,6 +121,14 @@ def test_keys_and_refreshes_are_counted_by_query(place: Place) -> None:
     ]
     assert (report["ok"], report["keys"]["is_sample"], report["problems"]) == (True, False, {})
     assert sorted(report["keys"]["queries"]) == ["friends_of", "paths"]
+
+
+def test_an_entry_with_many_tags_is_counted_as_others_are(place: Place) -> None:
+    place.world("friends_of", 1).plant(
+        1, encoded_tags=encode_tags([f"Person:name={n}".ljust(90, "e") for n in range(64)])
+    )
+    assert place.run_json()["keys"]["queries"]["friends_of"]["headers"] == 1
+    assert place.run_json()["keys"]["unreadable"] == {}
 
 
 @pytest.mark.parametrize("seconds", [2_000, -5], ids=["expired", "from the future"])
