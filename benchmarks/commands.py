@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import MISSING, fields
 from importlib import import_module
+from importlib.util import find_spec
 from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Annotated, Any, Final, get_type_hints
@@ -14,7 +15,6 @@ import typer
 from rich.console import Console
 
 from api_client import CacheError
-from benchmarks.apparatus.packages import not_installed
 from benchmarks.errors import BenchError
 from benchmarks.feed.options import FeedOptions
 from benchmarks.hits.options import HitsOptions
@@ -26,15 +26,14 @@ from benchmarks.topology.options import TopologyOptions
 from benchmarks.worker.options import WorkerOptions
 from refresher.errors import RefresherError
 
-# The other packages are peers: one that is not installed is left out.
-_NEEDED: Final = ("numpy", "matplotlib")
+_NEEDED: Final = ("aiocache", "cacheback", "cashews", "django_redis", "dogpile", "matplotlib", "numba", "numpy")
 _WIDTH_IN_A_FILE: Final = 240
 
 
 def _check_packages() -> None:
     """Report what is not installed at once, and not when minutes have been measured."""
-    if missing := not_installed(_NEEDED):
-        raise BenchError(f"{missing}; `make bench` installs it")
+    if missing := [module for module in _NEEDED if find_spec(module) is None]:
+        raise BenchError(f"not installed: {', '.join(missing)}; `make bench` installs it")
 
 
 def page(

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
 from benchmarks.errors import BenchError
 
 DEFAULT_ROUNDS: Final = 7
-Rounds: TypeAlias = Annotated[
-    int | None,
-    typer.Option(
-        min=1, max=1_000, help=f"Rounds that count, of which the median is taken. [default: {DEFAULT_ROUNDS}]"
-    ),
-]
+T = TypeVar("T")
 _UNRECORDED: Final = ("seed", "rounds", "out")
 
 
@@ -42,6 +37,31 @@ class Options:
             name: (", ".join(map(str, value)) or "all") if isinstance(value, list) else value
             for name, value in given.items()
         }
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupOptions(Options):
+    """Options of a benchmark whose groups are measured in rounds."""
+
+    rounds: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=1_000, help=f"Rounds that count, of which the median is taken. [default: {DEFAULT_ROUNDS}]"
+        ),
+    ] = None
+    only: Annotated[
+        list[str],
+        typer.Option(metavar="NAME", help="Run this group alone; may be repeated. A wrong name is answered with all."),
+    ] = field(default_factory=list)
+
+    def selected(self, groups: Mapping[str, T], usual: Collection[str] = ()) -> dict[str, T]:
+        """Return the groups that are to run: those given, else the usual ones, else all.
+
+        Raises:
+            BenchError: there is none of a name.
+        """
+        check_names("group", self.only, groups)
+        return {name: group for name, group in groups.items() if name in (self.only or usual or groups)}
 
 
 def check_names(what: str, given: Iterable[str], known: Collection[str]) -> None:

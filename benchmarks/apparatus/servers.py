@@ -1,13 +1,12 @@
-"""Servers of a run: an embedded Redis as cache, another one as broker; one that never answers."""
+"""Servers of a run: an embedded Redis as cache, another one as broker."""
 
 from __future__ import annotations
 
 import secrets
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import redis
 
@@ -18,7 +17,6 @@ from refresher.embedded import RedisServer
 from refresher.ops.doctor.deployment import server_title
 
 _PATIENCE_SECONDS: Final = 30.0
-_BACKLOG: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,20 +86,3 @@ def running_servers() -> Iterator[Servers]:
             version = server_title(nodes_of(client)[0].info("server"))
         namespace = f"bench-{secrets.token_hex(4)}"
         yield Servers(cache.url(0), broker.url(0), broker.url(1), "embedded", version, namespace)
-
-
-class SilentServer:
-    """Listens on a free port of the loopback address. The system itself accepts: nobody here ever reads."""
-
-    def __init__(self) -> None:
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=_BACKLOG)
-
-    @property
-    def url(self) -> str:
-        return f"redis://127.0.0.1:{self._listener.getsockname()[1]}/0"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._listener.close()

@@ -40,13 +40,11 @@ class Competitor:
     Attributes:
         title: its line in the table.
         opened: connects, puts a value under every number, and has the stack disconnect; may be a coroutine function.
-        needs: modules without which it can't run.
         is_async: whether tasks of one event loop read it, and not threads.
         is_local: whether its hits must not reach Redis.
     """
 
     title: str
     opened: Callable[[Dataset, AsyncExitStack], Any]
-    needs: tuple[str, ...] = ()
     is_async: bool = False
     is_local: bool = False

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any, Final
-from uuid import UUID
 
 import msgspec
 
@@ -47,17 +46,8 @@ def _frozen_rows_of(number: int) -> Value:
     return msgspec.convert(rows_of(number), FROZEN)
 
 
-def _by_uuid(dataset: Dataset, stack: AsyncExitStack) -> Opened:
-    params = {number: {"id": UUID(int=number)} for number in dataset.numbers}
-    with dataset.servers.plain() as client:
-        Seeder(client, dataset.servers.namespace, params=params.__getitem__).put(dataset.numbers)
-    get = _client(dataset, stack, is_async=True).get
-    return Opened(lambda number: get(QUERY, params[number]))
-
-
 SYNC: Final = Competitor("CacheClient", partial(_by_number, is_async=False))
 ASYNC: Final = Competitor("AsyncCacheClient", partial(_by_number, is_async=True), is_async=True)
-ASYNC_BY_UUID: Final = Competitor("AsyncCacheClient, by UUID", _by_uuid, is_async=True)
 LOCAL_SYNC: Final = Competitor(
     "CacheClient, in-process tier", partial(_by_number, is_async=False, local=_LOCAL_ENTRIES), is_local=True
 )

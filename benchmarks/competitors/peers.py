@@ -156,18 +156,15 @@ def _redis_py_client_side(dataset: Dataset, stack: AsyncExitStack) -> Opened:
     return _raw(dataset, stack.enter_context(client), note)
 
 
-_DJANGO: Final = ("django", "django_redis")
 REDIS_PY: Final = Competitor("redis-py GET", _redis_py)
 REDIS_ASYNCIO: Final = Competitor("redis.asyncio GET", _redis_asyncio, is_async=True)
 REDIS_PY_CLIENT_SIDE: Final = Competitor("redis-py client-side cache", _redis_py_client_side, is_local=True)
-DOGPILE: Final = Competitor("dogpile.cache", _dogpile, ("dogpile",))
-DJANGO_REDIS: Final = Competitor("django-redis", _django_redis, _DJANGO)
-DJANGO_CACHEBACK: Final = Competitor("django-cacheback", _django_cacheback, (*_DJANGO, "cacheback"))
-AIOCACHE: Final = Competitor("aiocache", _aiocache, ("aiocache",), is_async=True)
-CASHEWS_EARLY: Final = Competitor("cashews early", _cashews_early, ("cashews",), is_async=True)
+DOGPILE: Final = Competitor("dogpile.cache", _dogpile)
+DJANGO_REDIS: Final = Competitor("django-redis", _django_redis)
+DJANGO_CACHEBACK: Final = Competitor("django-cacheback", _django_cacheback)
+AIOCACHE: Final = Competitor("aiocache", _aiocache, is_async=True)
+CASHEWS_EARLY: Final = Competitor("cashews early", _cashews_early, is_async=True)
 CASHEWS_CLIENT_SIDE_EARLY: Final = Competitor(
-    "cashews client_side early", partial(_cashews_early, client_side=True), ("cashews",), is_async=True, is_local=True
+    "cashews client_side early", partial(_cashews_early, client_side=True), is_async=True, is_local=True
 )
-CASHEWS_CLIENT_SIDE_GET: Final = Competitor(
-    "cashews client_side get", _cashews_get, ("cashews",), is_async=True, is_local=True
-)
+CASHEWS_CLIENT_SIDE_GET: Final = Competitor("cashews client_side get", _cashews_get, is_async=True, is_local=True)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Annotated
+from dataclasses import dataclass
 
-import typer
-
-from benchmarks.options import DEFAULT_ROUNDS, Options, Rounds
+from benchmarks.options import DEFAULT_ROUNDS, GroupOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +29,13 @@ class Scale:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FeedOptions(Options):
+class FeedOptions(GroupOptions):
     """Measure the change feed on Neo4j with APOC, which needs Java 17 or 21, and Maven for their jars.
 
     The time from a commit until what depends on it is invalidated, at 200 writes a second; what the trigger adds to a
     transaction; how many changes a second one consumer carries; loads and wrong reads with the feed and a long TTL,
     against a short TTL without it. Exits with 0 whether targets are reached or not.
     """
-
-    rounds: Rounds = None
-    only: Annotated[
-        list[str],
-        typer.Option(metavar="NAME", help="Run this group alone (delay, price, throughput, savings); may be repeated."),
-    ] = field(default_factory=list)
 
     @property
     def scale(self) -> Scale:

@@ -14,7 +14,6 @@ from benchmarks.feed.options import FeedOptions
 from benchmarks.feed.plant import Plant
 from benchmarks.feed.price import measured_price
 from benchmarks.feed.savings import measured_savings
-from benchmarks.options import check_names
 from benchmarks.reports.report import Groups, report
 
 GROUPS: Final = {
@@ -27,16 +26,15 @@ GROUPS: Final = {
 
 def run(options: FeedOptions, console: Console) -> None:
     """Measure what the options select."""
-    check_names("group", options.only, GROUPS)
     versions: dict[str, str] = {}
     report("feed", options, console, _groups(options, versions), versions=versions, rounds=options.scale.rounds)
 
 
 def _groups(options: FeedOptions, versions: dict[str, str]) -> Groups:
+    selected = options.selected(GROUPS)
     prepare()
     with ExitStack() as stack:
         plant = Plant(stack)
         versions |= plant.versions
-        for name, measure in GROUPS.items():
-            if name in (options.only or GROUPS):
-                yield name, partial(measure, plant, options)
+        for name, measure in selected.items():
+            yield name, partial(measure, plant, options)

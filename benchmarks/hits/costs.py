@@ -18,10 +18,7 @@ import msgspec
 from api_client import CacheClient
 from benchmarks.apparatus.entries import QUERY, Seeder
 from benchmarks.apparatus.servers import Servers
-from benchmarks.competitors import ours
-from benchmarks.competitors.competitor import Dataset
 from benchmarks.hits.options import HitsOptions
-from benchmarks.hits.race import run_race
 from benchmarks.reports.results import Figure, Must, Result, Target, figure
 from refresher.graph import values
 
@@ -44,13 +41,11 @@ _CALLED: Final[dict[str, Any]] = {"s": 0.01, "i": 3}
 _MAX_CALLS: Final = 35
 _ROWS: Final = 10_000
 _MAX_ENCODING: Final = 6
-_TASKS: Final = 64
-_KEYS: Final = 64
 
 
 def measured_costs(servers: Servers, options: HitsOptions) -> Result:
     """Measure each kind of params in turn, in every round: the same object again and again, as in a view."""
-    figures = [*_keys(servers, options), _calls(servers), _encoding(options), _by_uuid(servers, options)]
+    figures = [*_keys(servers, options), _calls(servers), _encoding(options)]
     return Result("costs", "what keys and values cost", figures)
 
 
@@ -92,13 +87,6 @@ def _encoding(options: HitsOptions) -> Figure:
     ratios = [one / alone for one, alone in zip(took["ours"], took["msgspec"], strict=True)]
     what = f"encoding {_ROWS:,} rows of six fields, against msgspec alone"
     return figure(what, ratios, "×", Target(Must.AT_MOST, _MAX_ENCODING))
-
-
-def _by_uuid(servers: Servers, options: HitsOptions) -> Figure:
-    dataset = Dataset(servers, range(_KEYS))
-    race = run_race((ours.ASYNC, ours.ASYNC_BY_UUID), dataset, options, concurrency=_TASKS)
-    ratios = race.speed_ratios(ours.ASYNC_BY_UUID.title, ours.ASYNC.title)
-    return figure(f"hits, async, {_TASKS} tasks: by UUID against by int", ratios, "×", Target(Must.AT_LEAST, 0.8))
 
 
 def _interleaved(calls: Mapping[str, Callable[[], object]], options: HitsOptions) -> dict[str, list[float]]:

@@ -24,7 +24,7 @@ def measured_memory(servers: Servers, _: HitsOptions) -> Result:
     bytes. The keys are counted after refreshes by the real flow, with what was left behind.
     """
     with servers.plain() as client:
-        used, length, used_short = _bytes_over_plain(client, servers.namespace)
+        used, length = _bytes_over_plain(client, servers.namespace)
     most = Target(Must.AT_MOST, 100)
     sizes = f"mean over payloads of {_SIZES[0]} to {_SIZES[-1]} bytes"
     figures = [
@@ -33,30 +33,23 @@ def measured_memory(servers: Servers, _: HitsOptions) -> Result:
             most, f"{sizes}; with what the allocator rounds up",
         ),
         figure("the same: STRLEN", (length,), "bytes", most, sizes),
-        figure(
-            f"over a plain SET under {QUERY}:NUMBER: MEMORY USAGE", (used_short,), "bytes",
-            note=f"{sizes}; a key here carries namespace, query and digest",
-        ),
         figure("keys at rest per entry", (_keys_at_rest(servers),), "", Target(Must.BE, 1)),
     ]  # fmt: skip
     return Result("memory", "what an entry costs in Redis", figures)
 
 
-def _bytes_over_plain(client: redis.Redis, namespace: str) -> tuple[float, float, float]:
+def _bytes_over_plain(client: redis.Redis, namespace: str) -> tuple[float, float]:
     seeder = Seeder(client, namespace, lambda size: "x" * size)
     seeder.put(_SIZES)
-    used, length, used_short = [], [], []
+    used, length = [], []
     for size in _SIZES:
-        key, short = seeder.key(size).entry, f"{namespace}:{QUERY}:{size}"
-        payload = payload_of("x" * size)
+        key, payload = seeder.key(size).entry, payload_of("x" * size)
         entry_used, entry_length = _usage(client, key), client.strlen(key)
-        for plain in (key, short):
-            client.set(plain, payload, ex=3_600)
+        client.set(key, payload, ex=3_600)
         used.append(entry_used - _usage(client, key))
         length.append(entry_length - len(payload))
-        used_short.append(entry_used - _usage(client, short))
-        client.unlink(key, short)
-    return fmean(used), fmean(length), fmean(used_short)
+        client.unlink(key)
+    return fmean(used), fmean(length)
 
 
 def _usage(client: redis.Redis, key: str) -> int:

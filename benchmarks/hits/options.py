@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Annotated
+from dataclasses import dataclass
 
-import typer
-
-from benchmarks.options import DEFAULT_ROUNDS, Options, Rounds
+from benchmarks.options import DEFAULT_ROUNDS, GroupOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +25,11 @@ class Scale:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HitsOptions(Options):
+class HitsOptions(GroupOptions):
     """Measure what a hit costs, against redis-py itself and against other caches, with the targets beside it.
 
     Ratios of one run, since times of two machines can't be compared. Exits with 0 whether targets are reached or not.
     """
-
-    rounds: Rounds = None
-    only: Annotated[
-        list[str],
-        typer.Option(metavar="NAME", help="Run this group alone; may be repeated. A wrong name is answered with all."),
-    ] = field(default_factory=list)
 
     @property
     def scale(self) -> Scale:

@@ -14,7 +14,6 @@ from itertools import cycle, islice
 from typing import Any, Final, TypeAlias, cast
 
 from benchmarks.apparatus.loops import await_if_needed, raise_if_cancelled
-from benchmarks.apparatus.packages import not_installed
 from benchmarks.apparatus.servers import Servers
 from benchmarks.apparatus.statistics import Tally, turns
 from benchmarks.competitors.competitor import Competitor, Dataset, Opened
@@ -141,9 +140,6 @@ async def _race(
         reads: dict[str, int] = {}
         for one in competitors:
             raise_if_cancelled()
-            if missing := not_installed(one.needs):
-                race.left_out[one.title] = missing
-                continue
             try:
                 opened = await await_if_needed(one.opened(dataset, stack))
                 race.notes[one.title] = opened.note

@@ -14,15 +14,13 @@ from benchmarks.hits.costs import measured_costs
 from benchmarks.hits.memory import measured_memory
 from benchmarks.hits.options import HitsOptions
 from benchmarks.hits.rates import MODES
-from benchmarks.hits.single_reads import measured_hung_broker, measured_triggers
-from benchmarks.options import check_names
+from benchmarks.hits.single_reads import measured_triggers
 from benchmarks.reports.report import Groups, report
 from benchmarks.reports.results import Result
 
 GROUPS: Final[Mapping[str, Callable[[Servers, HitsOptions], Result]]] = {
     **{mode.name: mode.run for mode in MODES},
     "trigger": measured_triggers,
-    "hung-broker": measured_hung_broker,
     "costs": measured_costs,
     "memory": measured_memory,
 }
@@ -30,7 +28,6 @@ GROUPS: Final[Mapping[str, Callable[[Servers, HitsOptions], Result]]] = {
 
 def run(options: HitsOptions, console: Console) -> None:
     """Measure what the options select."""
-    check_names("group", options.only, GROUPS)
     versions: dict[str, str] = {}
     report(
         "hits", options, console, _groups(options, versions),
@@ -39,8 +36,8 @@ def run(options: HitsOptions, console: Console) -> None:
 
 
 def _groups(options: HitsOptions, versions: dict[str, str]) -> Groups:
+    selected = options.selected(GROUPS)
     with running_servers() as servers:
         versions |= servers.versions
-        for name, measure in GROUPS.items():
-            if not options.only or name in options.only:
-                yield name, partial(measure, servers, options)
+        for name, measure in selected.items():
+            yield name, partial(measure, servers, options)

@@ -1,4 +1,4 @@
-"""Single reads, timed one by one: those that trigger a refresh, and those beside a hung broker."""
+"""Single reads, timed one by one: those that trigger a refresh, and others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, Final
 from api_client import AsyncCacheClient, CacheClient, ReaderSettings
 from benchmarks.apparatus.entries import QUERY, Published, Seeder, params_of
 from benchmarks.apparatus.loops import await_if_needed
-from benchmarks.apparatus.servers import Servers, SilentServer
+from benchmarks.apparatus.servers import Servers
 from benchmarks.apparatus.statistics import WARM_UP_ROUND, percentile
 from benchmarks.errors import BenchError
 from benchmarks.hits.options import HitsOptions
@@ -24,11 +24,7 @@ _SETTLE_SECONDS: Final = 5.0
 _TITLES: Final = ("sync", "async")
 _FRESH: Final = range(64)
 _FIRST_OTHER: Final = 1_000
-_FIRST_STALE: Final = 100_000_000
-_STALE_EVERY: Final = 20
-_BLOCKS: Final = 10
 _AT_MOST: Final = Target(Must.AT_MOST, 1.2)
-_HUNG, _HEALTHY = "hung", "healthy"
 
 
 class _Probe:
@@ -117,59 +113,3 @@ async def _round(probe: _Probe, keys: Mapping[Read, Sequence[int]], order: rando
             await probe.timed(_FRESH[0])  # all kinds are timed right after the same thing
             took[read].append(await probe.timed(keys[read][index]))
     return {read: percentile(times, 99) * 1e6 for read, times in took.items()}
-
-
-def measured_hung_broker(servers: Servers, options: HitsOptions) -> Result:
-    """Measure two readers, one with a hung broker, in turns; one read in twenty meets a stale key.
-
-    One value per round is the ratio of the two readers' 99th percentiles.
-    """
-    figures: list[Figure] = []
-    stale = count(_FIRST_STALE)
-    for title in _TITLES:
-        p99s = asyncio.run(_hung_p99s(title, servers, options, stale))
-        hung, healthy = zip(*p99s, strict=True)
-        what = f"{title}: p99 of reads while the broker hangs"
-        ratios, note = tuple(one / other for one, other in p99s), f"1 read in {_STALE_EVERY} triggers a refresh"
-        figures += [
-            figure(f"{what}, against a healthy one", ratios, "×", _AT_MOST, note),
-            figure(what, hung, "µs"),
-            figure(f"{title}: p99 of reads on a healthy one", healthy, "µs"),
-        ]
-    return Result("hung-broker", "reads while the broker hangs", figures)
-
-
-async def _hung_p99s(
-    title: str, servers: Servers, options: HitsOptions, numbers: Iterator[int]
-) -> list[tuple[float, float]]:
-    scale, p99s = options.scale, []
-    order = random.Random(options.seed)  # noqa: S311 - no secret
-    async with AsyncExitStack() as stack:
-        silent = stack.enter_context(SilentServer())
-        seeder = Seeder(stack.enter_context(servers.plain()), servers.namespace)
-        seeder.put(_FRESH)
-        probes = {
-            _HEALTHY: _Probe(title, servers.lenient_settings(), stack),
-            _HUNG: _Probe(title, servers.lenient_settings(broker_url=silent.url), stack),
-        }
-        reads = max(_STALE_EVERY * _BLOCKS, scale.latencies) // _BLOCKS
-        for number in range(scale.rounds + 1):
-            took: dict[str, list[float]] = {name: [] for name in probes}
-            for _ in range(_BLOCKS):
-                for name in order.sample(list(probes), k=len(probes)):
-                    stale = list(islice(numbers, reads // _STALE_EVERY + 1))
-                    seeder.put(stale, soft_in_seconds=-1.0)
-                    took[name] += await _timed_block(probes[name], iter(stale), reads)
-                    # Else its publications would be charged to the other reader. The hung one's never come to an end.
-                    await probes[_HEALTHY].flush_triggers()
-            if number != WARM_UP_ROUND:
-                hung, healthy = (percentile(took[name], 99) * 1e6 for name in (_HUNG, _HEALTHY))
-                p99s.append((hung, healthy))
-    return p99s
-
-
-async def _timed_block(probe: _Probe, stale: Iterator[int], reads: int) -> list[float]:
-    return [
-        await probe.timed(next(stale) if index % _STALE_EVERY == 0 else _FRESH[index % len(_FRESH)])
-        for index in range(reads)
-    ]

@@ -175,7 +175,7 @@ def _draw_bars(plot: Plot, axes: Axes, figure: Any) -> None:
         looks |= {"height" if lie else "width": width * 0.9, "xerr" if lie else "yerr": _spread(series)}
         drawn: Any = draw_bars(at, series.y, **looks)
         axes.bar_label(
-            drawn, [_plain(value) for value in series.y], fontsize=7 if len(plot.series) > 1 else 8, padding=3
+            drawn, [plain(value) for value in series.y], fontsize=7 if len(plot.series) > 1 else 8, padding=3
         )
     if lie:
         axes.set_yticks(range(len(groups)), groups, fontsize=9)
@@ -206,5 +206,6 @@ def _show_plain_numbers(axes: Axes, which: Any) -> None:
     axes.set_axisbelow(True)
 
 
-def _plain(value: float) -> str:
+def plain(value: float) -> str:
+    """Return three digits that mean something."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -16,7 +16,7 @@ from benchmarks.reports.charts import Series
 from benchmarks.reports.results import Result
 
 FORMAT_VERSION: Final = 3
-ORDER: Final = ("hits", "stampede", "topology", "worker", "pools", "feed", "simulate", "recovery", "overload")
+ORDER: Final = ("hits", "stampede", "topology", "worker", "pools", "feed", "simulate", "overload")
 _LINE_LETTERS: Final = 300
 _DIGITS: Final = 6  # more than a measurement has
 _DIGITS_IN_CHARTS: Final = 4

@@ -19,15 +19,7 @@ _HOT_KEYS: Final = (
     "The keys are read repeatedly, and their entries do not change: this project's reader compares such bytes with the "
     "previous ones, and skips decoding. A read of new bytes takes about 3 µs more ([why](hits.md#explanations))."
 )
-_REMARKS: Final = dict.fromkeys(("sync-1", "sync-8", "async-1", "async-64", "async-64-one-key"), _HOT_KEYS) | {
-    "hung-broker": (
-        "Reads beside a hung broker are *faster* than beside a healthy one, because the process does less: after three "
-        "failures the circuit breaker is open, and triggers are dropped. With a healthy broker the publisher thread "
-        "claims and publishes each of them, and competes with the reads for CPython's interpreter lock. The figure "
-        "shows that a hung broker does not slow reads down, not that it helps."
-    )
-}
-"""Said beside the figures of a group: what they depend on."""
+_OF_HOT_KEYS: Final = ("sync-1", "sync-8", "async-1", "async-64", "async-64-one-key")
 
 _PREAMBLE: Final = """\
 # Results
@@ -77,8 +69,8 @@ def draw_all(runs: Sequence[Run], folder: Path) -> None:
 
 def _result(benchmark: str, result: Result, charts: str) -> Iterator[str]:
     yield f"### {result.title}"
-    if remark := _REMARKS.get(result.group):
-        yield remark
+    if result.group in _OF_HOT_KEYS:
+        yield _HOT_KEYS
     for table in tables_of(result):
         if not table.title:
             yield _markdown(*_filled(table))

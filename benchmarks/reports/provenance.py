@@ -17,8 +17,7 @@ from benchmarks.options import Options
 
 PACKAGES: Final = (
     "refresher", "redis", "hiredis", "msgspec", "celery", "kombu", "neo4j", "numpy", "numba", "matplotlib",
-    "aiocache", "cashews", "celery-once", "celery-singleton", "django", "django-cacheback", "django-redis",
-    "dogpile.cache",
+    "aiocache", "cashews", "django", "django-cacheback", "django-redis", "dogpile.cache",
 )  # fmt: skip
 UNKNOWN: Final = "not recorded"
 _PROBE_BYTES: Final = 1_000_000  # about what a run writes

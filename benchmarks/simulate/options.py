@@ -30,20 +30,11 @@ class Scenario(StrEnum):
     """Simulated scenario."""
 
     STEADY = "steady"
-    CORRELATED_EXPIRY = "correlated-expiry"
     WORKER_OUTAGE = "worker-outage"
-    SLOW_ORIGIN = "slow-origin"
     FLEET = "fleet"
     BETA = "beta"
     OVERLOAD = "overload"
     RECOVERY = "recovery"
-
-
-class RealRun(StrEnum):
-    """Experiments on real processes; each has a size of its own."""
-
-    RECOVERY = "recovery"
-    OVERLOAD = "overload"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,10 +61,10 @@ class SimulateOptions(Options):
     seconds: Annotated[int, typer.Option(min=10, max=86_400, help="The span that is simulated.")] = 600
     ttl: Annotated[float, typer.Option(min=0.1, help="Of all entries, in seconds.")] = 3_600.0
     real: Annotated[
-        RealRun | None,
+        bool,
         typer.Option(
-            metavar="|".join(RealRun),
-            help="Run real processes instead: the triggers of recovery at three loads, half an hour; five loads up to "
-            "three times what the workers can carry, beside their simulation, a quarter of an hour.",
+            "--real",
+            help="Run real processes instead: five loads up to three times what the workers can carry, beside their "
+            "simulation, a quarter of an hour.",
         ),
-    ] = None
+    ] = False

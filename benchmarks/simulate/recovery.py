@@ -46,12 +46,13 @@ class Trigger:
         return replace(model, fault=self.fault(APPLIED_AT, ends), seconds=ends + math.ceil(watched))
 
 
-SPIKE: Final = Trigger("5 × the reads for 30 s", 30, lambda *span: Fault(spike=span, spike_times=SPIKE_TIMES))
-FLUSH: Final = Trigger("FLUSHALL", 0, lambda begins, _: Fault(flush=begins))
-SLOW: Final = Trigger("graph 10 × slower for 60 s", 60, lambda *span: Fault(slow=span, slow_times=SLOW_TIMES))
-KILLED: Final = Trigger("workers killed, back after 30 s", 30, lambda *span: Fault(down=span))
-BROKER: Final = Trigger("broker down for 10 s, then empty", 10, lambda *span: Fault(broker=span))
-TRIGGERS: Final = (SPIKE, FLUSH, SLOW, KILLED, BROKER)
+TRIGGERS: Final = (
+    Trigger("5 × the reads for 30 s", 30, lambda *span: Fault(spike=span, spike_times=SPIKE_TIMES)),
+    Trigger("FLUSHALL", 0, lambda begins, _: Fault(flush=begins)),
+    Trigger("graph 10 × slower for 60 s", 60, lambda *span: Fault(slow=span, slow_times=SLOW_TIMES)),
+    Trigger("workers killed, back after 30 s", 30, lambda *span: Fault(down=span)),
+    Trigger("broker down for 10 s, then empty", 10, lambda *span: Fault(broker=span)),
+)
 
 
 class Recovery(NamedTuple):
@@ -76,23 +77,22 @@ class Recovered(NamedTuple):
         return self.seen.seconds / self.length
 
 
-def recovery(shares: NDArray[np.float64], begins: int, ends: int, tolerance: float = TOLERANCE) -> Recovery:
+def recovery(shares: NDArray[np.float64], begins: int, ends: int) -> Recovery:
     """Return how reads recovered: the moment from which on their share stays at its level before.
 
     Args:
         shares: of the reads of each second, those that got a stale value or waited.
         begins, ends: of the trigger. The level is the mean of the minute before; what is compared with it is the mean
-            of the five seconds that follow.
-        tolerance: above the level; a percentage point.
+            of the five seconds that follow, a percentage point above it at most.
     """
     before = float(shares[max(0, begins - _LEVEL_SECONDS) : begins].mean())
     means = np.convolve(shares[ends:], np.full(MEAN_SECONDS, 1 / MEAN_SECONDS), mode="valid")
-    above = np.flatnonzero(means > before + tolerance)
+    above = np.flatnonzero(means > before + TOLERANCE)
     seconds = float(above[-1] + 1) if len(above) else 0.0
     return Recovery(before, float(shares[begins:].max()), seconds)
 
 
-def recovery_plot(name: str, title: str, recovered: Sequence[Recovered]) -> Plot:
+def recovery_plot(recovered: Sequence[Recovered]) -> Plot:
     """Return the times to recover over the load, one line per trigger, and the bar."""
     series = [
         Series(trigger, tuple(100 * one.load for one in of_it), tuple(one.lengths for one in of_it))
@@ -102,13 +102,13 @@ def recovery_plot(name: str, title: str, recovered: Sequence[Recovered]) -> Plot
     loads = [100 * one.load for one in recovered]
     bar = Series("the bar", (min(loads), 100 * UP_TO_LOAD), (MAX_LENGTHS, MAX_LENGTHS))
     return Plot(
-        name, f"{title}: time to recover against load", "load (% of what the fleet can carry)",
+        "recovery", "recovery: time to recover against load", "load (% of what the fleet can carry)",
         "time to recover (× the trigger's length)", (*series, bar),
         caption="From the end of the trigger until stale and waiting reads stay at their share before.",
     )  # fmt: skip
 
 
-def recovery_table(title: str, recovered: Sequence[Recovered]) -> Table:
+def recovery_table(recovered: Sequence[Recovered]) -> Table:
     """Return a line for each trigger and load."""
     rows = [
         (
@@ -117,7 +117,7 @@ def recovery_table(title: str, recovered: Sequence[Recovered]) -> Table:
         )
         for one in recovered
     ]  # fmt: skip
-    return Table(title, _COLUMNS, rows)
+    return Table("recovery", _COLUMNS, rows)
 
 
 def recovery_figures(recovered: Sequence[Recovered]) -> list[Figure]:

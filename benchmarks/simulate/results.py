@@ -53,8 +53,8 @@ def result_of(scenario: Scenario, outcomes: Mapping[str, Outcome]) -> Result:
     elif scenario is Scenario.RECOVERY:
         recovered = _recovered(outcomes)
         figures += recovery_figures(recovered)
-        tables.append(recovery_table("recovery", recovered))
-        charts = (recovery_plot("recovery", "recovery", recovered),)
+        tables.append(recovery_table(recovered))
+        charts = (recovery_plot(recovered),)
     return Result(scenario.value, title, figures, tables=tables, charts=charts)
 
 
@@ -73,13 +73,13 @@ def _figures(outcomes: Mapping[str, Outcome]) -> list[Figure]:
 
 
 def _row(outcome: Outcome) -> tuple[TableCell, ...]:
-    counters, in_readers = outcome.counters.sum(axis=1), outcome.model.in_readers
+    counters = outcome.counters.sum(axis=1)
     return (
-        "-" if in_readers else outcome.model.workers,
+        outcome.model.workers,
         outcome.reads / 1e6, outcome.loads(), *map(outcome.loads, (Count.EARLY, Count.STALE, Count.MISS)),
         *(100 * outcome.share(amount) for amount in (Amount.STALE_READS, Amount.WAITING_READS, Amount.TIMED_OUT_READS)),
         outcome.wait_ms(50), outcome.wait_ms(99), outcome.lead_ms(50), outcome.lead_ms(99),
-        100 * outcome.in_time_share, None if in_readers else 100 * outcome.utilisation,
+        100 * outcome.in_time_share, 100 * outcome.utilisation,
         int(outcome.lengths.sum(axis=0).max()),
         *(int(counters[count]) for count in (Count.DROPPED, Count.AGAIN, Count.FORGOTTEN)), outcome.wall_seconds,
     )  # fmt: skip

@@ -13,10 +13,8 @@ from benchmarks.reports.report import Groups, report
 from benchmarks.reports.results import Result
 from benchmarks.simulate.engine.model import Fault, Model
 from benchmarks.simulate.engine.simulation import simulate
-from benchmarks.simulate.options import RealRun, Scenario, SimulateOptions
-from benchmarks.simulate.real.overload import overloaded
-from benchmarks.simulate.real.recovery import LOADS, all_recovered, recovered
-from benchmarks.simulate.recovery import Recovered
+from benchmarks.simulate.options import Scenario, SimulateOptions
+from benchmarks.simulate.real_overload import overloaded
 from benchmarks.simulate.results import result_of
 from benchmarks.simulate.scenarios import model_of, models
 
@@ -30,18 +28,13 @@ def run(options: SimulateOptions, console: Console) -> None:
     if options.quick:
         options = replace(options, **_QUICK)
     versions: dict[str, str] = {}
-    report(str(options.real or "simulate"), options, console, _groups(options, console, versions), versions=versions)
+    name = "overload" if options.real else "simulate"
+    report(name, options, console, _groups(options, console, versions), versions=versions)
 
 
 def _groups(options: SimulateOptions, console: Console, versions: dict[str, str]) -> Groups:
-    if options.real is RealRun.RECOVERY:
-        found: list[Recovered] = []
-        for load in LOADS[1:2] if options.quick else LOADS:
-            yield f"{load:.0%}", partial(recovered, load, options, console, versions, found)
-        yield "all", partial(all_recovered, found)
-        return
     console.print(f"compiled in {_compile_all():.1f} s", style="dim")
-    if options.real is RealRun.OVERLOAD:
+    if options.real:
         yield "overload", partial(overloaded, options, console, versions)
         return
     model = model_of(options)

@@ -1,4 +1,4 @@
-"""Scenarios: the models that each one compares. Faults begin at the same share of each span."""
+"""Scenarios: the models that each one compares."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from benchmarks.simulate.engine.model import NO_COSTS, Fault, Model
+from benchmarks.simulate.engine.model import Fault, Model
 from benchmarks.simulate.engine.simulation import load_of, steady_loads_per_second, workers_for
 from benchmarks.simulate.options import Mode, Popularity, Scenario, SimulateOptions
 from benchmarks.simulate.recovery import TRIGGERS
 
 TITLES: Final[Mapping[Scenario, str]] = {
     Scenario.STEADY: "a steady load",
-    Scenario.CORRELATED_EXPIRY: "a tenth of all entries expires within ten seconds",
     Scenario.WORKER_OUTAGE: "all workers are killed, and come back later",
-    Scenario.SLOW_ORIGIN: "loads take ten times as long for a while",
     Scenario.FLEET: "fleets of different sizes",
     Scenario.BETA: "β and TTL",
     Scenario.OVERLOAD: "more load than the fleet can carry",
@@ -48,9 +46,6 @@ _GRACE: Final = 3_600.0
 _MIN_KEYS: Final = 1_000
 _FAULT_FROM: Final = 0.25
 _FAULT_UNTIL: Final = 0.45
-_SLOW_TIMES: Final = 10.0
-_TOGETHER_SECONDS: Final = 10.0
-_TOGETHER_SHARE: Final = 0.1
 
 
 def model_of(options: SimulateOptions) -> Model:
@@ -92,34 +87,14 @@ def loading(model: Model, load: float) -> Model:
     return replace(model, load=(service - beside) / model.mean_times)
 
 
-def _by_mode(model: Model, _: bool) -> dict[str, Model]:  # noqa: FBT001
+def _steady(model: Model, _: bool) -> dict[str, Model]:  # noqa: FBT001
     return {mode.value: replace(model, mode=mode) for mode in Mode}
 
 
-def _steady(model: Model, _: bool) -> dict[str, Model]:  # noqa: FBT001
-    # In readers there are no workers: who asks loads the value, and an expired one is gone.
-    in_readers = replace(model, in_readers=True, costs=NO_COSTS)
-    return _by_mode(model, _) | {f"{name}, in readers": one for name, one in _by_mode(in_readers, _).items()}
-
-
-def _correlated_expiry(model: Model, _: bool) -> dict[str, Model]:  # noqa: FBT001
-    begins = _fault_seconds(model)[0]
-    fault = Fault(expire_at=begins, expire_over=_TOGETHER_SECONDS, expire_share=_TOGETHER_SHARE)
-    return _by_mode(replace(model, fault=fault), _)
-
-
 def _worker_outage(model: Model, _: bool) -> dict[str, Model]:  # noqa: FBT001
-    broken = replace(model, fault=Fault(down=_fault_seconds(model)))
-    return {f"grace {grace:g} s": replace(broken, grace=grace) for grace in dict.fromkeys([*GRACES, model.grace])}
-
-
-def _slow_origin(model: Model, _: bool) -> dict[str, Model]:  # noqa: FBT001
-    return _by_mode(replace(model, fault=Fault(slow=_fault_seconds(model), slow_times=_SLOW_TIMES)), _)
-
-
-def _fault_seconds(model: Model) -> tuple[int, int]:
     begins = int(model.seconds * _FAULT_FROM)
-    return begins, max(begins + 1, int(model.seconds * _FAULT_UNTIL))
+    broken = replace(model, fault=Fault(down=(begins, max(begins + 1, int(model.seconds * _FAULT_UNTIL)))))
+    return {f"grace {grace:g} s": replace(broken, grace=grace) for grace in dict.fromkeys([*GRACES, model.grace])}
 
 
 def _fleet(model: Model, quick: bool) -> dict[str, Model]:  # noqa: FBT001
@@ -169,9 +144,7 @@ def _recovery(model: Model, quick: bool) -> dict[str, Model]:  # noqa: FBT001
 
 _MODELS: Final[Mapping[Scenario, Callable[[Model, bool], dict[str, Model]]]] = {
     Scenario.STEADY: _steady,
-    Scenario.CORRELATED_EXPIRY: _correlated_expiry,
     Scenario.WORKER_OUTAGE: _worker_outage,
-    Scenario.SLOW_ORIGIN: _slow_origin,
     Scenario.FLEET: _fleet,
     Scenario.BETA: _beta,
     Scenario.OVERLOAD: _overload,

@@ -47,7 +47,7 @@ def run(options: StampedeOptions, console: Console) -> None:
 
 
 def _groups(options: StampedeOptions, console: Console, versions: dict[str, str]) -> Groups:
-    variants = {scenario: _variants(scenario, options, console) for scenario in options.scenarios_to_run}
+    variants = {scenario: variants_of(scenario, chosen(options.strategy)) for scenario in options.scenarios_to_run}
     prepare()
     with ExitStack() as stack:
         servers = stack.enter_context(running_servers())
@@ -55,15 +55,6 @@ def _groups(options: StampedeOptions, console: Console, versions: dict[str, str]
         for scenario, found in variants.items():
             name = f"{scenario}: {', '.join(variant.title for variant in found)}"
             yield name, partial(_result_of, scenario, found, options, servers, console)
-
-
-def _variants(scenario: Scenario, options: StampedeOptions, console: Console) -> list[Variant]:
-    variants, left_out = variants_of(scenario, chosen(options.strategy))
-    if not variants:
-        raise BenchError(f"nobody can run {scenario}: {'; '.join(map(': '.join, left_out.items()))}")
-    for title, why in left_out.items():
-        console.print(f"{scenario} without {title}: {why}", style="dim")
-    return variants
 
 
 def _result_of(

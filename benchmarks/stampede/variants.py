@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from benchmarks.apparatus.packages import not_installed
 from benchmarks.options import check_names
 from benchmarks.reports.results import Table
 from benchmarks.stampede.config import Kind, Scenario
@@ -46,23 +45,19 @@ class Variant:
         return f"{self.strategy.title} (threads)" if self.kind is Kind.THREADS else self.strategy.title
 
 
-def variants_of(
-    scenario: Scenario, strategies: Sequence[type[Strategy]]
-) -> tuple[list[Variant], dict[str, str]]:  # fmt: skip
-    """Return who runs, and why the others do not, by title.
+def variants_of(scenario: Scenario, strategies: Sequence[type[Strategy]]) -> list[Variant]:
+    """Return who runs.
 
     The classic scenario has processes. In the others a strategy is read by tasks where it can be, else by threads, and
     ours by both: times of threads and of tasks can't be compared.
     """
-    left_out = {one.title: missing for one in strategies if (missing := not_installed(one.needs))}
     variants = [
         Variant(scenario, strategy, Kind.PROCESSES if scenario is Scenario.WORKERS else strategy.kinds[-1])
         for strategy in strategies
-        if strategy.title not in left_out
     ]
     if Ours in strategies and any(variant.kind is Kind.THREADS for variant in variants):
         variants.append(Variant(scenario, Ours, Kind.THREADS))
-    return variants, left_out
+    return variants
 
 
 def limits(variants: Sequence[Variant]) -> Table:

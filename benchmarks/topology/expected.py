@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 
 from benchmarks.reports.charts import Plot, Series
 from benchmarks.reports.results import Result, Table, TableCell
-from benchmarks.topology.charts import NAMES
 from benchmarks.topology.graphs import GraphModel
-from benchmarks.topology.plan import GraphKind, Mode, Skew
+from benchmarks.topology.plan import TITLES, GraphKind, Mode, Skew
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -141,7 +140,7 @@ def _plot(kind: GraphKind, curves: dict[tuple[Mode, Situation], Curve]) -> Plot:
             x, y = 100 * found.more_loads[is_shown], 100 * found.late_share[is_shown]
             series.append(Series(f"{mode}, {reads:g} reads in δ", tuple(map(float, x)), tuple(map(float, y))))
     return Plot(
-        f"topology-{kind}-expected", f"{NAMES[kind]}: late reads against additional loads, computed",
+        f"topology-{kind}-expected", f"{TITLES[kind]}: late reads against additional loads, computed",
         "loads more than without early refresh (%)", "reads after the expiry (%)", tuple(series),
         caption="Along each line β0 doubles. The lower line is better at the same load of the graph.",
         ours=tuple(one.label for one in series if one.label.startswith(Mode.TOPOLOGY)), x_log=True, y_log=True,

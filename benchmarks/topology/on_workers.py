@@ -10,14 +10,14 @@ from typing import Final
 
 import redis.asyncio
 
-from api_client import AsyncCacheClient, EntryState, RefreshState
+from api_client import AsyncCacheClient, EntryState
 from api_client.config.broker import miss_queue, refresh_queue
 from api_client.protocol import entry
 from api_client.protocol.keys import CacheKey
 from benchmarks.apparatus.entries import header_of, payload_of
 from benchmarks.errors import BenchError
 from benchmarks.topology.queries import GRACE_SECONDS, OriginLoad, name_of
-from benchmarks.topology.reader import LeadTime, Served, TrialReader
+from benchmarks.topology.reader import Served, TrialReader
 
 _QUIET_WITHIN_SECONDS: Final = 120.0
 _POLL_SECONDS: Final = 0.01
@@ -51,11 +51,8 @@ class OnWorkers(TrialReader):
         await pipeline.execute()
 
     async def read(self, number: int) -> Served:
-        """Read, and note when this read triggered a refresh before the expiry."""
         query_key = self.setup.keys[number]
         found = await self.reader.get_entry(name_of(query_key.kind, self.variant), query_key.params)
-        if found.refresh is RefreshState.TRIGGERED and found.state is EntryState.FRESH:
-            self.lead_times.append(LeadTime(query_key.degree, found.ttl_remaining))
         return _SERVED[found.state]
 
     async def origin_load(self) -> OriginLoad:

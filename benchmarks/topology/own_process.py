@@ -28,7 +28,7 @@ from neo4j import AsyncDriver, AsyncManagedTransaction
 from api_client.protocol.entry import Smoothed
 from api_client.protocol.xfetch import MICROSECONDS, should_refresh
 from benchmarks.topology.queries import CYPHER, OriginLoad, QueryKey
-from benchmarks.topology.reader import LeadTime, Served, TrialReader
+from benchmarks.topology.reader import Served, TrialReader
 from refresher.flow.policy import smooth
 
 # The middleware's own defaults.
@@ -96,7 +96,7 @@ class OwnProcess(TrialReader):
             return Served.WAITED
         left_seconds = kept.expires_at - time.time()
         if self._refreshes(number, kept, left_seconds):
-            task = asyncio.create_task(self._refresh(number, kept, left_seconds))
+            task = asyncio.create_task(self._refresh(number, kept))
             self._tasks.add(task)
             task.add_done_callback(self._ended)
         return Served.FRESH
@@ -142,10 +142,9 @@ class OwnProcess(TrialReader):
                 return
         await self._load(number, None)
 
-    async def _refresh(self, number: int, kept: Kept, left_seconds: float) -> None:
+    async def _refresh(self, number: int, kept: Kept) -> None:
         async with self._lock(number) as is_held:
             if is_held:
-                self.lead_times.append(LeadTime(self.setup.keys[number].degree, left_seconds))
                 await self._load(number, kept.delta)
 
     async def _load(self, number: int, before: Smoothed | None) -> None:

@@ -17,6 +17,9 @@ class GraphKind(StrEnum):
     SNB = "snb"
 
 
+TITLES: Final = {GraphKind.RMAT: "R-MAT: hubs and leaves", GraphKind.SNB: "social network, LDBC's degrees"}
+
+
 class Setting(StrEnum):
     """Place of refreshes: the reader's own process, without grace, or workers, with grace."""
 

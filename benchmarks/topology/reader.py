@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from benchmarks.topology.plan import Trial
 from benchmarks.topology.queries import OriginLoad, QueryKey, beta_of
@@ -23,13 +23,6 @@ class Served(StrEnum):
     STALE = "stale"
     WAITED = "waited"
     FAILED = "failed"
-
-
-class LeadTime(NamedTuple):
-    """An early refresh: the degree of its key, and how long before the soft expiry it was triggered, s."""
-
-    degree: int
-    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +44,9 @@ class TrialSetup:
 
 @dataclass(slots=True)
 class TrialReader(ABC):
-    """One setting, for one trial. ``lead_times`` are the early refreshes so far; ``failures`` count errors by name."""
+    """One setting, for one trial; ``failures`` count errors by name."""
 
     setup: TrialSetup
-    lead_times: list[LeadTime] = field(default_factory=list, kw_only=True)
     failures: Counter[str] = field(default_factory=Counter, kw_only=True)
 
     @abstractmethod

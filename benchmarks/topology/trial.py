@@ -17,7 +17,7 @@ from benchmarks.apparatus.statistics import percentile
 from benchmarks.topology.graphs import shares
 from benchmarks.topology.plan import CLIENTS, Trial
 from benchmarks.topology.queries import OriginLoad
-from benchmarks.topology.reader import LeadTime, Served, TrialReader
+from benchmarks.topology.reader import Served, TrialReader
 
 _BLOCK: Final = 4_096
 
@@ -105,7 +105,6 @@ class Outcome:
         failures: errors of reads, by name.
         recomputes_per_second: loads of the graph.
         origin_busy: seconds a second that the graph spent on them, pauses left out.
-        lead_times: the early refreshes.
     """
 
     trial: Trial
@@ -116,7 +115,6 @@ class Outcome:
     failures: dict[str, int]
     recomputes_per_second: float
     origin_busy: float
-    lead_times: tuple[LeadTime, ...]
 
     @property
     def p50_ms(self) -> float:
@@ -148,7 +146,6 @@ async def run_trial(reader: TrialReader, window: Window, expected_reads_per_seco
     raise_if_cancelled()
     counted = [read for read in reads if counted_from <= read.due < ends_at]
     done = sum(counted_from <= read.done < ends_at for read in reads)
-    (loads_before, leads_before), (loads, leads) = before, after
     seconds = window.counted_seconds
     return Outcome(
         trial,
@@ -157,9 +154,8 @@ async def run_trial(reader: TrialReader, window: Window, expected_reads_per_seco
         _percent(counted, Served.WAITED),
         _percent(counted, Served.STALE),
         dict(reader.failures),
-        (loads.loads - loads_before.loads) / seconds,
-        (loads.busy_seconds - loads_before.busy_seconds) / seconds,
-        tuple(reader.lead_times[leads_before:leads]),
+        (after.loads - before.loads) / seconds,
+        (after.busy_seconds - before.busy_seconds) / seconds,
     )
 
 
@@ -192,10 +188,10 @@ def _gaps(trial: Trial) -> Iterator[float]:
         yield from rng.exponential(size=_BLOCK).tolist()
 
 
-async def _observe(reader: TrialReader, at: float) -> tuple[OriginLoad, int]:
-    """Return what has been loaded, and how many early refreshes there were, at a moment (monotonic seconds)."""
+async def _observe(reader: TrialReader, at: float) -> OriginLoad:
+    """Return what has been loaded at a moment (monotonic seconds)."""
     await asyncio.sleep(at - time.monotonic())
-    return await reader.origin_load(), len(reader.lead_times)
+    return await reader.origin_load()
 
 
 def _percent(reads: Sequence[Read], served: Served) -> float:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated
 
-import typer
-
-from benchmarks.options import DEFAULT_ROUNDS, Options, Rounds
+from benchmarks.options import DEFAULT_ROUNDS, GroupOptions
 
 
 class Pool(StrEnum):
@@ -29,8 +26,6 @@ class Scale:
         rounds: rounds that count; one more, the first, is dropped.
         messages: of one kind, that are worked off in one go.
         samples: triggers timed one by one in a round, and tasks beside them.
-        duplicates: triggers in a turn that have nothing left to do.
-        slices: turns of each competitor in a round of them.
         longest_pause_seconds: between two samples; drawn evenly.
         warm_up_loads: that the graph answers before it is measured: until its Java has compiled them, that takes both
             cores.
@@ -41,36 +36,23 @@ class Scale:
     rounds: int
     messages: int
     samples: int
-    duplicates: int
-    slices: int
     longest_pause_seconds: float
     warm_up_loads: int
     pool_sizes: Mapping[int, tuple[int, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkerOptions(Options):
+class WorkerOptions(GroupOptions):
     """Measure what a refresh costs a worker, against Celery tasks that do nothing, with the targets beside it.
 
-    Refreshes a second of one process, or of one to four workers in each pool, the time from a trigger to the commit,
-    and what a duplicate costs against celery-singleton and celery-once. Ratios of one run, since times of two machines
-    can't be compared.
-    Exits with 0 whether targets are reached or not.
+    Refreshes a second of one process, or of one to four workers in each pool, and the time from a trigger to the
+    commit. The pools take 20 minutes, and run with ``--only pools``. Ratios of one run, since times of two machines
+    can't be compared. Exits with 0 whether targets are reached or not.
     """
-
-    rounds: Rounds = None
-    only: Annotated[
-        list[str],
-        typer.Option(
-            metavar="NAME",
-            help="Run this group alone (rates, latency, duplicates, or pools, which take 20 minutes, and are not run "
-            "without it); may be repeated.",
-        ),
-    ] = field(default_factory=list)
 
     @property
     def scale(self) -> Scale:
         if self.quick:
-            return Scale(self.rounds or 1, 30, 5, 50, 2, 0.005, 0, {1: (2,), 2: (2,)})
+            return Scale(self.rounds or 1, 30, 5, 0.005, 0, {1: (2,), 2: (2,)})
         sizes = {1: (1, 2, 4, 16, 64), 2: (1, 4, 16), 4: (1, 4, 16)}
-        return Scale(self.rounds or DEFAULT_ROUNDS, 400, 100, 100, 8, 0.03, 5_000, sizes)
+        return Scale(self.rounds or DEFAULT_ROUNDS, 400, 100, 0.03, 5_000, sizes)

@@ -17,13 +17,9 @@ from typing import Any, Final, TypeVar, cast
 
 import numpy as np
 
-from benchmarks.errors import BenchError
 from refresher.flow.policy import MEAN_GAIN
 
-try:
-    _numba: Any = import_module("numba")  # what its releases say of their types differs
-except ImportError as _error:
-    raise BenchError("the simulation needs numba: `make bench` installs it") from _error
+_numba: Any = import_module("numba")  # what its releases say of their types differs
 
 F = TypeVar("F", bound=Callable[..., object])
 

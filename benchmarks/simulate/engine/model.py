@@ -36,7 +36,6 @@ class Costs:
 
 
 DEFAULT_COSTS: Final = Costs()
-NO_COSTS: Final = Costs(0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,6 @@ class Fault:
         spike, spike_times: each key is read so many times as often in between.
         flush: all that is in the cache and in the queues is lost.
         broker: the broker is down in between, and has lost its messages.
-        expire_at: this share of all entries expires here, or up to ``expire_over`` later, as if loaded together.
     """
 
     down: tuple[int, int] = (1 << 40, 1 << 40)
@@ -59,9 +57,6 @@ class Fault:
     spike_times: float = 1.0
     flush: float = math.inf
     broker: tuple[float, float] = (math.inf, math.inf)
-    expire_at: float = math.inf
-    expire_over: float = 0.0
-    expire_share: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +68,6 @@ class Model:
         overloaded_after: for so long the queue is longer than its bound before stale refreshes are dropped too; inf:
             they never are.
         weighs_loads: whether among the stale refreshes that are left heavy ones make way for light ones.
-        in_readers: the process of the reader that asks loads the value, early ones beside its answer; an expired entry
-            is gone (no grace), its readers wait, and nothing limits how many load at a time.
     """
 
     keys: int
@@ -98,7 +91,6 @@ class Model:
     lease_floor: float = 5.0
     overloaded_after: float = OVERLOADED_SECONDS
     weighs_loads: bool = True
-    in_readers: bool = False
     costs: Costs = DEFAULT_COSTS
     fault: Fault = field(default_factory=Fault)
     seed: int = 1

@@ -111,7 +111,7 @@ def published_from(begins: float, ends: float) -> float:
 def _initial_state(model: Model) -> State:
     rates, degrees = rates_and_degrees(model)
     numbers = np.zeros(len(Number), dtype=np.int64)
-    numbers[Number.FREE] = model.keys if model.in_readers else model.workers
+    numbers[Number.FREE] = model.workers
     keys, seconds = _keys(model, rates, degrees), model.seconds
     known = np.zeros((max(Known) + 1, model.readers))
     known[[Known.WINDOW, Known.LONG_SINCE]] = np.inf
@@ -141,7 +141,6 @@ def _policy(model: Model) -> NDArray[Any]:
     for name, value in {
         **alike,
         **asdict(model.costs),
-        "grace": 0.0 if model.in_readers else model.grace,
         "lease": lease_seconds(model.lease_floor, run, 0.0, math.inf),
         "slow_from": fault.slow[0],
         "slow_until": fault.slow[1],
@@ -162,7 +161,7 @@ def _keys(model: Model, rates: NDArray[np.float32], degrees: NDArray[np.int32]) 
     is_on = early_refresh_is_on(
         enabled=model.mode is not Mode.NONE, ttl_seconds=model.ttl, min_ttl_seconds=model.min_ttl
     )
-    everything = np.zeros(model.keys + (1 if model.in_readers else model.workers), dtype=KEY)
+    everything = np.zeros(model.keys + model.workers, dtype=KEY)
     everything["due"] = np.inf
     keys = everything[: model.keys]
     keys["rate"] = rates
@@ -185,8 +184,4 @@ def _soft_expiries(model: Model, rng: np.random.Generator, rates: NDArray[np.flo
     soft = model.ttl * rng.random(model.keys)
     is_late = rng.random(model.keys) * (model.ttl + 1 / rates) >= model.ttl
     soft[is_late] = -rng.exponential(1 / rates[is_late])
-    fault = model.fault
-    if fault.expire_share:
-        together = rng.random(model.keys) < fault.expire_share
-        soft[together] = fault.expire_at + fault.expire_over * rng.random(int(together.sum()))
     return soft

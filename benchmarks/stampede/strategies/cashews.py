@@ -14,7 +14,6 @@ from benchmarks.stampede.strategies.strategy import ON_LOOPS, Cache, Strategy, V
 class Cashews(Strategy):
     """A decorator of cashews around the origin."""
 
-    needs: ClassVar[tuple[str, ...]] = ("cashews",)
     kinds = ON_LOOPS
     is_peer = True
 

@@ -22,7 +22,6 @@ class Dogpile(Strategy):
 
     name = "dogpile"
     title = "dogpile.cache"
-    needs: ClassVar[tuple[str, ...]] = ("dogpile",)
     kinds = ON_THREADS
     is_peer = True
     reader_sets_expiry = True
@@ -110,7 +109,6 @@ class Aiocache(Strategy):
 
     name = "aiocache"
     title = "aiocache"
-    needs: ClassVar[tuple[str, ...]] = ("aiocache",)
     kinds = ON_LOOPS
     is_peer = True
     unobservable: ClassVar[tuple[str, ...]] = ("contention", "ducked_out")
@@ -167,7 +165,6 @@ class Cacheback(Strategy):
 
     name = "cacheback"
     title = "django-cacheback"
-    needs: ClassVar[tuple[str, ...]] = ("django", "django_redis", "cacheback")
     kinds = ON_THREADS
     is_peer = True
     unobservable: ClassVar[tuple[str, ...]] = ("contention", "ducked_out")

@@ -28,7 +28,6 @@ class Strategy(ABC):
         name: that ``--strategy`` takes.
         title: in tables.
         kinds: by whom it can be read.
-        needs: modules without which it can't run.
         is_peer: whether it is another project's cache.
         busy_waits: whether its waiting readers take the processor from everybody: it runs alone.
         reader_sets_expiry: whether a reader, and not who has stored the value, says how long it is fresh.
@@ -39,7 +38,6 @@ class Strategy(ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     kinds: ClassVar[tuple[Kind, ...]] = tuple(Kind)
-    needs: ClassVar[tuple[str, ...]] = ()
     is_peer: ClassVar[bool] = False
     busy_waits: ClassVar[bool] = False
     reader_sets_expiry: ClassVar[bool] = False

@@ -13,7 +13,6 @@ import pytest
 
 from api_client.transport import sockets
 from api_client.transport.sockets import SocketWatchdog, set_io_timeout
-from benchmarks.apparatus.servers import SilentServer
 from tests.integration.links.conftest import Connect
 from tests.support.fault_proxy import FaultProxy
 from tests.support.internals import idle_in, socket_of
@@ -132,8 +131,7 @@ class NeverBlocking(socket.socket):
 
 
 def test_sockets_that_ignore_the_kernel_s_timeout_use_python_s() -> None:
-    with SilentServer() as server, NeverBlocking() as sock, socket.socket() as plain:
-        host, _, port = server.url.removeprefix("redis://").partition("/")[0].partition(":")
-        sock.connect((host, int(port)))
+    with socket.create_server(("127.0.0.1", 0)) as server, NeverBlocking() as sock, socket.socket() as plain:
+        sock.connect(server.getsockname())
         assert set_io_timeout(sock, 0.3, Thing()) == sock.gettimeout() == 0.3
         assert set_io_timeout(plain, 0.3, Thing()) is plain.gettimeout() is None

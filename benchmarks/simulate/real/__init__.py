@@ -1,1 +1,0 @@
-"""Scenarios on real processes, at a size that one machine holds."""
