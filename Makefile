@@ -11,7 +11,7 @@ bin := $(VENV)/bin
 # Tests run in random order; the first lines of a run show its seed, ARGS='--randomly-seed=N' repeats it.
 # Files that take long go first (tests/support/tiers.py).
 pytest = $(measured) $(bin)/python$(if $(COVERAGE), -m coverage run) -m pytest \
-  -n $(or $(JOBS),$(jobs)) --dist loadfile --no-loadscope-reorder
+  -n $(or $(JOBS),$(jobs)) --dist loadgroup --no-loadscope-reorder
 jobs = 2
 # These wait more than they compute: for servers that fail over, breakers, timeouts.
 test: jobs = 3

@@ -103,7 +103,7 @@ def test_demo_succeeds_reports_its_figures_and_exposes_no_password_or_port(tmp_p
     ("moment", "number"),
     [
         ("graph made", signal.SIGINT),
-        ("graph made", signal.SIGTERM),
+        pytest.param("graph made", signal.SIGTERM, marks=pytest.mark.long),
         pytest.param("Flower:", signal.SIGINT, marks=pytest.mark.long),
         pytest.param("worker killed", signal.SIGINT, marks=pytest.mark.long),
         pytest.param("servers started", signal.SIGHUP, marks=pytest.mark.long),
@@ -147,7 +147,6 @@ def test_demo_leaves_the_users_graph_as_it_was(tmp_path: Path, arcadedb: ArcadeD
 
 
 @pytest.mark.neo4j
-@pytest.mark.alone
 @pytest.mark.timeout(4 * MAX_WAIT_SECONDS)
 def test_demo_compares_staleness_with_the_feed_and_without_it(tmp_path: Path) -> None:
     own = (*SMALL, "--graph-server", "neo4j", "--feed", "--no-chaos")

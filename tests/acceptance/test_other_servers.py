@@ -12,25 +12,29 @@ import pytest
 from refresher.embedded.maven import LTS, neo4j_jars
 from tests.acceptance.conftest import ROOT
 from tests.servers.redis_binaries import OLDEST, SERVERS
+from tests.support.requirements import IS_LONG
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 SUITES: Final = {
-    "steps": ("tests/contract", "--ignore=tests/contract/test_wire_formats.py"),
-    "machines": ("tests/property/test_lease_machine.py", "tests/property/test_tag_machine.py"),
+    "steps": (
+        "tests/contract", "--ignore=tests/contract/test_wire_formats.py", "--ignore-glob=*/contract/*interleavings.py",
+    ),
+    "machines": (
+        "tests/property/test_lease_machine.py", "tests/property/test_tag_machine.py",
+        *(f"tests/contract/test_{kind}interleavings.py" for kind in ("", "flow_", "tag_")),
+    ),
     "readers": ("tests/integration/reader", "tests/integration/test_tracking.py"),
     "main job": ("tests/acceptance/test_main_job.py",),
     "cluster": ("tests/integration/topologies/test_cluster.py", "tests/integration/topologies/test_workers.py"),
     "sentinels": ("tests/integration/topologies/test_sentinels.py",),
     "failover": ("tests/acceptance/faults/test_cache_state.py", "tests/acceptance/worker_faults/test_failover.py"),
     "users": ("tests/integration/topologies/test_users.py", "tests/acceptance/security"),
-}
+}  # fmt: skip
 PROMISED: Final = {"steps", "readers", "main job", "cluster", "sentinels"}
 LACKING: Final = {(OLDEST, "users"): "the users of deploy/redis need read-only keys and selectors, of Redis 7.0"}
 DEFAULT: Final = list(SERVERS)[-1]
-GRAPH_SUITE: Final = (
-    "tests/integration/test_demo_queries.py", "tests/integration/test_graph_probe.py",
-    "tests/integration/test_values_from_a_graph.py",
-)  # fmt: skip
+GRAPH_SUITE: Final = ("tests/integration/test_graph_probe.py", "tests/integration/test_values_from_a_graph.py")
+"""The demo's queries run on it in `test_demo`, the change feed in its own tests."""
 
 
 def cases() -> list[object]:
@@ -41,7 +45,7 @@ def cases() -> list[object]:
             server,
             suite,
             id=f"{server}-{suite}",
-            marks=[] if server == OLDEST and suite in PROMISED else [pytest.mark.long],
+            marks=[pytest.mark.longer] if server == OLDEST and suite in PROMISED else [pytest.mark.long],
         )
         for server, suite in pairs
         if server != DEFAULT
@@ -53,7 +57,9 @@ def cases() -> list[object]:
 @pytest.mark.parametrize(("server", "suite"), cases())
 def test_a_suite_passes_on_another_redis(server: str, suite: str) -> None:
     SERVERS[server]()  # else it is missing here, and this test is skipped
-    passes(*SUITES[suite], selected="not long and not alone", TEST_REDIS=server)
+    # Both kinds of readers send the same commands.
+    kinds = () if IS_LONG else ("-k", "not async")
+    passes(*SUITES[suite], *kinds, selected="not long and not alone", TEST_REDIS=server)
 
 
 @pytest.mark.neo4j

@@ -139,9 +139,9 @@ def every_order(world: ClockedWorld, **scene: bool) -> Iterator[tuple[Scene, lis
     ("is_cached", "hard"),
     [
         pytest.param(False, False, id="missing-soft"),
-        pytest.param(True, True, id="cached-hard", marks=pytest.mark.slow),
+        pytest.param(True, True, id="cached-hard", marks=pytest.mark.long),
         pytest.param(True, False, id="cached-soft", marks=pytest.mark.long),
-        pytest.param(False, True, id="missing-hard", marks=pytest.mark.long),
+        pytest.param(False, True, id="missing-hard", marks=pytest.mark.slow),
     ],
 )
 def test_in_every_interleaving_no_value_from_before_a_tag_invalidation_is_fresh(

@@ -10,7 +10,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 import pytest
-from xdist.scheduler import LoadFileScheduling
+from xdist.scheduler import LoadGroupScheduling
 
 from tests.support.budget import BUDGET_SECONDS, BudgetPlugin, ProcessorTime
 from tests.support.waiting import MAX_WAIT_SECONDS
@@ -89,6 +89,9 @@ TOGETHER: Final = {
 Neo4j and RabbitMQ take seven seconds of a processor to start, Chromium two.
 """
 
+ALONE: Final = "alone"
+"""The group of the tests marked so. They come last, since each waits for all others that have begun."""
+
 APART: Final = ("tests/acceptance/partitions/test_partitions.py", "tests/acceptance/test_other_servers.py")
 """Files whose tests take minutes each and share nothing: any process may run any of them."""
 
@@ -106,13 +109,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         for resource in sorted(resources_of(item)):
             item.add_marker(resource)
+        if item.get_closest_marker(ALONE):
+            item.add_marker(pytest.mark.xdist_group(ALONE))
     tier = config.getoption("tier")
     if tier:
         items[:] = sorted((item for item in items if is_in(tier, item)), key=lambda item: turn_of(item.nodeid))
     places: dict[str, int] = {}
     for item in items:
         places.setdefault(file_of(item.nodeid), len(places))
-    items.sort(key=lambda item: (places[file_of(item.nodeid)], item.get_closest_marker("last") is not None))
+    items.sort(
+        key=lambda item: (
+            tier and item.get_closest_marker(ALONE) is not None,
+            places[file_of(item.nodeid)],
+            item.get_closest_marker("last") is not None,
+        )
+    )
 
 
 def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
@@ -166,24 +177,29 @@ def file_of(nodeid: str) -> str:
 
 
 def unit_of_work(nodeid: str) -> str:
-    """Return the unit that one process of xdist runs: a file, those `TOGETHER` with it, or a test that is `APART`."""
+    """Return the unit that one process of xdist runs: a file, those `TOGETHER` with it, or a test that is `APART`.
+
+    To the name of a test in a group xdist adds that of the group.
+    """
     path = file_of(nodeid)
+    if nodeid.endswith(f"@{ALONE}"):
+        return ALONE
     if path in APART:
         return nodeid
     return next((name for name, paths in TOGETHER.items() if path in paths), path)
 
 
-class _UnitScheduling(LoadFileScheduling):
-    """Schedules whole files, like ``--dist loadfile``, and those that are `TOGETHER`."""
+class _UnitScheduling(LoadGroupScheduling):
+    """Schedules units of work, where ``--dist loadgroup`` schedules groups."""
 
     def _split_scope(self, nodeid: str) -> str:
         return unit_of_work(nodeid)
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadGroupScheduling | None:
     """Give files that share a costly server to the same process."""
-    return _UnitScheduling(config, log) if config.getoption("dist") == "loadfile" else None
+    return _UnitScheduling(config, log) if config.getoption("dist") == "loadgroup" else None
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -25,6 +25,7 @@ def test_files_that_share_a_server_are_one_unit_of_work_and_any_other_is_one_by_
     assert {unit_of_work(f"{path}::test_it[a::b]") for path in TOGETHER["neo4j"]} == {"neo4j"}
     assert unit_of_work("tests/acceptance/test_demo.py::test_it") == "tests/acceptance/test_demo.py"
     assert unit_of_work(f"{APART[0]}::test_it[a]") == f"{APART[0]}::test_it[a]"
+    assert unit_of_work("tests/acceptance/test_demo.py::test_it[a]@alone") == "alone"
 
 
 def test_each_file_whose_tests_do_more_when_long_has_marked_them() -> None:
