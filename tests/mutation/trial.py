@@ -26,12 +26,12 @@ import pytest
 from _pytest.runner import runtestprotocol  # what reruns of a test are made of, in pytest's own plugins too
 
 from api_client.transport import scripts as lease_store
-from api_client.transport.scripts import SCRIPTS, LeaseStore
+from api_client.transport.scripts import SCRIPTS
 from tests.mutation.lua_mutants import Mutant, mutants
 from tests.support.requirements import IS_LONG
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 FOLDER: Final = files("api_client.protocol") / "lua"
 PARTS: Final = ("prelude", *SCRIPTS)
@@ -110,23 +110,25 @@ class Trial:
         for item in items:
             module: Any = item.module  # type: ignore[attr-defined]
             if hasattr(module, "EXAMPLES"):
-                module.EXAMPLES, module.PHASES = 60, module.PHASES[:1]  # nothing is shrunk
+                # Nothing is shrunk, and two trials play the same examples.
+                module.EXAMPLES, module.PHASES, module.IS_LONG = 60, module.PHASES[:1], False
 
 
 @contextmanager
 def noting(ran: set[str]) -> Iterator[None]:
-    """Record which scripts are run meanwhile."""
-    run, by_hash = LeaseStore.run, lease_store.by_hash
+    """Record which scripts are run meanwhile: by their hash, or by their text."""
 
-    def noted_run(store: LeaseStore, call: Any) -> Any:
-        ran.add(call.script)
-        return run(store, call)
+    def noted(command: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def note(call: Any) -> Any:
+            ran.add(call.script)
+            return command(call)
 
-    def noted_by_hash(call: Any) -> Any:
-        ran.add(call.script)
-        return by_hash(call)
+        return note
 
-    with patch.object(LeaseStore, "run", noted_run), patch.object(lease_store, "by_hash", noted_by_hash):
+    with (
+        patch.object(lease_store, "by_hash", noted(lease_store.by_hash)),
+        patch.object(lease_store, "by_text", noted(lease_store.by_text)),
+    ):
         yield
 
 

@@ -44,6 +44,8 @@ class Record:
     failures_until: int | None = None
     failed_token: int | None = None
     overtook: bytes | None = None
+    in_place: bytes | None = None
+    why: str | None = None
     published: int | None = None
     republished: int | None = None
     by: str | None = None

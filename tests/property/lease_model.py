@@ -25,7 +25,7 @@ from tests.support.lease_world import (
 
 CLAIMED, ALREADY_REFRESHED, REFUSED = 1, 2, 3
 ACQUIRED, ALREADY_FRESH, HELD = 1, 2, 3
-ACCEPTED, ACCEPTED_AS_STALE, SUPERSEDED, INVALIDATED, LOST = 1, 2, 3, 4, 5
+ACCEPTED, ACCEPTED_AS_STALE, SUPERSEDED, INVALIDATED, LOST, PREVIOUS_GONE = 1, 2, 3, 4, 5, 6
 
 
 BOOKMARKS_KEPT_US = 600_000_000
@@ -102,8 +102,8 @@ class Model:
         self.record = replace(
             record or Record("idle"), state="queued", since=self.now, until=self.now + us(QUEUE_TTL_SECONDS),
             number=number, claim=claim_id, claim_number=number, claimed_at=self.now, claim_bookmarks=bookmarks,
-            cools_only_bookmarks=None, ticket=None,
-            kind=None, attempts=self._failed_attempts(), ended_by=None, published=self.now, republished=0, by=self.by,
+            cools_only_bookmarks=None, ticket=None, kind=None, why=None,
+            attempts=self._failed_attempts(), ended_by=None, published=self.now, republished=0, by=self.by,
             gone_at_ms=max(record.gone_at_ms, life_ms) if record and record.failures else life_ms,
         )  # fmt: skip
         return CLAIMED, "queued"
@@ -131,7 +131,7 @@ class Model:
         self.record = replace(record, published=self.now, republished=record.republished + 1)
         return record.claim_number
 
-    def acquire(self, nonce: bytes, number: int, ticket: str) -> tuple[int, str, int]:
+    def acquire(self, nonce: bytes, number: int, ticket: str, in_place: bool = False) -> tuple[int, str, int]:
         record = self.record or Record("idle")
         if record.state == "running" and record.run and record.run.nonce == nonce:
             return ACQUIRED, "running", record.run.token
@@ -141,25 +141,30 @@ class Model:
         requested = [number, record.generation or 0, record.claim_number if record.state == "queued" else 0]
         if self.entry and self.entry.token > max(*requested, self.entry.generation):
             return ALREADY_FRESH, record.state, self.entry.token
-        overtakes = record.run is not None and record.run.nonce != nonce
+        overtakes = record.run is not None and record.run.nonce not in {nonce, record.in_place}
         token, waited = self.draw(), record.state in {"queued", "retrying"} and record.claimed_at is not None
         self.record = replace(
             record, state="running", since=self.now, until=self.now + us(LEASE_SECONDS), number=token,
             claim=None, ticket=None,
             claim_number=max(number, record.claim_number or 0, 1),
             claimed_at=min(record.claimed_at, self.now) if waited else self.now,
-            run=Run(token, nonce, self.now + us(LIMIT_SECONDS)), kind=None, attempts=self._failed_attempts(),
+            run=Run(token, nonce, self.now + us(LIMIT_SECONDS)), kind=None, why=None, attempts=self._failed_attempts(),
             ended_by=None, cools_only_bookmarks=None, overtook=nonce if overtakes else None, by=self.by,
+            in_place=nonce if in_place else None,
             gone_at_ms=self.kept_until(LIMIT_SECONDS + RETENTION_SECONDS),
         )  # fmt: skip
         return ACQUIRED, "running", token
 
     def _failed_attempts(self) -> int | None:
-        """Return the failed attempts when the next run is claimed or begins; a lapsed run is one. None: no attempt."""
+        """Return the failed attempts when the next run is claimed or begins. None: no attempt.
+
+        A lapsed run is one, but not in place.
+        """
         record = self.record
         if record is None or record.state == "cooling":
             return None
-        return ((record.attempts or 0) + (record.state == "running")) or None
+        has_lapsed = record.state == "running" and record.run.nonce != record.in_place
+        return ((record.attempts or 0) + has_lapsed) or None
 
     def kept_bookmarks(self) -> tuple[tuple[str, ...], tuple[str, ...], int]:
         """Return the bookmarks of invalidations: of this period, and of the one before; and when this one began."""
@@ -190,7 +195,7 @@ class Model:
         self.record = replace(record, since=self.now, until=until, run=replace(record.run, limit=limit))
         return True
 
-    def commit(self, token: int, nonce: bytes) -> int:
+    def commit(self, token: int, nonce: bytes, prolongs: bytes | None = None) -> int:
         record, entry = self.record, self.entry
         run = record.run if record else None
         if not run or (run.token, run.nonce) != (token, nonce):
@@ -203,6 +208,8 @@ class Model:
         if (record.hard or 0) > token:
             self._end_run(claimed_since)
             return INVALIDATED
+        if prolongs is not None and (not entry or entry.nonce != prolongs):
+            return PREVIOUS_GONE
         stale = (record.generation or 0) > token
         self.entry = StoredEntry(token, nonce, token + us(TTL_SECONDS), self.after(HARD_TTL_SECONDS))
         if stale:
@@ -227,7 +234,7 @@ class Model:
         if record.generation or goes_on:
             self.record = replace(
                 record, state="invalidated" if record.generation else "idle", since=None, until=0, claim=None,
-                run=None, ticket=None, kind=None, by=None, claim_bookmarks=None, cools_only_bookmarks=None,
+                run=None, ticket=None, kind=None, why=None, by=None, claim_bookmarks=None, cools_only_bookmarks=None,
                 failures=record.failures if goes_on or not record.failures else None,  # a 0 stays
                 gone_at_ms=max(record.gone_at_ms, life_ms) if goes_on else life_ms,
             )  # fmt: skip
@@ -244,7 +251,7 @@ class Model:
         return True
 
     def fail(
-        self, token: int, nonce: bytes, *, is_counted: bool = False, bookmarks: int = 0
+        self, token: int, nonce: bytes, *, is_counted: bool = False, bookmarks: int = 0, why: str = ""
     ) -> tuple[float, int, int] | None:
         """Return the pause in seconds, consecutive failures, and the previous failed run; None: not the lease's run."""
         record = self.record
@@ -259,7 +266,7 @@ class Model:
             pause_seconds = min(COOLING_SECONDS * 2 ** (failures - 1), MAX_COOLING_SECONDS)
         self.record = replace(
             record, state="cooling", since=self.now, until=self.now + us(pause_seconds), run=None,
-            kind="syntax", attempts=2, ended_by=nonce, failures=failures, failed_token=token,
+            kind="syntax", why=why or None, attempts=2, ended_by=nonce, failures=failures, failed_token=token,
             claim_bookmarks=None,
         )  # fmt: skip
         if bookmarks and record.claim_bookmarks:

@@ -77,12 +77,16 @@ class LeaseMachine(RuleBasedStateMachine):
     def republish(self) -> None:
         self.do("republish")
 
-    @rule(number=st.sampled_from(["claim's", "old", "entry's"]), ticket=st.sampled_from(["", "ticket", "wrong"]))
-    def acquire(self, number: str, ticket: str) -> None:
+    @rule(
+        number=st.sampled_from(["claim's", "old", "entry's"]),
+        ticket=st.sampled_from(["", "ticket", "wrong"]),
+        in_place=st.booleans(),
+    )
+    def acquire(self, number: str, ticket: str, in_place: bool = False) -> None:
         record, entry = self.model.record, self.model.entry
         numbers = {"claim's": (record and record.claim_number) or 0, "old": 5, "entry's": entry.token if entry else 0}
         tickets = {"": "", "ticket": (record and record.ticket) or "", "wrong": "wrong"}
-        self.do("acquire", self._nonce(), numbers[number], tickets[ticket])
+        self.do("acquire", self._nonce(), numbers[number], tickets[ticket], in_place)
 
     @rule(marks=st.integers(0, 1))
     @precondition(lambda self: self.model.record is None or self.model.record.state == "invalidated")
@@ -99,14 +103,39 @@ class LeaseMachine(RuleBasedStateMachine):
         self._move_clock(late_seconds * 1_000_000)
         self.do("commit", run.token, run.nonce)
 
-    @rule(times=st.integers(1, 4))
+    @rule(previous=st.sampled_from(["entry's", "entry's", "another"]))
+    @precondition(lambda self: self.model.record is not None and self.model.record.run is not None)
+    def newest_run_finds_the_entry_unchanged(self, previous: str) -> None:
+        run, entry = self.model.record.run, self.model.entry
+        self.do("prolong", run.token, run.nonce, entry.nonce if entry and previous == "entry's" else b"another-")
+
+    @rule(next_step=st.sampled_from(["claim", "claim and commit", "acquire"]))
+    @precondition(lambda self: self.model.record is not None and self.model.record.run is not None)
+    def the_lease_runs_out(self, next_step: str) -> None:
+        """Let another claim or run meet what a run left, or its late commit a claim."""
+        record = self.model.record
+        self._move_clock(max(0, record.until - self.clock.now_us))
+        if next_step == "acquire":
+            self.do("acquire", self._nonce(), record.claim_number, "")
+        else:
+            self.do("claim", f"claim-{len(self.calls)}", None, False, ())
+        if next_step == "claim and commit":
+            self.do("commit", record.run.token, record.run.nonce)
+
+    @rule(times=st.integers(1, 4), why=st.sampled_from(["", "why"]), runs_again=st.booleans())
     @precondition(lambda self: self.model.record is None or self.model.record.state == "cooling")
-    def the_key_fails_again_and_again(self, times: int) -> None:
+    def the_key_fails_again_and_again(self, times: int, why: str, runs_again: bool) -> None:
         for _ in range(times):
-            self.do("claim", f"claim-{len(self.calls)}", None, True, ())
-            nonce = self._nonce()
-            self.do("acquire", nonce, self.model.record.claim_number, "")
-            self.do("fail", self.model.record.run.token, nonce, True)
+            nonce = self._claim_by_force_and_acquire()
+            self.do("fail", self.model.record.run.token, nonce, True, 0, why)
+        if runs_again:
+            self._claim_by_force_and_acquire()
+
+    def _claim_by_force_and_acquire(self) -> bytes:
+        self.do("claim", f"claim-{len(self.calls)}", None, True, ())
+        nonce = self._nonce()
+        self.do("acquire", nonce, self.model.record.claim_number, "")
+        return nonce
 
     @rule(bookmarks=st.sampled_from(BookmarkFault))
     @precondition(lambda self: self.model.record is not None and self.model.record.state == "running")
@@ -232,8 +261,9 @@ class LeaseMachine(RuleBasedStateMachine):
         assert (reply.status, reply.state) == self.model.claim(claim_id, seen, force, marks)
         record, is_same = self.model.record, before is not None and before == self.model.record
         assert reply.number == (record.claim_number if is_same else drawn)
-        why = (before.kind or "", before.attempts or 0) if before and reply.status == REFUSED else ("", 0)
-        assert (reply.kind, reply.attempts) == why
+        is_told = before is not None and reply.status == REFUSED
+        why = (before.kind or "", before.attempts or 0, before.why or "") if is_told else ("", 0, "")
+        assert (reply.kind, reply.attempts, reply.why) == why
         if reply.status == ALREADY_REFRESHED:
             assert (reply.claim_number, reply.left_seconds) == (0, 0)
         else:
@@ -241,10 +271,10 @@ class LeaseMachine(RuleBasedStateMachine):
             assert reply.left_seconds == self.model.left_us() / 1e6
         assert reply.now_us == self.model.now
 
-    def _acquire(self, _: str, nonce: bytes, number: int, ticket: str) -> None:
+    def _acquire(self, _: str, nonce: bytes, number: int, ticket: str, in_place: bool = False) -> None:
         before = self.seen.raw_entry
-        reply = self.world.acquire(nonce, number=number, ticket=ticket)
-        assert (reply.status, reply.state, reply.token) == self.model.acquire(nonce, number, ticket)
+        reply = self.world.acquire(nonce, number=number, ticket=ticket, in_place=in_place)
+        assert (reply.status, reply.state, reply.token) == self.model.acquire(nonce, number, ticket, in_place)
         record = self.model.record
         assert reply.now_us == self.model.now
         assert reply.left_seconds == (self.model.left_us() / 1e6 if reply.status != 2 and record else 0)
@@ -257,17 +287,19 @@ class LeaseMachine(RuleBasedStateMachine):
             length = int.from_bytes(before[6:8], "big") if self.model.entry else 0
             assert reply.entry_header == (before[:length] if length else b"")
 
-    def _fail(self, _: str, token: int, nonce: bytes, is_counted: bool = False, bookmarks: int = 0) -> None:
+    def _fail(
+        self, _: str, token: int, nonce: bytes, is_counted: bool = False, bookmarks: int = 0, why: str = ""
+    ) -> None:
         longest_seconds = lasting.MAX_COOLING_SECONDS if is_counted else 0.0
         reply = self.world.store.run(
             lease.fail(
                 self.world.key, token=token, nonce=nonce, cooling_seconds=lasting.COOLING_SECONDS, kind="syntax",
                 attempts=2, retention_seconds=lasting.RETENTION_SECONDS, longest_seconds=longest_seconds,
-                bookmarks=BookmarkFault(bookmarks),
+                bookmarks=BookmarkFault(bookmarks), why=why,
             )
         )  # fmt: skip
         replied = reply and (reply.pause_seconds, reply.failures, reply.failed_token)
-        assert replied == self.model.fail(token, nonce, is_counted=is_counted, bookmarks=bookmarks)
+        assert replied == self.model.fail(token, nonce, is_counted=is_counted, bookmarks=bookmarks, why=why)
 
     def _renew(self, _: str, token: int, nonce: bytes) -> None:
         is_mine = self.model.renew(token, nonce)
@@ -282,6 +314,15 @@ class LeaseMachine(RuleBasedStateMachine):
         status = self.world.commit(token, nonce)
         self.watch.committed((token, nonce), status, self.seen, self.frozen.look())
         assert status == self.model.commit(token, nonce)
+
+    def _prolong(self, _: str, token: int, nonce: bytes, previous: bytes) -> None:
+        before = self.seen.raw_entry
+        status = self.world.prolong(token, nonce, previous)
+        after = self.frozen.look()
+        self.watch.committed((token, nonce), status, self.seen, after)
+        assert status == self.model.commit(token, nonce, prolongs=previous)
+        if after.raw_entry != before:
+            assert payload_of(after.raw_entry) == payload_of(before)
 
     def _invalidate(self, _: str, hard: bool, marks: tuple[str, ...]) -> None:
         generation = self.world.invalidate(hard=hard, bookmarks=marks)
@@ -304,6 +345,10 @@ class LeaseMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "world"):
             self.client.delete(self.world.key.entry, self.world.key.record)
+
+
+def payload_of(raw_entry: bytes) -> bytes:
+    return raw_entry[int.from_bytes(raw_entry[6:8], "big") :]
 
 
 def machine_on(redis_: ClockedRedis, client: redis.Redis) -> type[LeaseMachine]:
