@@ -69,6 +69,8 @@ _INDEXED_HOP: Final = re.compile(
 )
 _ID_SEEK: Final = re.compile(rf"({NAME}) WHERE (.*)", re.DOTALL)
 _SHORTEST: Final = re.compile(rf"({NAME}) = (\(.*\))", re.DOTALL)
+_COUNTED: Final = "all are counted"
+_NO_END: Final = "neither end is found by a key that a parameter gives"
 
 
 @dataclass(slots=True, eq=False)
@@ -172,7 +174,7 @@ class _Analysis:
             self._add(_Binding(name, one, is_hop=True))
         self._give(found["name"], one)
         for kind in types_of(found["types"]):
-            self._depend(Dependency(kind, is_type=True))
+            self._depend(Dependency(kind, is_type=True, why=_NO_END))
         one.details = found["where"] or ""
 
     def compare(self, one: Operator) -> None:
@@ -212,10 +214,10 @@ class _Analysis:
         self._give(name, one)
         hop = re.search(r"\[[^:\]]*:?([^\]]*)\]", counted)
         for kind in types_of(hop[1]) if hop else ():
-            self._depend(Dependency(kind, is_type=True))
+            self._depend(Dependency(kind, is_type=True, why=_COUNTED))
         for label in re.findall(r"\(([^()]*)\)", counted):
             if label:
-                self._depend(Dependency(label.removeprefix(":")))
+                self._depend(Dependency(label.removeprefix(":"), why=_COUNTED))
             elif hop is None:
                 raise NotUnderstood("all nodes, whatever their label: name one")
         one.details = ""
@@ -357,8 +359,7 @@ class _Analysis:
                 key_property = self._watches.nodes.get(label, "")
                 self._depend(Dependency(kind, is_type=True, label=label, key_property=key_property, key=key))
             if not fine:
-                why = "a path of any length" if is_long else "neither end is found by a key that a parameter gives"
-                self._depend(Dependency(kind, is_type=True, why=why))
+                self._depend(Dependency(kind, is_type=True, why="a path of any length" if is_long else _NO_END))
 
     def _depend_on_labels(self, binding: _Binding, labels: frozenset[str]) -> None:
         """Depend on who joins or leaves a label: of nodes that a hop finds, its relationships tell."""
@@ -368,7 +369,7 @@ class _Analysis:
             return  # any change of its nodes counts
         for label in sorted(labels):
             if not binding.is_hop or label not in self._watches.nodes:
-                self._depend(Dependency(label))
+                self._depend(Dependency(label, why=f"{_shown(binding.name)}'s label is a condition"))
 
     def _depend_on_binding(self, binding: _Binding, readers: set[Operator]) -> None:
         if binding.source:

@@ -119,6 +119,12 @@ def test_a_coarse_dependency_says_why() -> None:
     ]
 
 
+@pytest.mark.parametrize("name", PLANS)
+def test_each_coarse_dependency_says_why(name: str) -> None:
+    found = dependencies_of(PLANS[name]["cypher"], PLANS[name]["plan"], WATCHES)
+    assert [str(one) for one in found.found if not (one.key or one.shown or one.why)] == []
+
+
 def plan(*operators: tuple[str, str]) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for kind, details in reversed(operators):
