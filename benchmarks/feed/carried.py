@@ -61,7 +61,7 @@ class _Seen:
     def __call__(self, done: Invalidated) -> None:
         self.at |= dict.fromkeys(done.changes.tags, time.monotonic())
         self.changes += len(done.changes.positions)
-        self.entries += done.entries
+        self.entries += done.by_query.total()
 
     def wait_for(self, changes: int) -> None:
         deadline = time.monotonic() + _PATIENCE_SECONDS

@@ -120,8 +120,9 @@ def _shown(watches: Watches) -> str:
 
 
 def _report(done: Invalidated) -> None:
+    count = done.by_query.total()
     typer.echo(
         f"{counted(len(done.changes.positions), 'transaction')}, {counted(len(done.changes.tags), 'tag')}, "
-        f"{done.entries:,} {'entry' if done.entries == 1 else 'entries'} invalidated, "
+        f"{count:,} {'entry' if count == 1 else 'entries'} invalidated, "
         f"{duration(max(done.staleness_seconds, default=0.0))} after the first"
     )

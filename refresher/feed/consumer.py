@@ -108,11 +108,6 @@ class Invalidated:
     by_query: Counter[str]
     staleness_seconds: tuple[float, ...]
 
-    @property
-    def entries(self) -> int:
-        """Count of the entries that met."""
-        return self.by_query.total()
-
 
 class Consumer:
     """Carries changes from a source to the cache, until it is stopped.
