@@ -227,67 +227,124 @@ ANCHORED: Final = frozenset(
 )
 """Those whose plans begin at nodes that a parameter names, and name all that they read."""
 
-WRITES: Final[dict[str, int]] = {
-    "CREATE (:Person {id:$new,name:$n,age:$g})": 3,
-    "CREATE (:Person {name:$n,age:$g})": 1,
-    "CREATE (:Person:Movie {id:$new,name:$n,age:$g,title:$n})": 1,
-    "CREATE (:Movie {id:$new,title:$n,age:$g})": 1,
-    "CREATE (:City {id:$new,name:$n})": 1,
-    "CREATE ({id:$new,name:$n,age:$g})": 1,
-    "MATCH (a:Person {id:$a}) CREATE (a)-[:KNOWS {since:$g}]->(:Person {id:$new,name:$n,age:$g})": 3,
-    "MATCH (a:Person {id:$a}) CREATE (a)<-[:KNOWS]-(:Person {name:$n})": 1,
-    "MATCH (a:Person {id:$a}) CREATE (a)-[:KNOWS]->({id:$new,name:$n})": 1,
-    "MATCH (a:Person {id:$a}),(b:Person {id:$b}) CREATE (a)-[:KNOWS {since:$g}]->(b)": 8,
-    "MATCH (a:Person {id:$a}),(b:Movie {id:$b}) CREATE (a)-[:LIKES]->(b)": 5,
-    "MATCH (a:Person {id:$a}),(b:City) WITH a,b LIMIT 1 CREATE (a)-[:KNOWS]->(b)": 1,
-    "MATCH (a {name:$n}),(b {name:$m}) WITH a,b LIMIT 1 CREATE (a)-[:KNOWS]->(b)": 1,
-    "MATCH (a:Person {id:$a}),(b:Person {id:$b}) MERGE (a)-[:KNOWS]->(b)": 1,
-    "MATCH (a:Person {id:$a}),(b:Person {id:$b}) CREATE (a)-[:RATED]->(b)": 1,
-    "MATCH (a:Person {id:$a})-[r:KNOWS]-() WITH r LIMIT 1 DELETE r": 6,
-    "MATCH (a:Person {id:$a})-[r:LIKES]-() WITH r LIMIT 1 DELETE r": 2,
-    "MATCH (a:Person {id:$a})-[r:KNOWS]-() DELETE r": 1,
-    "MATCH ()-[r:KNOWS]->() WHERE r.since=$g DELETE r": 1,
-    "MATCH (a:Person {id:$a})-[r:KNOWS]-() SET r.since=$g": 4,
-    "MATCH (a:Person {id:$a})-[r:KNOWS]-() REMOVE r.since": 1,
-    "MATCH (a:Person {id:$a})-[r:KNOWS]-() SET r={x:1}": 1,
-    "MATCH (a:Person {id:$a}) DETACH DELETE a": 3,
-    "MATCH (a:Person {name:$n}) DETACH DELETE a": 1,
-    "MATCH (a:Movie {id:$a}) DETACH DELETE a": 1,
-    "MATCH (a:City) WITH a LIMIT 1 DETACH DELETE a": 1,
-    "MATCH (a:Person {id:$a}) SET a.name=$n": 8,
-    "MATCH (a:Person {id:$a}) SET a.age=$g": 8,
-    "MATCH (a:Person {id:$a}) SET a.age=a.age": 1,
-    "MATCH (a:Person {id:$a}) REMOVE a.age": 2,
-    "MATCH (a:Person {id:$a}) SET a += {name:$n, age:$g, z:1}": 2,
-    "MATCH (a:Person {id:$a}) SET a = {id:$a, name:$n}": 2,
-    "MATCH (a:Person {id:$a}) SET a = {name:$n}": 1,
-    "MATCH (a:Person {id:$a}) REMOVE a.id": 1,
-    "MATCH (a:Person {id:$a}) SET a.id=$new": 2,
-    "MATCH (a:Person {id:$a}) SET a.id=toFloat($a)": 1,
-    "MATCH (a:Person) WHERE a.id IS NULL WITH a LIMIT 1 SET a.id=$new": 2,
-    "MATCH (a:Person) WHERE a.id IS NULL SET a.age=$g": 1,
-    "MATCH (a:Person) WHERE a.id IS NULL WITH a LIMIT 1 MATCH (b:Person {id:$a}) CREATE (a)-[:KNOWS]->(b)": 1,
-    "MATCH (a:Person {id:$a}) SET a:Movie": 2,
-    "MATCH (a:Person {id:$a}) SET a:City": 1,
-    "MATCH (a:Person {id:$a}) REMOVE a:City": 1,
-    "MATCH (a:Person {id:$a}) REMOVE a:Movie": 2,
-    "MATCH (a:Person {id:$a}) REMOVE a:Person": 2,
-    "MATCH (a:Person {id:$a}) REMOVE a:Person SET a:Movie": 1,
-    "MATCH (a) WHERE a.id=$a SET a:Person": 2,
-    "MATCH (a) WHERE a.id=$a SET a.name=$n": 1,
-    "MATCH (a:Movie {id:$a}) SET a:Person": 1,
-    "MATCH (a:Movie {id:$a}) SET a.title=$n": 3,
-    "MATCH (a:Movie {id:$a}) SET a.age=$g": 1,
-    "MATCH (a:Person {id:$a}) REMOVE a:Person, a.id": 1,
-    "MATCH (a:Person {id:$a}) SET a.id=$new REMOVE a:Person": 1,
-    "MATCH (a:Person {id:$a})-[r:KNOWS]->(b) DELETE r CREATE (b)-[:KNOWS]->(a)": 1,
-    (
-        "MATCH (a:Person {id:$a})-[r:KNOWS]->(b) WITH a,r,b LIMIT 1 DETACH DELETE a CREATE (:Person "
-        "{id:$a,name:$n})-[:KNOWS]->(b)"
-    ): 1,
-    "MATCH (a:Person) WHERE a.age < 5 SET a.age = a.age+1": 1,
+WRITES: Final[dict[str, dict[str, int]]] = {
+    "create": {
+        "CREATE (:Person {id:$new,name:$n,age:$g})": 3,
+        "CREATE (:Person {name:$n,age:$g})": 1,
+        "CREATE (:Person:Movie {id:$new,name:$n,age:$g,title:$n})": 1,
+        "CREATE (:Movie {id:$new,title:$n,age:$g})": 1,
+        "CREATE (:City {id:$new,name:$n})": 1,
+        "CREATE ({id:$new,name:$n,age:$g})": 1,
+        "MATCH (a:Person {id:$a}) CREATE (a)-[:KNOWS {since:$g}]->(:Person {id:$new,name:$n,age:$g})": 3,
+        "MATCH (a:Person {id:$a}) CREATE (a)<-[:KNOWS]-(:Person {name:$n})": 1,
+        "MATCH (a:Person {id:$a}) CREATE (a)-[:KNOWS]->({id:$new,name:$n})": 1,
+    },
+    "create a relationship": {
+        "MATCH (a:Person {id:$a}),(b:Person {id:$b}) CREATE (a)-[:KNOWS {since:$g}]->(b)": 8,
+        "MATCH (a:Person {id:$a}),(b:Movie {id:$b}) CREATE (a)-[:LIKES]->(b)": 5,
+        "MATCH (a:Person {id:$a}),(b:City) WITH a,b LIMIT 1 CREATE (a)-[:KNOWS]->(b)": 1,
+        "MATCH (a {name:$n}),(b {name:$m}) WITH a,b LIMIT 1 CREATE (a)-[:KNOWS]->(b)": 1,
+        "MATCH (a:Person {id:$a}),(b:Person {id:$b}) CREATE (a)-[:RATED]->(b)": 1,
+        "MATCH (a:Person) WHERE a.id IS NULL WITH a LIMIT 1 MATCH (b:Person {id:$a}) CREATE (a)-[:KNOWS]->(b)": 1,
+    },
+    "delete a relationship": {
+        "MATCH (a:Person {id:$a})-[r:KNOWS]-() WITH r LIMIT 1 DELETE r": 6,
+        "MATCH (a:Person {id:$a})-[r:LIKES]-() WITH r LIMIT 1 DELETE r": 2,
+        "MATCH (a:Person {id:$a})-[r:KNOWS]-() DELETE r": 1,
+        "MATCH ()-[r:KNOWS]->() WHERE r.since=$g DELETE r": 1,
+        "MATCH (a:Person {id:$a})-[r:KNOWS]->(b) DELETE r CREATE (b)-[:KNOWS]->(a)": 1,
+    },
+    "change a relationship": {
+        "MATCH (a:Person {id:$a})-[r:KNOWS]-() SET r.since=$g": 4,
+        "MATCH (a:Person {id:$a})-[r:KNOWS]-() REMOVE r.since": 1,
+        "MATCH (a:Person {id:$a})-[r:KNOWS]-() SET r={x:1}": 1,
+    },
+    "delete": {
+        "MATCH (a:Person {id:$a}) WHERE NOT (a)--() DELETE a": 2,
+        "MATCH (a:Movie {id:$a}) WHERE NOT (a)--() DELETE a": 1,
+        "MATCH (a:Person {id:$a}) OPTIONAL MATCH (a)-[r]-() DELETE r, a": 1,
+    },
+    "detach delete": {
+        "MATCH (a:Person {id:$a}) DETACH DELETE a": 3,
+        "MATCH (a:Person {name:$n}) DETACH DELETE a": 1,
+        "MATCH (a:Movie {id:$a}) DETACH DELETE a": 1,
+        "MATCH (a:City) WITH a LIMIT 1 DETACH DELETE a": 1,
+        (
+            "MATCH (a:Person {id:$a})-[r:KNOWS]->(b) WITH a,r,b LIMIT 1 DETACH DELETE a CREATE (:Person "
+            "{id:$a,name:$n})-[:KNOWS]->(b)"
+        ): 1,
+    },
+    "set a property": {
+        "MATCH (a:Person {id:$a}) SET a.name=$n": 8,
+        "MATCH (a:Person {id:$a}) SET a.age=$g": 8,
+        "MATCH (a:Person {id:$a}) SET a.age=a.age": 1,
+        "MATCH (a:Person {id:$a}) SET a += {name:$n, age:$g, z:1}": 2,
+        "MATCH (a:Person) WHERE a.id IS NULL SET a.age=$g": 1,
+        "MATCH (a) WHERE a.id=$a SET a.name=$n": 1,
+        "MATCH (a:Movie {id:$a}) SET a.title=$n": 3,
+        "MATCH (a:Movie {id:$a}) SET a.age=$g": 1,
+        "MATCH (a:Person) WHERE a.age < 5 SET a.age = a.age+1": 1,
+    },
+    "set a property to null": {
+        "MATCH (a:Person {id:$a}) REMOVE a.age": 2,
+        "MATCH (a:Person {id:$a}) SET a.age=null": 1,
+        "MATCH (a:Person {id:$a}) SET a += {name:null}": 1,
+        "MATCH (a:Person {id:$a})-[r:KNOWS]-() SET r.since=null": 1,
+    },
+    "replace all properties": {
+        "MATCH (a:Person {id:$a}) SET a = {id:$a, name:$n}": 2,
+        "MATCH (a:Person {id:$a}) SET a = {name:$n}": 1,
+        "MATCH (a:Movie {id:$a}) SET a = {id:$new, title:$n}": 1,
+    },
+    "change a key": {
+        "MATCH (a:Person {id:$a}) REMOVE a.id": 1,
+        "MATCH (a:Person {id:$a}) SET a.id=$new": 2,
+        "MATCH (a:Person {id:$a}) SET a.id=toFloat($a)": 1,
+        "MATCH (a:Person) WHERE a.id IS NULL WITH a LIMIT 1 SET a.id=$new": 2,
+        "MATCH (a:Person {id:$a}),(b:Person {id:$b}) SET a.id=null, b.id=$a SET a.id=$b": 1,
+    },
+    "add a label": {
+        "MATCH (a:Person {id:$a}) SET a:Movie": 2,
+        "MATCH (a:Person {id:$a}) SET a:City": 1,
+        "MATCH (a) WHERE a.id=$a SET a:Person": 2,
+        "MATCH (a:Movie {id:$a}) SET a:Person": 1,
+    },
+    "remove a label": {
+        "MATCH (a:Person {id:$a}) REMOVE a:City": 1,
+        "MATCH (a:Person {id:$a}) REMOVE a:Movie": 2,
+        "MATCH (a:Person {id:$a}) REMOVE a:Person": 2,
+        "MATCH (a:Person {id:$a}) REMOVE a:Person SET a:Movie": 1,
+        "MATCH (a:Person {id:$a}) REMOVE a:Person, a.id": 1,
+        "MATCH (a:Person {id:$a}) SET a.id=$new REMOVE a:Person": 1,
+    },
+    "merge": {
+        "MATCH (a:Person {id:$a}),(b:Person {id:$b}) MERGE (a)-[:KNOWS]->(b)": 1,
+        (
+            "MATCH (a:Person {id:$a}),(b:Person {id:$b}) MERGE (a)-[r:KNOWS]-(b) ON CREATE SET r.since=1 ON MATCH SET "
+            "r.since=$g"
+        ): 1,
+        "MERGE (a:Person {id:$new}) ON CREATE SET a.name=$n ON MATCH SET a.age=$g": 2,
+        "MERGE (a:Movie {id:$new}) SET a.title=$n": 1,
+    },
+    "foreach": {
+        "MATCH (a:Person) WHERE a.id IN $ids WITH collect(a) AS found FOREACH (one IN found | SET one.age=$g)": 1,
+        (
+            "MATCH (a:Person {id:$a}) FOREACH (one IN range(1,2) | CREATE (a)-[:KNOWS {since:one}]->(:Person "
+            "{name:$n}))"
+        ): 1,
+        "MATCH (a:Person {id:$a})-[r:KNOWS]-() WITH collect(r) AS found FOREACH (one IN found | DELETE one)": 1,
+    },
+    "subquery": {
+        "MATCH (a:Person {id:$a}) CALL { WITH a MATCH (a)-[:KNOWS]-(f:Person) SET f.age=$g }": 1,
+        "MATCH (a:Person {id:$a}) CALL { WITH a MATCH (a)-[r:KNOWS]->() WITH r LIMIT 1 DELETE r }": 1,
+        "UNWIND $rows AS row CALL { WITH row MATCH (a:Person {id:row.id}) SET a.name=$n }": 1,
+    },
+    "change many": {
+        "MATCH (a:Person) SET a.age=coalesce(a.age, 0) + 1": 1,
+        "MATCH (:Person)-[r:KNOWS]->() SET r.since=$g": 1,
+    },
 }
-"""Each with how often it is drawn."""
+"""By kind, each with how often it is drawn."""
 
 
 def drawn(rng: random.Random) -> dict[str, Any]:
