@@ -35,6 +35,7 @@ class Scenario(StrEnum):
     BETA = "beta"
     OVERLOAD = "overload"
     RECOVERY = "recovery"
+    FEED = "feed"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
@@ -22,7 +22,7 @@ from benchmarks.simulate.recovery import (
     recovery_plot,
     recovery_table,
 )
-from benchmarks.simulate.scenarios import HEAVY, OVERLOAD, QUEUES, TITLES, WEIGHED
+from benchmarks.simulate.scenarios import FEED_TTLS, HEAVY, OVERLOAD, QUEUES, TITLES, WEIGHED
 
 _LARGE_KEYS: Final = 10_000_000
 _LARGE_READS: Final = 600_000_000
@@ -31,9 +31,11 @@ _MAX_GIB: Final = Target(Must.AT_MOST, 1.5)
 _MAX_OF_FIFO: Final = Target(Must.AT_MOST, 0.5)
 _COLUMNS: Final = (
     "run", "workers", "million_reads", "loads", "early", "stale", "misses", "stale_reads_%", "waiting_reads_%",
-    "timed_out_%", "wait_p50_ms", "wait_p99_ms", "lead_p50_ms", "lead_p99_ms", "in_time_%", "busy_%", "longest_queue",
-    "dropped", "repeated", "forgotten", "seconds",
+    "timed_out_%", "wrong_reads_%", "wait_p50_ms", "wait_p99_ms", "lead_p50_ms", "lead_p99_ms", "in_time_%", "busy_%",
+    "longest_queue", "dropped", "repeated", "forgotten", "seconds",
 )  # fmt: skip
+
+_SHARES: Final = (Amount.STALE_READS, Amount.WAITING_READS, Amount.TIMED_OUT_READS, Amount.WRONG_READS)
 
 
 def result_of(scenario: Scenario, outcomes: Mapping[str, Outcome]) -> Result:
@@ -55,6 +57,8 @@ def result_of(scenario: Scenario, outcomes: Mapping[str, Outcome]) -> Result:
         figures += recovery_figures(recovered)
         tables.append(recovery_table(recovered))
         charts = (recovery_plot(recovered),)
+    elif scenario is Scenario.FEED:
+        charts = _feed(outcomes)
     return Result(scenario.value, title, figures, tables=tables, charts=charts)
 
 
@@ -77,7 +81,7 @@ def _row(outcome: Outcome) -> tuple[TableCell, ...]:
     return (
         outcome.model.workers,
         outcome.reads / 1e6, outcome.loads(), *map(outcome.loads, (Count.EARLY, Count.STALE, Count.MISS)),
-        *(100 * outcome.share(amount) for amount in (Amount.STALE_READS, Amount.WAITING_READS, Amount.TIMED_OUT_READS)),
+        *(100 * outcome.share(amount) for amount in _SHARES),
         outcome.wait_ms(50), outcome.wait_ms(99), outcome.lead_ms(50), outcome.lead_ms(99),
         100 * outcome.in_time_share, 100 * outcome.utilisation,
         int(outcome.lengths.sum(axis=0).max()),
@@ -143,6 +147,25 @@ def _overload(outcomes: Mapping[str, Outcome]) -> Plot:
         (series("with the window", is_fifo=False), series("first in, first out", is_fifo=True)),
         caption="In the second half of the run. One point per fleet.", ours=("with the window",),
     )  # fmt: skip
+
+
+def _feed(outcomes: Mapping[str, Outcome]) -> Sequence[Plot]:
+    """Return loads and reads of outdated values by the rate of writes."""
+    found = {cache: [settled(one) for name, one in outcomes.items() if name.startswith(cache)] for cache in FEED_TTLS}
+
+    def plot(what: str, y_label: str, of: Callable[[Outcome], float]) -> Plot:
+        series = (
+            Series(cache, tuple(60 * one.model.writes for one in ones), tuple(map(of, ones)))
+            for cache, ones in found.items()
+        )
+        title = f"feed: {y_label} against writes"
+        ours = (next(iter(FEED_TTLS)),)
+        return Plot(f"simulated-feed-{what}", title, "writes/min of each key", y_label, tuple(series), ours=ours)
+
+    return (
+        plot("loads", "loads/s", lambda one: one.loads() / one.model.seconds),
+        plot("wrong-reads", "reads of an outdated value (%)", lambda one: 100 * one.share(Amount.WRONG_READS)),
+    )
 
 
 def _overload_figures(outcomes: Mapping[str, Outcome]) -> list[Figure]:

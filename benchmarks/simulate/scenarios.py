@@ -19,6 +19,7 @@ TITLES: Final[Mapping[Scenario, str]] = {
     Scenario.BETA: "β and TTL",
     Scenario.OVERLOAD: "more load than the fleet can carry",
     Scenario.RECOVERY: "something goes wrong, and is over",
+    Scenario.FEED: "a long TTL with the change feed, against a short one without it",
 }
 FLEET_PART: Final = 10
 """A sweep has many runs, each of a model so many times as small."""
@@ -42,6 +43,10 @@ WEIGHED: Final = ("weighed", "not weighed")
 OVERLOAD: Final = 2.0
 OVERLOADS: Final = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0)
 RECOVERY_LOADS: Final = (0.2, 0.4, 0.6, 0.8, 0.9, 0.95)
+FEED_TTLS: Final = {"feed, TTL 1 h": 3_600.0, "no feed, TTL 30 s": 30.0}
+_WRITES: Final = (1 / 1_500, 1 / 300, 1 / 60)
+"""Of each key, a second: 0.02 to 0.5 in 30 s."""
+_NOTICED_AFTER: Final = 0.05
 _GRACE: Final = 3_600.0
 _MIN_KEYS: Final = 1_000
 _FAULT_FROM: Final = 0.25
@@ -142,6 +147,19 @@ def _recovery(model: Model, quick: bool) -> dict[str, Model]:  # noqa: FBT001
     }
 
 
+def _feed(model: Model, _: bool) -> dict[str, Model]:  # noqa: FBT001
+    hot = _smaller(model, HOT_PART)
+    hot = replace(hot, reads_per_second=hot.reads_per_second * HOTTER, ttl=min(FEED_TTLS.values()))
+    hot = replace(hot, workers=workers_for(hot))
+    return {
+        f"{name}, {1 / writes:,.0f} s between two writes": replace(
+            hot, ttl=ttl, writes=writes, noticed_after=_NOTICED_AFTER if name.startswith("feed") else math.inf
+        )
+        for name, ttl in FEED_TTLS.items()
+        for writes in _WRITES
+    }
+
+
 _MODELS: Final[Mapping[Scenario, Callable[[Model, bool], dict[str, Model]]]] = {
     Scenario.STEADY: _steady,
     Scenario.WORKER_OUTAGE: _worker_outage,
@@ -149,4 +167,5 @@ _MODELS: Final[Mapping[Scenario, Callable[[Model, bool], dict[str, Model]]]] = {
     Scenario.BETA: _beta,
     Scenario.OVERLOAD: _overload,
     Scenario.RECOVERY: _recovery,
+    Scenario.FEED: _feed,
 }

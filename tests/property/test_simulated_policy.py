@@ -16,6 +16,10 @@ from api_client.transport.breaker import Breaker
 from api_client.trigger.backpressure import LENGTH_CACHED_SECONDS, OVERLOADED_SECONDS, Backpressure
 from benchmarks.simulate.engine.backpressure import claim_times, has_room, has_room_for_stale, precedence, window_after
 from benchmarks.simulate.engine.compiled import first_positive, smoothed
+from benchmarks.simulate.engine.model import Costs, Model, rates_and_degrees
+from benchmarks.simulate.engine.simulation import simulate
+from benchmarks.simulate.engine.state import Amount
+from benchmarks.simulate.options import Mode
 from refresher.flow import policy
 from tests.support.publisher_harness import ScriptedBroker
 from tests.support.waiting import MAX_WAIT_SECONDS
@@ -70,6 +74,30 @@ def test_the_simulation_gives_loads_precedence_as_a_reader_does(loads: list[tupl
 @given(SECONDS, SECONDS)
 def test_the_simulation_smooths_delta_as_the_worker_does(mean: float, sample: float) -> None:
     assert smoothed(mean, sample) == policy.smooth(Smoothed(mean, 0.0), sample).mean
+
+
+@pytest.mark.slow  # all of the simulation is compiled for it
+@pytest.mark.parametrize("has_feed", [True, False])
+def test_reads_of_outdated_values_are_as_many_as_expected(has_feed: bool) -> None:
+    writes, ttl, load, noticed_after = 0.05, 30.0, 1.0, 0.5
+    model = Model(
+        keys=300, reads_per_second=600.0, readers=10_000, workers=300, seconds=3_000, ttl=36_000.0 if has_feed else ttl,
+        grace=36_000.0, load=load, mode=Mode.NONE, ttl_jitter=0.0, writes=writes, costs=Costs(0, 0, 0, 0, 0),
+        noticed_after=noticed_after if has_feed else math.inf,
+    )  # fmt: skip
+    rates, _ = rates_and_degrees(model)
+    # Each round begins with a commit, of what was read ``load`` before; the value is right until it is written.
+    if has_feed:
+        seconds = math.exp(-writes * load) / writes + noticed_after + 1 / rates + load
+        wrong = rates * (noticed_after + load) + 1
+    else:
+        seconds = ttl + 1 / rates + load
+        unwritten, by_trigger = math.exp(-writes * load), math.exp(-writes * (ttl + load)) * rates / (rates + writes)
+        right = (unwritten - math.exp(-writes * (ttl + load))) / writes + by_trigger * (1 - unwritten) / writes
+        wrong = rates * (ttl + load - right) + 1 - by_trigger
+    found = simulate(model).since(model.seconds // 2)
+    assert found.share(Amount.WRONG_READS) == pytest.approx(np.sum(wrong / seconds) / model.reads_per_second, rel=0.02)
+    assert found.loads() / found.model.seconds == pytest.approx(np.sum(1 / seconds), rel=0.02)
 
 
 def test_the_computed_first_trigger_is_distributed_as_when_each_read_is_simulated() -> None:

@@ -32,6 +32,7 @@ from benchmarks.simulate.engine.state import (
     add,
     count,
     count_reads,
+    count_wrong_reads,
     read_rate,
     record_lead,
     spread,
@@ -86,6 +87,7 @@ def flush(state: State, at: float) -> None:
         key.state = Phase.RESTING
         key.since = math.inf
         key.soft = at - state.policy[0].grace
+        key.wrong = math.inf
         key.delta = 0.0
         _schedule_read(state, number, at, read_rate(state, number, at))
 
@@ -97,6 +99,7 @@ def finish(state: State, end: float) -> None:
         key = state.keys[number]
         if key.since < end:
             count_reads(state, number, end, is_final=True)
+        count_wrong_reads(state, number, end)
         if key.state == Phase.RUNNING:
             spread(state.amounts[Amount.BUSY], 1, float(key.moment), end, 1.0)
 
@@ -130,6 +133,10 @@ def _handle_event(state: State, number: int, at: float) -> None:
 def _schedule_read(state: State, number: int, now: float, rate: float) -> None:
     key, policy = state.keys[number], state.policy[0]
     at = first_positive(now, key.soft, rate, float(key.delta), float(key.beta), policy.ttl)
+    invalidated = key.wrong + policy.noticed_after
+    if invalidated < at:
+        key.soft = min(key.soft, invalidated)
+        at = max(now, invalidated) + np.random.exponential() / rate
     schedule(state, number, at)
 
 
@@ -239,6 +246,7 @@ def _end_run(state: State, number: int, at: float) -> None:
         return
     spread(state.amounts[Amount.BUSY], 1, key.moment, at, 1.0)
     count_reads(state, number, at, is_final=False)
+    count_wrong_reads(state, number, at)
     count(state, Count.COMMITS, at)
     if at < key.soft:
         count(state, Count.COMMITS_IN_TIME, at)
@@ -247,6 +255,8 @@ def _end_run(state: State, number: int, at: float) -> None:
     sample = lead if key.reason != Count.MISS else at - key.moment  # another queue than that of early ones
     key.delta = smoothed(float(key.delta), sample) if key.delta > 0 else sample
     key.soft = at + policy.ttl * (1 - policy.ttl_jitter * np.random.random())
+    if policy.writes > 0:
+        key.wrong = max(at, key.moment + np.random.exponential() / policy.writes)
     key.state = Phase.RESTING
     key.since = math.inf
     _schedule_read(state, number, at, read_rate(state, number, at))

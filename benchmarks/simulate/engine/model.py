@@ -68,6 +68,8 @@ class Model:
         overloaded_after: for so long the queue is longer than its bound before stale refreshes are dropped too; inf:
             they never are.
         weighs_loads: whether among the stale refreshes that are left heavy ones make way for light ones.
+        writes: of each key, a second; a value is wrong from the first one after its load on.
+        noticed_after: time from a write until the change feed has invalidated the entry; inf: there is none.
     """
 
     keys: int
@@ -91,6 +93,8 @@ class Model:
     lease_floor: float = 5.0
     overloaded_after: float = OVERLOADED_SECONDS
     weighs_loads: bool = True
+    writes: float = 0.0
+    noticed_after: float = math.inf
     costs: Costs = DEFAULT_COSTS
     fault: Fault = field(default_factory=Fault)
     seed: int = 1

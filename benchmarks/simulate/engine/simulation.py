@@ -168,6 +168,7 @@ def _keys(model: Model, rates: NDArray[np.float32], degrees: NDArray[np.int32]) 
     keys["delta"] = model.lead
     keys["since"] = np.inf
     keys["soft"] = _soft_expiries(model, rng, rates)
+    keys["wrong"] = rng.exponential(1 / model.writes, model.keys) if model.writes else np.inf
     if is_on:
         mode = RefreshMode(model.mode.value)
         by_degree = [effective_beta(mode, model.beta, degree, 1.0) for degree in range(int(degrees.max()) + 1)]

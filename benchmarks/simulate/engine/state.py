@@ -1,6 +1,6 @@
 """State of the simulation: arrays that compiled functions read and write; counting. Times in seconds.
 
-A key takes 56 bytes; ten million of them, 560 MB. Arrays that may be needed whole but seldom are (the heap, the queues)
+A key takes 64 bytes; ten million of them, 640 MB. Arrays that may be needed whole but seldom are (the heap, the queues)
 are not written to before they are, so that the system need not find memory for them.
 Reads between two events are not drawn: they are counted as expected, rate × time. What goes on at a constant rate is
 spread over the bins in between: the first and the last at once (`PARTLY`); for those between, the rate is recorded
@@ -52,6 +52,7 @@ class Amount(IntEnum):
     WAITING_READS = 1
     TIMED_OUT_READS = 2
     BUSY = 3
+    WRONG_READS = 4
 
 
 class Queue(IntEnum):
@@ -83,6 +84,7 @@ KEY: Final = np.dtype(
     [
         ("soft", np.float64),  # the soft expiry; a grace later there is no entry any more
         ("claimed", np.float64),
+        ("wrong", np.float64),  # when what was loaded is written anew; inf: never
         ("moment", np.float64),  # of the last publication; while it runs, of the acquire
         ("since", np.float64),  # the first read that triggered, which begins the count of reads; inf: none has
         ("due", np.float64),  # its event; inf: none
@@ -104,6 +106,7 @@ POLICY: Final = np.dtype(
             "ttl", "ttl_jitter", "grace", "queue_ttl", "wait_timeout", "load", "claim", "pickup",
             "overhead", "turnaround", "idle_message", "lease", "slow_from", "slow_until", "slow_times", "down_from",
             "spike_from", "spike_until", "spike_times", "mute_from", "mute_until", "overloaded_after", "heavy_times",
+            "writes", "noticed_after",
         )
     ]
     + [(name, np.int64) for name in ("readers", "queue_size", "keys", "heavy_every", "weighs_loads")]
@@ -216,6 +219,23 @@ def count_reads(state: State, number: int, until: float, is_final: bool) -> None
             spread(state.waits, WAIT_BINS_PER_SECOND, until - last, min(until - first, longest), more)
     if key.since >= hard:
         _count_first_read(state, key.since, until, is_final)
+
+
+@compiled_within
+def count_wrong_reads(state: State, number: int, until: float) -> None:
+    """Count the reads that got a value which had been written anew, until its entry is replaced.
+
+    There are none between the soft expiry and the read that triggers.
+    """
+    key, rate = state.keys[number], float(state.keys[number].rate)
+    until = min(until, key.soft + state.policy[0].grace)
+    begin = key.wrong
+    if key.since > key.soft:
+        _spread_reads(state, Amount.WRONG_READS, begin, min(until, key.soft), rate, 0.0)
+        if begin <= key.since < until:
+            add(state, Amount.WRONG_READS, key.since, 1.0)
+        begin = max(begin, key.since)
+    _spread_reads(state, Amount.WRONG_READS, begin, until, rate, 0.0)
 
 
 @compiled_within
