@@ -52,7 +52,8 @@ WITH many, CASE WHEN many THEN
            [n IN [startNode(r), endNode(r)] | apoc.coll.flatten(
              [label IN keys($nodes) |
                [value IN [before[label][elementId(n)],
-                  CASE WHEN gone[elementId(n)] IS NULL AND label IN labels(n) THEN n[$nodes[label]] END]
+                  CASE WHEN gone[elementId(n)] IS NULL AND (label IN labels(n) OR n IN coalesce($tx.removedLabels[label], []))
+                  THEN n[$nodes[label]] END]
                 WHERE value IS NOT NULL | {label: label, value: value}]])])]))]]
      END AS changedRelationships
 // Neo4j gives the elementId of a deleted node to another one: the note has an id of its own.

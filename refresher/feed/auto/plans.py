@@ -67,6 +67,7 @@ _INDEXED_HOP: Final = re.compile(
     rf"->?\((?P<end>{NAME})\)(?: WHERE (?P<where>.*?))?(?:, cache\[[^\]]*\])*",
     re.DOTALL,
 )
+_KEY_CONDITION: Final = re.compile(rf"(?:cache\[)?({NAME})\.(\w+)\]? (=|IN) (.+)", re.DOTALL)
 _ID_SEEK: Final = re.compile(rf"({NAME}) WHERE (.*)", re.DOTALL)
 _SHORTEST: Final = re.compile(rf"({NAME}) = (\(.*\))", re.DOTALL)
 _COUNTED: Final = "all are counted"
@@ -273,7 +274,7 @@ class _Analysis:
 
     def _take_keys(self, binding: _Binding, conditions: Sequence[str]) -> None:
         for condition in conditions:
-            found = re.fullmatch(rf"(?:cache\[)?({NAME})\.(\w+)\]? (=|IN) (.+)", condition, re.DOTALL)
+            found = _KEY_CONDITION.fullmatch(condition)
             if found is None or found[1] != binding.name:
                 continue
             if key := self._key(found[4], is_list=found[3] == "IN"):
@@ -310,7 +311,15 @@ class _Analysis:
                 if one.kind == "ProduceResults" or not re.fullmatch(NAME, expression):
                     self._reads.append((one, reads_of(expression, names, self._paths)))
         elif one.details:
-            self._reads.append((one, reads_of(one.details, names, self._paths)))
+            conditions = conjuncts(one.details) if one.kind == "Filter" else [one.details]
+            self._reads += [(one, reads_of(self._beside_key(each), names, self._paths)) for each in conditions]
+
+    def _beside_key(self, condition: str) -> str:
+        """Return a condition without the key that it compares, where that is what its node is known by."""
+        found = _KEY_CONDITION.fullmatch(condition)
+        origins = self._origins(found[1]) if found else []
+        keys = [{self._watches.nodes[label] for label, _ in self._anchors(one)} for one in origins]
+        return found[4] if found and keys and all(found[2] in each for each in keys) else condition
 
     def _resolve(self) -> None:
         for start, end, types, is_long in self._hops:
@@ -322,8 +331,11 @@ class _Analysis:
             for name, types in reads.degrees:
                 self._depend_on_hops(name, name, types, is_long=False)
             for name, labels in reads.labels:
-                for binding in (one for source in self._sources(name) for one in self._bindings[source]):
+                for binding in (each for source in self._sources(name) for each in self._bindings[source]):
                     self._depend_on_labels(binding, labels)
+                    anchors = self._anchors(binding)
+                    if anchors and labels - {label for label, _ in anchors}:
+                        content.setdefault(binding.name, set()).add(one)
         for binding in (one for bindings in self._bindings.values() for one in bindings):
             self._depend_on_binding(binding, content.get(binding.name, set()))
 
@@ -375,6 +387,8 @@ class _Analysis:
         if binding.source:
             return
         if anchors := self._anchors(binding):
+            if not readers and self._is_told_by_hops(binding):
+                return
             label, key = anchors[0]
             self._depend(Dependency(label, key_property=self._watches.nodes.get(label, ""), key=key))
             return
@@ -402,6 +416,13 @@ class _Analysis:
                 f"{_shown(binding.name)} is filtered, limited or aggregated, or the rows do not show its {key_property}"
             )
             self._depend(Dependency(label, key_property=key_property, shown=shown, why="" if shown else why))
+
+    def _is_told_by_hops(self, binding: _Binding) -> bool:
+        """Return whether the relationships tell when a node comes or goes: each row with it has one."""
+        is_watched = all(self._watches.relationships.issuperset(types) for _, _, types, _ in self._hops)
+        return is_watched and (
+            bool(binding.neighbours) or binding.operator.kind in {"Expand(All)", "OptionalExpand(All)"}
+        )
 
     def _is_one_thing(self, binding: _Binding, name: str) -> bool:
         """Return whether a name means one thing wherever it stands; that of the node itself may be given once more."""

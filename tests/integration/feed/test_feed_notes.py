@@ -76,9 +76,10 @@ CHANGES: dict[str, tuple[str, tuple[str, ...], set[str]]] = {
         person(1) | admin("c") | knows(1, 2) | {"KNOWS@Admin:code=c"},
     ),
     "an end gets a label that is not watched": (PAIR, ("MATCH (p:Person {id: 1}) SET p:Other",), person(1)),
-    "an end loses its label": (PAIR, ("MATCH (p:Person {id: 1}) REMOVE p:Person",), person(1) | knows(2)),
+    "an end loses its label": (PAIR, ("MATCH (p:Person {id: 1}) REMOVE p:Person",), person(1) | knows(1, 2)),
+    "both ends lose their label": (PAIR, ("MATCH (p:Person) REMOVE p:Person",), person(1, 2) | knows(1, 2)),
     "an end loses its label, the relationship is deleted": (
-        PAIR, ("MATCH (p:Person {id: 1})-[r]->() REMOVE p:Person DELETE r",), person(1) | knows(2)
+        PAIR, ("MATCH (p:Person {id: 1})-[r]->() REMOVE p:Person DELETE r",), person(1) | knows(1, 2)
     ),
     "an end of many loses its label": (
         f"{ONE} WITH * MATCH (p:Person) UNWIND range(1, 1001) AS i CREATE (p)-[:KNOWS]->(:Other)",
