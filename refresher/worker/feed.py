@@ -6,14 +6,15 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import closing
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from refresher.feed.consumer import Invalidated
-from refresher.feed.run import consume, opened_triggers
 from refresher.flow.ports import WorkerEvents
 from refresher.ops.forks import fork_gate
 from refresher.settings import WorkerSettings
 from refresher.worker.redis_link import RetryingLink
+
+if TYPE_CHECKING:
+    from refresher.feed.consumer import Invalidated
 
 log: Final = logging.getLogger(__name__)
 
@@ -38,6 +39,8 @@ class Feed:
         self._stopped.set()
 
     def _run(self) -> None:
+        from refresher.feed.run import consume, opened_triggers  # it costs those alone who have CACHE_FEED
+
         said = ""
         while not self._stopped.is_set():
             try:

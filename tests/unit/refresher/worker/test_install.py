@@ -217,3 +217,9 @@ def test_a_broker_other_than_the_readers_is_reported_whatever_the_form_of_its_ur
     assert (problem is None) == is_same
     assert is_same or "refreshes arrive only if both are the same broker" in problem
     assert "c4nary" not in str(problem)
+
+
+def test_a_worker_imports_the_feed_once_it_consumes() -> None:
+    program = "import sys, refresher.worker.app; print('refresher.feed.run' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
