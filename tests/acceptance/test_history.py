@@ -73,15 +73,8 @@ def test_no_fresh_read_is_older_than_an_invalidation_of_its_tags(
     chosen, nemesis = random.Random(7), Log(tmp_path / "here-nemesis-0.jsonl")  # noqa: S311 - a choice
     for number in range(KILLS):
         log = tmp_path / f"here-writer-{number}.jsonl"
-        options = (
-            "--seed",
-            str(number),
-            "--writes",
-            str(WRITES // KILLS),
-            "--dies-at",
-            str(chosen.randint(1, LAST_STEP)),
-        )
-        writer = started(stack, system, log, "writer", *options)
+        options = {"seed": number, "writes": WRITES // KILLS, "dies-at": chosen.randint(1, LAST_STEP)}
+        writer = started(stack, system, log, "writer", *(f"--{name}={value}" for name, value in options.items()))
         if number == KILLS // 2:
             eventually(lambda log=log: log.exists() and len(log.read_text().splitlines()) > 30, "it writes")
             nemesis.write("fault", name="kill of the master", hosts=["cache"])

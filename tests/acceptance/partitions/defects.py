@@ -38,6 +38,7 @@ class Defect:
     while_: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
     pause_seconds: float = 0.05
+    hard_share: float = 0.1
     only_in_readers: bool = False
 
     def put_in(self) -> None:
@@ -125,6 +126,11 @@ DEFECTS: Final = {
     "a tag clock read after the load": Defect("I3", apply=read_tag_clock_after_the_load),
     "an entry that is not registered with its tags": Defect("I3", apply=register_nothing),
     "no clock tolerance": Defect("ttl", apply=trust_the_clock_of_the_host, pause_seconds=3.0),
+    # A hard invalidation would have the key loaded by a reader that waits for it.
+    "a claim that outlives its message": Defect(
+        "I4", "claim", {"text(now + queue_ttl_us)": "text(now + 1000 * queue_ttl_us)"},
+        while_="messages are lost", hard_share=0.0,
+    ),
     "numbers drawn without entry and clock": Defect(
         "I3", "prelude",
         {

@@ -2,10 +2,10 @@
 
 ``sync``, ``async`` and ``local`` (with an in-process tier, which a Redis Cluster does not offer) are readers, at
 ``--reads`` a second. ``writer`` writes nodes of the graph (NEO4J_…), ``--pause`` seconds apart, and invalidates their
-tags or, with a share of ``--by-key``, a key (of ``--groups`` alone), with 0 to ``--replicas``. After ``--writes``
-writes it begins one more, and dies by SIGKILL at step ``--dies-at`` of its invalidation. All have CACHE_… in their
-environment, write their `events` to FILE, named ``<host>-<role>-<n>.jsonl``, and end after N seconds (0: never) or at
-SIGTERM. The workers are `worker`'s.
+tags or, with a share of ``--by-key``, a key (of ``--groups`` alone), with 0 to ``--replicas``; a share of ``--hard`` is
+hard. After ``--writes`` writes it begins one more, and dies by SIGKILL at step ``--dies-at`` of its invalidation. All
+have CACHE_… in their environment, write their `events` to FILE, named ``<host>-<role>-<n>.jsonl``, and end after N
+seconds (0: never) or at SIGTERM. The workers are `worker`'s.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,7 +35,6 @@ AGAIN_SECONDS: Final = 0.2
 MAX_TIER_SECONDS: Final = 1.0
 """By then Redis' message has told an in-process tier of an invalidation, or it has emptied itself."""
 NEW_SHARE: Final = 0.15
-HARD_SHARE: Final = 0.1
 INCREMENT: Final = (
     "MATCH (watched:RefresherWatch) WHERE watched.id IN $names SET watched.version = watched.version + 1 "
     "RETURN watched.id AS id, watched.version AS version"
@@ -56,11 +56,8 @@ class Reader:
         with CacheClient.from_env() as client:
             while not stopped.wait(self._random.expovariate(self._rate)):
                 for params in self._next():
-                    start = time.monotonic()
-                    try:
-                        self._got(params, client.get_entry(GROUPED, params), start)
-                    except CacheError as error:
-                        self._failed(params, error, start)
+                    with self._logged(params) as got:
+                        got.append(client.get_entry(GROUPED, params))
 
     async def read_in_tasks_until(self, stopped: threading.Event) -> None:
         """Read in several tasks of an event loop."""
@@ -71,11 +68,8 @@ class Reader:
         while not stopped.is_set():
             await asyncio.sleep(self._random.expovariate(self._rate / TASKS))
             for params in self._next():
-                start = time.monotonic()
-                try:
-                    self._got(params, await client.get_entry(GROUPED, params), start)
-                except CacheError as error:
-                    self._failed(params, error, start)
+                with self._logged(params) as got:
+                    got.append(await client.get_entry(GROUPED, params))
 
     def _next(self) -> list[dict[str, int]]:
         """Return the next reads: a group's key, or a new key twice, the second time after its load."""
@@ -83,12 +77,17 @@ class Reader:
         is_new = self._random.random() < NEW_SHARE
         return [params | {"once": self._random.getrandbits(48)}] * 2 if is_new else [params]
 
-    def _got(self, params: dict[str, int], entry: Any, start: float) -> None:
-        more = self._more | {"token": entry.token, "state": entry.state.value, "versions": entry.value}
-        self._log.write("read", start, key=key_of(params), **more)
-
-    def _failed(self, params: dict[str, int], error: CacheError, start: float) -> None:
-        self._log.write("read", start, key=key_of(params), error=type(error).__name__)
+    @contextmanager
+    def _logged(self, params: dict[str, int]) -> Iterator[list[Any]]:
+        """Log a read of the entry that is put into the list, or how it failed."""
+        start, got = time.monotonic(), list[Any]()
+        try:
+            yield got
+        except CacheError as error:
+            self._log.write("read", start, key=key_of(params), error=type(error).__name__)
+        for entry in got:
+            more = self._more | {"token": entry.token, "state": entry.state.value, "versions": entry.value}
+            self._log.write("read", start, key=key_of(params), **more)
 
 
 class Steps:
@@ -155,7 +154,7 @@ class Writer:
 
     def _calls(self, versions: dict[str, int]) -> Iterator[dict[str, Any]]:
         """Return the invalidations of a write: of its nodes' tags, or of a key that has one of them."""
-        hard = self._random.random() < HARD_SHARE
+        hard = self._random.random() < self._options.hard
         if self._random.random() >= self._options.by_key:
             yield {"tag": list(versions), "versions": versions, "hard": hard}
             return
@@ -211,6 +210,7 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--groups", type=int, nargs="+", default=range(NODES))
     parser.add_argument("--reads", type=float, default=50.0)
     parser.add_argument("--by-key", type=float, default=0.0)
+    parser.add_argument("--hard", type=float, default=0.1)
     # Reads and loads come in between, in a run of a few hundred writes, too.
     parser.add_argument("--pause", type=float, default=0.02)
     return parser.parse_args(arguments)

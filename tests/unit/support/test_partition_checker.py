@@ -148,16 +148,8 @@ def test_what_reads_contradict_after_a_window_was_lost() -> None:
 
 
 def test_the_time_until_all_is_fresh_ends_with_the_last_read_of_what_should_have_been_replaced() -> None:
-    events = [
-        by_tag(1, 2),
-        fault(1.5),
-        heal(2),
-        read(3, 5, 1),
-        read(5, 5, 1, "stale"),
-        read(8, 9, 2),
-        fault(9),
-        heal(9.5),
-    ]
+    read_since = [read(3, 5, 1), read(5, 5, 1, "stale"), read(8, 9, 2)]
+    events = [by_tag(1, 2), fault(1.5), heal(2), *read_since, fault(9), heal(9.5)]
     assert seconds_until_fresh(check(events, BOUNDS).history) == [pytest.approx(3.0), 0.0]
 
 
