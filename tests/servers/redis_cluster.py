@@ -135,12 +135,13 @@ class Cluster:
         self.execute(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", self.id_of(target))
 
     def move_keys(self, slot: int, source: RedisServer, target: RedisServer) -> None:
-        """Move the keys of a slot."""
+        """Move the keys of a slot; one that both have is the source's."""
         with self.client(source) as client:
             keys = client.execute_command("CLUSTER", "GETKEYSINSLOT", slot, 1_000)
             if keys:
                 timeout_ms, access = int(1_000 * MAX_WAIT_SECONDS), ("AUTH2", self.admin, self.password)
-                client.execute_command("MIGRATE", target.host, target.port, "", 0, timeout_ms, *access, "KEYS", *keys)
+                options = ("REPLACE", *access, "KEYS", *keys)
+                client.execute_command("MIGRATE", target.host, target.port, "", 0, timeout_ms, *options)
 
     def end_move(self, slot: int, target: RedisServer) -> None:
         """Notify all nodes that a slot has moved."""

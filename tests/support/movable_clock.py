@@ -96,6 +96,7 @@ class MovableClock:
     def __init__(self, folder: Path) -> None:
         if sys.platform != "linux" or shutil.which("gcc") is None:
             skip_or_fail("a clock that tests move needs Linux and gcc")
+        folder.mkdir(parents=True, exist_ok=True)
         source, library, state = folder / "clock.c", folder / "clock.so", folder / "clock"
         source.write_text(SOURCE)
         command = ["gcc", "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"]

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import shutil
 import subprocess
 import sys
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final, TypeVar
 
-from refresher.embedded import GuardedProcess, ServerMissing
+from refresher.embedded import GuardedProcess, RedisServer, ServerMissing
 from tests.support.containers import CLONE_NEWNET, enter_network
+from tests.support.movable_clock import MovableClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,6 +33,8 @@ Link = tuple[str, str]
 """The way from one host to another, by their names; the way back is another link."""
 
 PROGRAMS: Final = {"ip": "iproute2", "iptables-restore": "iptables"}
+IGNORES_LIMITS: Final = ("/bin/sh", "-c", "trap '' XFSZ; exec \"$@\"", "sh")
+"""A program's file that may not grow is no signal that kills it then."""
 PREFIX: Final = "10.213"
 """Of all addresses. Private, and known to the laboratory alone: any number of them may run beside each other."""
 OWN_NETWORK: Final = Path("/proc/thread-self/ns/net")
@@ -77,23 +81,28 @@ class Network:
 
 @dataclass(frozen=True)
 class Host:
-    """A host of a laboratory."""
+    """A host of a laboratory; it may have a clock of its own, by which all go but servers other than Redis."""
 
     name: str
     address: str
     network: Network
+    clock: MovableClock | None = None
+
+    def on_its_clock(self, env: Mapping[str, str]) -> Mapping[str, str]:
+        """Return an environment of programs that go by the host's clock."""
+        return {**env, **(self.clock.env if self.clock else {})}
 
     def start(
         self, argv: Sequence[str], *, env: Mapping[str, str], log_file: Path, cwd: Path | None = None
     ) -> GuardedProcess:
         """Start a program there."""
         with self.network.entered():
-            return GuardedProcess.start(argv, env=env, log_file=log_file, cwd=cwd)
+            return GuardedProcess.start(argv, env=self.on_its_clock(env), log_file=log_file, cwd=cwd)
 
     def runs(self, kind: type[S]) -> type[S]:
         """Return a kind of server that runs there, at each of its starts, and listens at the host's address.
 
-        A Redis or Sentinel begins with the configuration that it has itself written.
+        A Redis or Sentinel begins with the configuration that it has itself written, and survives a full disk.
         """
         host = self
 
@@ -105,10 +114,12 @@ class Host:
             def _prepare(self) -> tuple[Sequence[str], Mapping[str, str] | None]:
                 own = self.directory / "redis.conf"
                 written = own.read_bytes() if own.exists() else None
-                prepared: tuple[Sequence[str], Mapping[str, str] | None] = super()._prepare()
+                argv, env = super()._prepare()
                 if written is not None:
                     own.write_bytes(written)
-                return prepared
+                if not issubclass(kind, RedisServer):
+                    return argv, env
+                return [*IGNORES_LIMITS, *argv], host.on_its_clock(env or os.environ)
 
         OnHost.host = self.address
         return OnHost
@@ -117,26 +128,27 @@ class Host:
 class Laboratory:
     """Hosts by their names, and the cuts between them. Everything ends with the stack.
 
+    Each host has a clock of its own where there is a folder for it.
+
     Raises:
         ServerMissing: this machine or its user can't make one.
     """
 
-    def __init__(self, stack: ExitStack, names: Iterable[str]) -> None:
+    def __init__(self, stack: ExitStack, names: Iterable[str], clocks: Path | None = None) -> None:
         missing = [package for program, package in PROGRAMS.items() if shutil.which(program) is None]
         if missing:
             raise ServerMissing("no laboratory of hosts", f"apt-get install {' '.join(missing)}")
-        self.cuts: frozenset[Link] = frozenset()
         try:
             self._router = Network(stack)
             with self._router.entered():
                 Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
             self._router.configure("ip", ["link set lo up"])
-            self.hosts = {name: self._host(stack, number, name) for number, name in enumerate(names, 1)}
+            self.hosts = {name: self._host(stack, number, name, clocks) for number, name in enumerate(names, 1)}
             self.cut(())
         except OSError as error:
             raise ServerMissing("this machine makes no laboratory of hosts", f"{error}; root may elsewhere") from error
 
-    def _host(self, stack: ExitStack, number: int, name: str) -> Host:
+    def _host(self, stack: ExitStack, number: int, name: str, clocks: Path | None) -> Host:
         network, subnet = Network(stack), f"{PREFIX}.{number}"
         self._router.configure("ip", [
             f"link add to{number} type veth peer name eth0 netns {network.path}",
@@ -147,30 +159,35 @@ class Laboratory:
             "link set lo up", f"address add {subnet}.2/24 dev eth0", "link set eth0 up",
             f"route add {PREFIX}.0.0/16 via {subnet}.1",
         ])  # fmt: skip
-        return Host(name, f"{subnet}.2", network)
+        return Host(name, f"{subnet}.2", network, MovableClock(clocks / name) if clocks else None)
 
     def entered(self) -> AbstractContextManager[None]:
         """Put this thread where it reaches every host, whatever is cut, and nothing else."""
         return self._router.entered()
 
-    def cut(self, links: Iterable[Link]) -> None:
-        """Drop what is sent over these links from now on, and over no other."""
-        self.cuts = frozenset(links)
+    def cut(self, links: Iterable[Link], lost_share: float = 1.0) -> None:
+        """Drop what is sent over these links from now on, or a share of the packets, and over no other."""
+        some = f"-m statistic --mode random --probability {lost_share} " if lost_share < 1 else ""
         drops = [
-            f"-A FORWARD -s {self.hosts[source].address} -d {self.hosts[target].address} -j DROP"
-            for source, target in sorted(self.cuts)
+            f"-A FORWARD -s {self.hosts[source].address} -d {self.hosts[target].address} {some}-j DROP"
+            for source, target in sorted(set(links))
         ]
         self._router.configure("iptables-restore", ["*filter", ":FORWARD ACCEPT", *drops, "COMMIT"])
-
-    def heal(self) -> None:
-        """Cut nothing."""
-        self.cut(())
 
 
 def between(one: Iterable[str], other: Iterable[str]) -> frozenset[Link]:
     """Return the links between two sides, in both directions."""
     others = tuple(other)
     return frozenset(link for a in one for b in others for link in ((a, b), (b, a)))
+
+
+@contextmanager
+def full_disk(pid: int) -> Iterator[None]:
+    """Let no file of a program grow; one on a host takes that for an error, as on a full disk."""
+    before = resource.prlimit(pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
+    yield
+    with suppress(ProcessLookupError):
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
 
 
 def main() -> None:

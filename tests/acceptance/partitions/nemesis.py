@@ -1,8 +1,8 @@
 """The nemesis: a plan of faults by a seed, and their injection into a fleet.
 
-Each fault cuts links; some kill, stop or fill a server, or end a worker, meanwhile. Then all is repaired, and the next
-one waits until the fleet is whole, and some seconds more. That goes to its log: ``fault`` (until the repair), ``heal``
-(until the fleet was whole) and ``quiet``.
+Each fault cuts links, or loses a share of their packets; beside some, something happens to one host (`BESIDE`). Then
+all is repaired, and the next one waits until the fleet is whole, and some seconds more. That goes to its log: ``fault``
+(until the repair), ``heal`` (until the fleet was whole) and ``quiet``.
 """
 
 from __future__ import annotations
@@ -14,45 +14,48 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from tests.acceptance.partitions.events import Log
+from tests.acceptance.partitions.lab import full_disk
 from tests.acceptance.partitions.topologies import MASTER, Topology
 from tests.support.redis_memory import full
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 if TYPE_CHECKING:
     from tests.acceptance.partitions.lab import Link
     from tests.acceptance.partitions.topologies import Fleet
 
-FLAPPING_SECONDS: Final = (0.2, 20.0)
-BESIDE: Final = ("killed", "paused", "full")
-BESIDE_SHARE, FLAPPING_SHARE = 0.4, 0.15
+FLAPPING_SECONDS, CLOCK_SECONDS, LOST_SHARE = (0.2, 20.0), (1.0, 300.0), (0.05, 0.5)
+RESTART, MOVE, MOVE_AND_SPLIT = "rolling restart", "slots move", "slots move in a split"
+BESIDE_SHARE, FLAPPING_SHARE, LOSSY_SHARE = 0.5, 0.15, 0.15
 MOVED_SLOTS: Final = 20
-
-
-Side = Iterable[str]
+REST_SECONDS: Final = 2 * MAX_WAIT_SECONDS
+"""Longer than a message stays unacknowledged that a killed worker had (105 s with these settings), and any record."""
 
 
 @dataclass(frozen=True)
 class Fault:
     """A fault: two sides that don't reach each other for ``seconds``, and what else happens to one host then.
 
-    ``lost``: what is lost of what ``one`` and ``other`` send, both or one of them. ``flapping_seconds``: the links are
-    cut and healed in turn, each time for so long; 0: cut all the time. ``beside``: the victim is killed, paused or has
-    no memory left; empty: nothing else happens. Hosts may be `MASTER`.
+    ``lost``: what is lost of what ``one`` and ``other`` send, both or one of them; ``lost_share``: of the packets.
+    ``flapping_seconds``: the links are cut and healed in turn, each time for so long; 0: cut all the time. ``beside``:
+    what happens to the victim (`BESIDE`); empty: nothing. ``step_seconds``: how far its clock goes off, if it does.
+    Hosts may be `MASTER`.
     """
 
     name: str
     one: frozenset[str] = frozenset()
     other: frozenset[str] = frozenset()
     lost: tuple[str, ...] = ("one", "other")
+    lost_share: float = 1.0
     seconds: float = 0.0
     flapping_seconds: float = 0.0
     beside: str = ""
     victim: str = ""
+    step_seconds: int = 0
 
     def with_master(self, master: str) -> Fault:
         """Return the fault with the host of the master; what is on the first side is not on the other."""
@@ -77,7 +80,7 @@ class Fault:
         return sorted(side | ({self.victim} - {""}))
 
 
-def _sides(name: str, one: Side, other: Side, **more: tuple[str, ...]) -> Fault:
+def _sides(name: str, one: Iterable[str], other: Iterable[str], **more: tuple[str, ...]) -> Fault:
     return Fault(name, frozenset(one), frozenset(other) - frozenset(one), **more)
 
 
@@ -122,12 +125,26 @@ def _no_graph(chosen: random.Random, topology: Topology) -> Fault:
 
 
 def _restart(chosen: random.Random, topology: Topology) -> Fault:
-    return _sides("rolling restart", (), (*topology.replicated, *topology.sentinels, *topology.workers))
+    return _sides(RESTART, (), topology.hosts)
 
 
 def _move(chosen: random.Random, topology: Topology) -> Fault:
-    return Fault("slots move")
+    return Fault(MOVE)
 
+
+def _move_and_split(chosen: random.Random, topology: Topology) -> Fault:
+    return replace(_served(chosen, topology), name=MOVE_AND_SPLIT)
+
+
+CLOCK, FULL_DISK = "has a wrong clock", "out of disk"
+BESIDE: Final = {
+    "killed": ("replicated", "sentinels", "workers"),
+    "paused": ("replicated", "sentinels", "workers"),
+    "out of memory": ("replicated",),
+    FULL_DISK: ("replicated",),
+    CLOCK: ("replicated", "sentinels", "workers", "readers"),
+}
+"""What happens to a victim beside a split, and whom of a topology that may be."""
 
 Kind = Callable[[random.Random, Topology], Fault]
 EVERYWHERE: Final[tuple[Kind, ...]] = (
@@ -139,7 +156,7 @@ def kinds_of(topology: Topology) -> tuple[Kind, ...]:
     """Return the kinds of faults of a topology."""
     if topology.sentinels:
         return (*EVERYWHERE, _unwatched)
-    return (*EVERYWHERE, _move) if len(topology.cache) > 1 else EVERYWHERE
+    return (*EVERYWHERE, _move, _move_and_split) if len(topology.cache) > 1 else EVERYWHERE
 
 
 def plan(seed: int, topology: Topology, count: int, seconds: tuple[float, float]) -> list[Fault]:
@@ -152,18 +169,25 @@ def plan(seed: int, topology: Topology, count: int, seconds: tuple[float, float]
 
 
 def _with_more(chosen: random.Random, topology: Topology, fault: Fault, seconds: tuple[float, float]) -> Fault:
-    """Return a fault with its duration; some flap, and to some something happens beside."""
-    if not fault.one:
+    """Return a fault with its duration; some flap, some lose only a share, and something happens beside some."""
+    fault = replace(fault, seconds=chosen.uniform(*seconds) if fault.one else 0.0)
+    if not fault.one or fault.name == MOVE_AND_SPLIT:
         return fault
-    fault = replace(fault, seconds=chosen.uniform(*seconds))
     if chosen.random() < FLAPPING_SHARE:
-        low, high = map(math.log, FLAPPING_SECONDS)
-        return replace(fault, name=f"{fault.name}, flapping", flapping_seconds=math.exp(chosen.uniform(low, high)))
+        return replace(fault, name=f"{fault.name}, flapping", flapping_seconds=_spread(chosen, *FLAPPING_SECONDS))
+    if chosen.random() < LOSSY_SHARE:
+        return replace(fault, name=f"{fault.name}, lossy", lost_share=chosen.uniform(*LOST_SHARE))
     if chosen.random() < BESIDE_SHARE:
-        beside = chosen.choice(BESIDE)
-        others = () if beside == "full" else (*topology.sentinels, *topology.workers)
-        return replace(fault, beside=beside, victim=chosen.choice((*topology.replicated, *others)))
+        beside = chosen.choice([what for what in BESIDE if what != FULL_DISK or len(topology.replicated) > 1])
+        victim = chosen.choice([host for role in BESIDE[beside] for host in getattr(topology, role)])
+        step_seconds = round(_spread(chosen, *CLOCK_SECONDS)) * chosen.choice((1, -1))
+        return replace(fault, beside=beside, victim=victim, step_seconds=step_seconds if beside == CLOCK else 0)
     return fault
+
+
+def _spread(chosen: random.Random, low: float, high: float) -> float:
+    """Return a number of which each order of magnitude is as likely."""
+    return math.exp(chosen.uniform(math.log(low), math.log(high)))
 
 
 class Nemesis:
@@ -171,7 +195,7 @@ class Nemesis:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet, self._log = fleet, Log(fleet.folder / "nemesis-nemesis-0.jsonl")
-        self._acts = {"rolling restart": self._restart_all, "slots move": self._move_slots}
+        self._acts = {RESTART: self._restart_all, MOVE: self._move_slots, MOVE_AND_SPLIT: self._move_slots}
         self._clock = threading.Event()  # never set: it only waits
 
     def inject(self, faults: Iterable[Fault], pause_seconds: float) -> None:
@@ -188,10 +212,17 @@ class Nemesis:
             self._clock.wait(pause_seconds)
             self._log.write("quiet", whole)
 
+    def rest(self) -> None:
+        """Wait until nothing is left but what belongs there, at most `REST_SECONDS`; the clients have ended."""
+        start = time.monotonic()
+        with suppress(AssertionError):
+            eventually(lambda: not self._fleet.left(), "nothing is left", within_seconds=REST_SECONDS)
+        self._log.write("quiet", start, left=self._fleet.left())
+
     def _cut(self, fault: Fault) -> None:
         end = time.monotonic() + fault.seconds
         while (left := end - time.monotonic()) > 0:
-            self._fleet.lab.cut(fault.links)
+            self._fleet.lab.cut(fault.links, fault.lost_share)
             self._clock.wait(min(left, fault.flapping_seconds or left))
             self._fleet.lab.cut(())
             self._clock.wait(min(max(0.0, end - time.monotonic()), fault.flapping_seconds))
@@ -207,11 +238,21 @@ class Nemesis:
             os.killpg(fleet.pid(victim), signal.SIGSTOP)
             yield
             os.killpg(fleet.pid(victim), signal.SIGCONT)
-        elif fault.beside == "full":
+        elif fault.beside == "out of memory":
             with fleet.client(victim) as client:
                 with full(client):
                     yield
                 client.config_rewrite()  # a Sentinel may have let it write that it is full
+        elif fault.beside == FULL_DISK:
+            with full_disk(fleet.pid(victim)):
+                yield
+            # A node of a cluster ends where it can't write what it knows of the others.
+            if not fleet.servers[victim].is_running:
+                fleet.restart(victim)
+        elif fault.beside == CLOCK:
+            fleet.lab.hosts[victim].clock.goes_off_by(fault.step_seconds)
+            yield
+            fleet.lab.hosts[victim].clock.goes_off_by(0)
         else:
             yield
 
@@ -221,4 +262,7 @@ class Nemesis:
             eventually(self._fleet.is_whole, f"{name} is back")
 
     def _move_slots(self, fault: Fault) -> None:
-        self._fleet.replicated.move_slots(MOVED_SLOTS)
+        moves = self._fleet.replicated.begin_moves(MOVED_SLOTS)
+        self._cut(fault)
+        eventually(self._fleet.is_whole, "its nodes agree")
+        self._fleet.replicated.end_moves(moves)

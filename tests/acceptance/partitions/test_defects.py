@@ -35,8 +35,7 @@ SETTINGS = {
     "STAMPEDE_WAIT_TIMEOUT_MS": "5000",
 }
 BOUNDS = Bounds(settle=5.0, stale=15.0, ttl=6.0, read=MAX_WAIT_SECONDS)
-TURN_SECONDS, SOUND_SECONDS = 2.0, 30.0
-ENOUGH = 100
+TURN_SECONDS, SOUND_SECONDS, ENOUGH = 2.0, 30.0, 100
 CUT_OFF, LOST, PAUSE = "the master is cut off", "messages are lost", "workers pause"
 
 

@@ -6,21 +6,24 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import pytest
+import redis
 
+from refresher.embedded import RedisServer
 from tests.acceptance.conftest import ROOT
-from tests.acceptance.partitions.lab import Host, Laboratory, between
+from tests.acceptance.partitions.lab import Host, Laboratory, between, full_disk
 from tests.acceptance.partitions.nemesis import kinds_of, plan
 from tests.acceptance.partitions.topologies import TOPOLOGIES, Topology
 from tests.support.processes import is_gone
 from tests.support.waiting import eventually
 
-PORT = 5_000
-LOST_SECONDS = 0.3
+PORT, SENT = 5_000, 200
+LOST_SECONDS, STEP_SECONDS = 0.3, 100
 MAKES_ONE = """
 import os, sys
 from contextlib import ExitStack
@@ -49,10 +52,10 @@ def inbox(lab: Laboratory) -> Iterator[socket.socket]:
         yield opened
 
 
-def arrives(inbox: socket.socket, source: Host) -> bool:
+def arrives(inbox: socket.socket, source: Host, within_seconds: float = LOST_SECONDS) -> bool:
     with source.network.entered(), closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as sender:
         sender.sendto(source.name.encode(), inbox.getsockname())
-    inbox.settimeout(LOST_SECONDS)
+    inbox.settimeout(within_seconds)
     with suppress(TimeoutError):
         return inbox.recv(100) == source.name.encode()
     return False
@@ -67,6 +70,32 @@ def test_what_is_cut_is_lost_and_nothing_else(lab: Laboratory, inbox: socket.soc
     assert arrives(inbox, two), "the other direction is cut"
     lab.cut(())
     assert arrives(inbox, two)
+    lab.cut([("two", "one")], lost_share=0.5)
+    assert {arrives(inbox, two, 0.01) for _ in range(SENT)} == {True, False}
+
+
+@pytest.mark.compiler
+def test_a_host_may_have_a_wrong_clock_or_no_disk_left(stack: ExitStack, tmp_path: Path) -> None:
+    lab = Laboratory(stack, ("one",), clocks=tmp_path)
+    host = lab.hosts["one"]
+    stack.enter_context(lab.entered())
+    server = stack.enter_context(host.runs(RedisServer).start(extra_config=[("appendonly", "yes")]))
+    client = stack.enter_context(redis.Redis.from_url(server.url()))
+    assert not is_refused(client)
+    host.clock.goes_off_by(-STEP_SECONDS)
+    assert client.time()[0] == pytest.approx(time.time() - STEP_SECONDS, abs=STEP_SECONDS / 2)
+    with full_disk(server.pid):
+        eventually(lambda: is_refused(client), "no write is accepted")
+        assert client.get("key") == b"value"
+    eventually(lambda: not is_refused(client), "writes are accepted again")
+
+
+def is_refused(client: redis.Redis) -> bool:
+    try:
+        client.set("key", "value")
+    except redis.ResponseError as error:
+        return str(error).startswith("MISCONF")
+    return False
 
 
 def test_hosts_reach_nothing_outside(lab: Laboratory) -> None:

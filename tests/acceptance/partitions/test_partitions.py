@@ -15,7 +15,7 @@ import pytest
 from tests.acceptance.partitions.checker import Bounds, check, seconds_until_fresh
 from tests.acceptance.partitions.drawing import draw_violations
 from tests.acceptance.partitions.events import events_in
-from tests.acceptance.partitions.nemesis import Fault, Nemesis, plan
+from tests.acceptance.partitions.nemesis import CLOCK, Fault, Nemesis, plan
 from tests.acceptance.partitions.topologies import MASTER, TOPOLOGIES, Fleet, Topology
 from tests.support.waiting import MAX_WAIT_SECONDS, PATIENCE
 
@@ -29,11 +29,13 @@ ENOUGH = 100
 
 def run(stack: ExitStack, topology: Topology, folder: Path, seed: int, faults: list[Fault]) -> None:
     """Let a fleet work while faults are injected, and check its history."""
-    fleet = Fleet(stack, topology, folder)
+    fleet = Fleet(stack, topology, folder, has_clocks=any(fault.beside == CLOCK for fault in faults))
     fleet.start_workers()
     fleet.start_clients(seed)
-    Nemesis(fleet).inject(faults, PAUSE_SECONDS)
+    nemesis = Nemesis(fleet)
+    nemesis.inject(faults, PAUSE_SECONDS)
     fleet.end_clients()
+    nemesis.rest()
     bounds = Bounds(settle=SETTLE_SECONDS, stale=SETTLE_SECONDS, cache_hosts=topology.cache)
     verdict = check(events_in(folder), bounds)
     late = max(seconds_until_fresh(verdict.history))

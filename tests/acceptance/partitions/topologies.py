@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import redis
+from kombu import Connection
 from redis.crc import key_slot
 
+from api_client.config.broker import queues
+from api_client.trigger.broker import queue_length
 from refresher.embedded import ArcadeDbServer, RedisServer
 from tests.acceptance.conftest import ROOT
 from tests.acceptance.partitions.lab import Laboratory
@@ -22,7 +27,7 @@ from tests.support.graph_session import watched_nodes
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from contextlib import ExitStack
     from pathlib import Path
 
@@ -34,6 +39,9 @@ MASTER: Final = "the master"
 """In a plan's place for a host: the cache's or the broker's master at that time."""
 COMMAND_SECONDS: Final = 2.0
 MAX_LAG_SECONDS: Final = 2
+NAMESPACE: Final = "cache"
+KEPT: Final = re.compile(rf"{NAMESPACE}:(e1|t1|g1|c1|v1|dead1)\b")
+"""The cache's keys at rest: entries, the tags' indexes, states and clock, live versions, dead letters."""
 WORKER: Final = "tests.acceptance.partitions.worker"
 
 SETTINGS: Final = {
@@ -45,6 +53,7 @@ SETTINGS: Final = {
     "CACHE_XFETCH_RETRY_BACKOFF": "1",
     "STAMPEDE_LOCK_TIMEOUT_MS": "1500",
     "CACHE_REDIS_TIMEOUT": "1s",
+    "CACHE_RECORD_RETENTION": "10s",
 }
 """Short, so that a run of a minute shows what would take minutes; but no busy machine exceeds Redis' timeout."""
 
@@ -130,15 +139,27 @@ class ClusterOnHosts(Cluster):
         super().__init__(stack, replicas=True)
         self._set_node_timeout([*self.nodes, *self.replicas], NODE_TIMEOUT_MS)
 
-    def move_slots(self, count: int) -> None:
-        """Move some slots with keys from each master to the next."""
-        masters = [node for node in (*self.nodes, *self.replicas) if self._is_master(node)]
-        for source, target in zip(masters, masters[1:] + masters[:1], strict=True):
-            for slot in self._slots_with_keys(source)[:count]:
-                self.begin_move(slot, source, target)
-                self.move_keys(slot, source, target)
-                for node in (target, source, *masters):
-                    self.execute(node, "CLUSTER", "SETSLOT", slot, "NODE", self.id_of(target))
+    def begin_moves(self, count: int) -> list[tuple[int, RedisServer, RedisServer]]:
+        """Begin to move some slots with keys from each master to the next; every other one's keys have moved then."""
+        moves = [
+            (slot, source, following)
+            for source, following in zip(self.nodes, self.nodes[1:] + self.nodes[:1], strict=True)
+            for slot in self._slots_with_keys(self._master_of(source))[:count]
+        ]
+        for number, (slot, source, following) in enumerate(moves):
+            self.begin_move(slot, self._master_of(source), self._master_of(following))
+            if number % 2:
+                self.move_keys(slot, self._master_of(source), self._master_of(following))
+        return moves
+
+    def end_moves(self, moves: Iterable[tuple[int, RedisServer, RedisServer]]) -> None:
+        """End these moves. A replica that has taken over since knows nothing of them: they begin again there."""
+        for slot, old, new in moves:
+            source, target = self._master_of(old), self._master_of(new)
+            self.begin_move(slot, source, target)
+            self.move_keys(slot, source, target)
+            for node in (target, source, *map(self._master_of, self.nodes)):
+                self.execute(node, "CLUSTER", "SETSLOT", slot, "NODE", self.id_of(target))
 
     def is_whole(self) -> bool:
         """Return whether all nodes see all slots served by three masters, each with a replica."""
@@ -146,12 +167,12 @@ class ClusterOnHosts(Cluster):
         states = [self._info(node) for node in servers]
         if any((state["cluster_state"], state["cluster_size"]) != ("ok", str(len(self.nodes))) for state in states):
             return False
-        replicas = 0
-        for node in servers:
-            with self.client(node) as client:
-                of_links = client.info("replication")
-            replicas += of_links.get("master_link_status") == "up"
-        return replicas == len(self.replicas)
+        return sum(map(self._is_replicating, servers)) == len(self.replicas)
+
+    def _master_of(self, node: RedisServer) -> RedisServer:
+        """Return the master among a node and its replica."""
+        pair = (node, self.replicas[self.nodes.index(node)])
+        return next(one for one in pair if self._is_master(one))
 
     def _is_master(self, node: RedisServer) -> bool:
         with self.client(node) as client:
@@ -173,12 +194,13 @@ class Fleet:
     """
 
     def __init__(
-        self, stack: ExitStack, topology: Topology, folder: Path, *, min_replicas: int = 0, **env: str
+        self, stack: ExitStack, topology: Topology, folder: Path, *, min_replicas: int = 0, has_clocks: bool = False
     ) -> None:
         self.topology, self.folder, self._stack, self._min_replicas = topology, folder, stack, min_replicas
-        self.lab = Laboratory(stack, topology.hosts)
+        self.lab = Laboratory(stack, topology.hosts, folder if has_clocks else None)
         self.servers: dict[str, EmbeddedServer] = {}
         self.processes: dict[str, GuardedProcess] = {}
+        self._starts: dict[str, Callable[[], None]] = {}
         stack.enter_context(self.lab.entered())
         self.replicated: SentinelsOnHosts | ClusterOnHosts | None = None
         self.graph = self._one(topology.graph, ArcadeDbServer)
@@ -187,7 +209,7 @@ class Fleet:
         )
         self.env = {
             **os.environ, "PYTHONPATH": str(ROOT), **SETTINGS, **self.graph.environ,
-            "CACHE_REDIS_URL": self._redis(topology.cache, 0), "CACHE_BROKER_URL": broker, **env,
+            "CACHE_REDIS_URL": self._redis(topology.cache, 0), "CACHE_BROKER_URL": broker,
         }  # fmt: skip
 
     @property
@@ -207,6 +229,7 @@ class Fleet:
 
     def start_worker(self, name: str) -> None:
         """Start a worker on its host."""
+        self._starts[name] = partial(self.start_worker, name)
         self._start(
             name, "tests.support.celery_program", "-A", WORKER, "worker", "--loglevel", "INFO",
             "-n", f"{name}@{name}", "-c", "2", HISTORY_LOG=str(self.folder / f"{name}-worker"),
@@ -233,6 +256,7 @@ class Fleet:
 
     def start_client(self, name: str, seed: int, *options: str) -> None:
         """Start a reader or the writer, and wait until it has begun."""
+        self._starts[name] = partial(self.start_client, name, seed, *options)
         role, number = name.rpartition("-")[2], sum(1 for _ in self.folder.glob(f"{name}-*.jsonl"))
         log = self.folder / f"{name}-{role}-{number}.jsonl"
         log.touch()
@@ -249,9 +273,9 @@ class Fleet:
     def is_whole(self) -> bool:
         """Return whether every server answers, masters and replicas agree, and the workers run."""
         try:
-            for name, server in self.servers.items():
-                if isinstance(server, RedisServer) and not self._answers(name):
-                    return False
+            for name in (name for name, server in self.servers.items() if isinstance(server, RedisServer)):
+                with self.client(name) as client:
+                    client.ping()
             return (self.replicated is None or self.replicated.is_whole()) and all(
                 self.processes[name].poll() is None for name in self.topology.workers if name in self.processes
             )
@@ -263,7 +287,7 @@ class Fleet:
         (self.servers.get(name) or self.processes[name]).kill()
 
     def restart(self, name: str) -> None:
-        """Start it again, a server with its data on disk; end it first, gracefully, if it runs."""
+        """Start what runs on a host again, a server with its data on disk; end it first, gracefully, if it runs."""
         if name in self.servers:
             if name in self.topology.sentinels:
                 self.servers[name].kill()  # it has no data to save
@@ -273,15 +297,26 @@ class Fleet:
             self.servers[name].restart(keep_data=True)
         else:
             self.processes[name].terminate()
-            self.start_worker(name)
+            self._starts[name]()
+
+    def left(self) -> list[str]:
+        """Return the keys and queues that are not there at rest: records, pending invalidations, messages."""
+        found = [key for name in self.topology.cache for key in self._keys(name, 0) if not KEPT.match(key)]
+        if not self.topology.rabbitmq:
+            of_broker = {key for name in self.topology.broker for key in self._keys(name, 1)}
+            return [*found, *(key for key in of_broker if not key.startswith("_kombu.binding"))]
+        url = self.env["CACHE_BROKER_URL"]
+        with Connection(url) as connection:
+            names = (queue.name for queue in queues(NAMESPACE, url))
+            return [*found, *(name for name in names if queue_length(connection, name))]
+
+    def _keys(self, name: str, db: int) -> list[str]:
+        with self.client(name, db) as client:
+            return [key.decode("latin-1") for key in client.scan_iter(count=1_000)]
 
     def pid(self, name: str) -> int:
         """Return the process group of what runs on a host."""
         return (self.servers.get(name) or self.processes[name]).pid
-
-    def _answers(self, name: str) -> bool:
-        with self.client(name) as client:
-            return bool(client.ping())
 
     def _start(self, name: str, module: str, *args: str, **extra: str) -> None:
         number = sum(1 for _ in self.folder.glob(f"{name}-*.log"))
