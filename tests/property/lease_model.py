@@ -136,7 +136,8 @@ class Model:
         if record.state == "running" and record.run and record.run.nonce == nonce:
             return ACQUIRED, "running", record.run.token
         with_ticket = record.state == "retrying" and ticket != "" and ticket == record.ticket
-        if not self.has_passed(record) and record.state not in {"idle", "queued", "invalidated"} and not with_ticket:
+        is_waiting = record.state in {"idle", "invalidated"} or (record.state == "queued" and record.claim != nonce)
+        if not (self.has_passed(record) or is_waiting or with_ticket):
             return HELD, record.state, 0
         requested = [number, record.generation or 0, record.claim_number if record.state == "queued" else 0]
         if self.entry and self.entry.token > max(*requested, self.entry.generation):

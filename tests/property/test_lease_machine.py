@@ -109,10 +109,10 @@ class LeaseMachine(RuleBasedStateMachine):
         run, entry = self.model.record.run, self.model.entry
         self.do("prolong", run.token, run.nonce, entry.nonce if entry and previous == "entry's" else b"another-")
 
-    @rule(next_step=st.sampled_from(["claim", "claim and commit", "acquire"]))
+    @rule(next_step=st.sampled_from(["claim", "claim and commit", "claim and acquire again", "acquire"]))
     @precondition(lambda self: self.model.record is not None and self.model.record.run is not None)
     def the_lease_runs_out(self, next_step: str) -> None:
-        """Let another claim or run meet what a run left, or its late commit a claim."""
+        """Let another claim or run meet what a run left, or its late commit or repeated acquire a claim."""
         record = self.model.record
         self._move_clock(max(0, record.until - self.clock.now_us))
         if next_step == "acquire":
@@ -121,6 +121,15 @@ class LeaseMachine(RuleBasedStateMachine):
             self.do("claim", f"claim-{len(self.calls)}", None, False, ())
         if next_step == "claim and commit":
             self.do("commit", record.run.token, record.run.nonce)
+        elif next_step == "claim and acquire again":
+            self.do("acquire", record.run.nonce, record.claim_number, "")
+
+    @rule()
+    @precondition(lambda self: self.model.record is not None and self.model.record.state == "running")
+    def the_run_is_handed_back_and_its_acquire_comes_again(self) -> None:
+        record = self.model.record
+        self.do("hand_back", record.run.token, record.run.nonce)
+        self.do("acquire", record.run.nonce, record.claim_number, "")
 
     @rule(times=st.integers(1, 4), why=st.sampled_from(["", "why"]), runs_again=st.booleans())
     @precondition(lambda self: self.model.record is None or self.model.record.state == "cooling")
