@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from pathlib import Path
@@ -11,6 +12,8 @@ from tests.acceptance.partitions.checker import Bounds, Finding, Verdict, check
 from tests.acceptance.partitions.events import Event
 
 FAULTS: Final = ("fault", "heal")
+PLACE: Final = ("kind", "host", "process", "start", "end", "ok")
+NUMBER: Final = re.compile(r"\b\d{12,}\b")
 CONTEXT_SECONDS: Final = 1.0
 MAX_LINES: Final = 40
 
@@ -72,16 +75,25 @@ def around(events: Iterable[Event], shown: Sequence[Event]) -> list[Event]:
 
 
 def text_of(event: Event) -> str:
-    """Return what an event says beside its time and place."""
-    about = dict(event)
-    for name in ("kind", "host", "process", "start", "end"):
-        about.pop(name)
+    """Return what an event says beside its time and place: what it is for, versions of nodes, and what is not usual."""
+    about = {name: value for name, value in event.items() if name not in PLACE}
     said = [str(about.pop(name)) for name in ("key", "tag", "name") if name in about]
-    return " ".join([event["kind"], *said, *(f"{name}={value}" for name, value in about.items() if value is not None)])
+    versions = [f"{node}={version}" for node, version in about.pop("versions", {}).items()]
+    more = [name if value is True else f"{name}={value}" for name, value in about.items() if value]
+    return " ".join([event["kind"], *said, *versions, *more])
+
+
+def in_order(text: str) -> str:
+    """Return a text with tokens and generations, which nobody can compare by eye, as #1, #2 … in their order."""
+    numbers = sorted({int(number) for number in NUMBER.findall(text)})
+    return NUMBER.sub(lambda found: f"#{numbers.index(int(found[0])) + 1}", text)
 
 
 def drawn(events: Sequence[Event], shown: Sequence[Event], title: str) -> str:
-    """Return an SVG of events, a line each in the order of their begins: host, time, text; ``shown`` stand out."""
+    """Return an SVG of events, a line each in the order of their begins: host, time, text.
+
+    Those of ``shown`` stand out, and so do the times of faults.
+    """
     timed = [event for event in events if event["kind"] not in FAULTS] or list(events)
     begin, end = min(event["start"] for event in timed), max(event["end"] for event in timed)
     height = TOP + LINE * len(events)
@@ -89,20 +101,24 @@ def drawn(events: Sequence[Event], shown: Sequence[Event], title: str) -> str:
     def x(at: float) -> float:
         return LEFT + (min(max(at, begin), end) - begin) / max(end - begin, 1e-3) * (RIGHT - LEFT)
 
+    def bar(event: Event, y: float, high: float, fill: str) -> str:
+        return _box(x(event["start"]), y, max(x(event["end"]) - x(event["start"]), 3), high, fill)
+
+    rows = [(TOP + LINE * number, event) for number, event in enumerate(events)]
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" font-family="monospace">',
-        _box(0, 0, WIDTH, height, "#fff") + _text(10, 20, title) + _text(LEFT, TOP - 24, f"0 … {end - begin:.3f} s"),
+        _box(0, 0, WIDTH, height, "#fff") + _text(10, 20, title),
+        _text(LEFT, TOP - 24, f"0 … {end - begin:.3f} s; #1, #2 …: tokens and generations in their order"),
+        *(_box(0, y - 14, WIDTH, LINE, "#fff3cd") for y, event in rows if event in shown),
+        *(bar(event, TOP - 14, height, "#f8d7da") for event in events if event["kind"] == "fault"),
     ]
-    for number, event in enumerate(events):
-        y, left, right = TOP + LINE * number, x(event["start"]), x(event["end"])
-        ink, fill = ("#000", "#fff3cd") if event in shown else ("#888", "#fff")
-        about = f"{event['start'] - begin:+8.3f} {event['process']}"
+    for y, event in rows:
+        ink, about = "#000" if event in shown else "#666", f"{event['start'] - begin:+8.3f} {event['process']}"
         parts += [
-            _box(0, y - 14, WIDTH, LINE, fill) + _box(LEFT, y - 4, RIGHT - LEFT, 1, "#ddd"),
-            _box(left, y - 9, max(right - left, 3), 10, COLOURS[event["kind"]]),
+            _box(LEFT, y - 4, RIGHT - LEFT, 1, "#ddd") + bar(event, y - 9, 10, COLOURS[event["kind"]]),
             _text(10, y, about, ink) + _text(RIGHT + 20, y, text_of(event), ink),
         ]
-    return "\n".join([*parts, "</svg>\n"])
+    return in_order("\n".join([*parts, "</svg>\n"]))
 
 
 def _box(x: float, y: float, width: float, height: float, fill: str) -> str:

@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from tests.acceptance.partitions.checker import Bounds, check, floors, loads_at_once, seconds_until_fresh
-from tests.acceptance.partitions.drawing import around, drawn, shrink, smallest
+from tests.acceptance.partitions.drawing import around, drawn, in_order, shrink, smallest, text_of
 from tests.acceptance.partitions.events import Event
 
 BOUNDS = Bounds(settle=2.0, stale=5.0, ttl=4.0, cache_hosts=("r1", "r2", "r3"), names=lambda key: ["n1"])
@@ -181,3 +181,8 @@ def test_shrinking_ends_where_nothing_more_can_be_left_out() -> None:
     events = [event("load", at) for at in range(100)]
     needed = [events[3], events[40], events[99]]
     assert smallest(events, lambda some: all(one in some for one in needed)) == needed
+
+
+def test_a_picture_leaves_out_what_is_usual_and_shows_the_order_of_numbers() -> None:
+    done = event("invalidate", 1, key="g1", versions={"n1": 3}, hard=False, ok=True, generation=1795888687231644)
+    assert in_order(text_of(done) + " token 1795888668714066") == "invalidate g1 n1=3 generation=#2 token #1"
