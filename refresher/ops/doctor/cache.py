@@ -75,24 +75,27 @@ def server(deployment: Deployment) -> Finding:
 
 
 def replicas(deployment: Deployment) -> Iterator[Finding]:
-    """Check that a master stops writing once it is cut off; nothing where no other one can take its place."""
-    if read_url(deployment.worker.redis_url).topology is not Topology.SINGLE:
-        yield replication(deployment.info)
+    """Check that another server can take over, and that a master which is cut off stops then."""
+    topology = read_url(deployment.worker.redis_url).topology
+    if topology is not Topology.SINGLE:
+        yield replication(topology, deployment.info)
 
 
-def replication(info: Mapping[str, Any]) -> Finding:
+def replication(topology: Topology, info: Mapping[str, Any]) -> Finding:
     """Check a master behind Sentinels or of a cluster, by its INFO."""
     count = int(info.get("connected_slaves", 0))
     if not count:
         return warning(
             "none is connected: no server can take over from this master, and `replicas=1` is never met", "connect one"
         )
+    if topology is Topology.CLUSTER:
+        return ok(f"connected: {count}; a master that is cut off stops after cluster-node-timeout")
     if "min_slaves_good_slaves" in info:  # only with min-replicas-to-write
-        return ok(f"connected: {count}; without enough of them the master refuses to write")
+        return ok(f"connected: {count}; a master that is cut off stops after min-replicas-max-lag")
     return warning(
         "min-replicas-to-write is 0: a master that is cut off goes on, and what it acknowledges is lost",
         "with at least two replicas, set min-replicas-to-write 1 and min-replicas-max-lag 2 on every server; a master "
-        "without a replica then writes nothing, so nothing is refreshed",
+        "without a replica then takes no write, so nothing is refreshed",
     )
 
 

@@ -13,16 +13,17 @@ from refresher.ops.doctor.findings import Level
 SENTINELS, CLUSTER = "redis+sentinel://a:26379/mymaster/0", "redis+cluster://a:7000"
 
 
-@pytest.mark.parametrize("url", [SENTINELS, CLUSTER])
 @pytest.mark.parametrize(
-    ("info", "level", "words"),
+    ("url", "info", "level", "words"),
     [
-        ({"connected_slaves": 0}, Level.WARNING, "none is connected"),
-        ({"connected_slaves": 2}, Level.WARNING, "min-replicas-to-write is 0"),
-        ({"connected_slaves": 2, "min_slaves_good_slaves": 1}, Level.OK, "connected: 2"),
+        (SENTINELS, {"connected_slaves": 0}, Level.WARNING, "none is connected"),
+        (SENTINELS, {"connected_slaves": 2}, Level.WARNING, "min-replicas-to-write is 0"),
+        (SENTINELS, {"connected_slaves": 2, "min_slaves_good_slaves": 1}, Level.OK, "min-replicas-max-lag"),
+        (CLUSTER, {"connected_slaves": 0}, Level.WARNING, "none is connected"),
+        (CLUSTER, {"connected_slaves": 1}, Level.OK, "cluster-node-timeout"),
     ],
 )
-def test_doctor_warns_of_a_master_that_goes_on_alone(info: dict[str, Any], level: Level, words: str, url: str) -> None:
+def test_doctor_warns_of_a_master_that_goes_on_alone(url: str, info: dict[str, Any], level: Level, words: str) -> None:
     (found,) = cache.replicas(SimpleNamespace(worker=SimpleNamespace(redis_url=url), info=info))  # type: ignore[arg-type]
     assert (found.level, bool(found.remedy)) == (level, level is Level.WARNING)
     assert words in found.message
