@@ -126,7 +126,7 @@ class Figures:
         for split in splits_of(history):
             self.counts["splits"] += 1
             self.seconds["from the repair until all is whole"].append(split.whole - split.repaired)
-            last = max((read["end"] for read, _ in split.too_old), default=split.repaired)
+            last = max([split.repaired, *(read["end"] for read, _ in split.too_old)])
             self.seconds["from the repair until the last old value"].append(last - split.repaired)
             self.counts["splits that lost an invalidation"] += self._add_invalidations(split, history) > 0
             self.counts["splits that lost a commit"] += self._add_commits(split, history) > 0
