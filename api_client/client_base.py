@@ -44,7 +44,6 @@ from api_client.transport.scripts import all_answered, none_failed, read_scripts
 from api_client.transport.wire import is_wrong_type
 from api_client.trigger.broker import Broker, CeleryBroker
 from api_client.trigger.claim_and_publish import BatchPublisher
-from api_client.trigger.history import DecisionLog
 from api_client.trigger.manual import ManualRefresh
 from api_client.trigger.publisher import Publisher
 from api_client.trigger.suppression import TriggerSuppressor
@@ -109,17 +108,14 @@ class ClientBase:
         )
         master.on_change(self._notifications.invalidate_connections)
         self._suppressor = TriggerSuppressor(monotonic=monotonic_seconds)
-        self._decisions = DecisionLog()
         self._publication = BatchPublisher(
-            settings, self._link, self._make_broker(), self._suppressor, self._decisions, self._events,
-            monotonic=monotonic_seconds,
-        )  # fmt: skip
+            settings, self._link, self._make_broker(), self._suppressor, self._events, monotonic=monotonic_seconds
+        )
         self._publisher = Publisher(self._publication, self._events.spans)
         self._tier, self._tracking = open_local_tier(settings, master)
         self._core = ReadCore(
-            settings, self._link, self._publisher, self._suppressor, self._decisions, self._events,
-            self._tier, self._tracking,
-        )  # fmt: skip
+            settings, self._link, self._publisher, self._suppressor, self._events, self._tier, self._tracking
+        )
         self._known_versions = KnownVersions()
         self._set_up_reads()
 
@@ -300,9 +296,7 @@ class ClientBase:
         return explanation(
             key,
             replies,
-            decision=self._decisions.last(key.entry),
-            outcome=self._decisions.outcome(key.entry),
-            silent_seconds=self._suppressor.left_seconds(key.entry),
+            suppressed_seconds=self._suppressor.left_seconds(key.entry),
             queue_length=self._publication.known_queue_length,
         )
 

@@ -1,4 +1,4 @@
-"""Explanation of a key's refresh: its entry, its lease record, this process's last decision. No I/O.
+"""Explanation of a key's refresh: its entry and its lease record. No I/O.
 
 A client sends the commands of `explain_reads` in one round trip and hands the replies to `explanation`.
 """
@@ -14,20 +14,13 @@ from api_client.protocol.clock import TOLERANCE_US
 from api_client.protocol.entry import MAX_HEADER_BYTES, Header, UnreadableEntry, decode_header
 from api_client.protocol.keys import CacheKey
 from api_client.protocol.lease import RecordState
-from api_client.protocol.model import EntryState, RefreshState
-from api_client.trigger.history import Decision, LastTrigger, TriggerOutcome
+from api_client.protocol.model import EntryState
 
 GONE: Final = -2  # what PTTL says of a key that is not there
 MINUTE_SECONDS: Final = 60
 HOUR_SECONDS: Final = 3_600
 _STATES: Final = frozenset(state.value for state in RecordState)
 _NEXT_READ: Final = "the next read will trigger a refresh"
-_DROP_REASONS: Final = {
-    "breaker": "circuit breaker open: the broker failed repeatedly",
-    "backpressure": "queue full, and this refresh was early",
-    "backlog": "backlog full",
-    "closed": "client closed",
-}
 _MISS_REASONS: Final = {
     "garbage": "the key holds no valid entry",
     "version": "the entry is of a later release",
@@ -35,23 +28,6 @@ _MISS_REASONS: Final = {
     "digest": "the entry is another key's",
     "handoff": "the value is only for reads that waited for it (TTL 0)",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class LastRead:
-    """The last read of this process that drew, or was past the soft expiry. Durations in seconds.
-
-    ``u`` is its draw in (0, 1], ``lead`` how early that refreshes, ``left`` the time to the soft expiry then; both None
-    where the entry has been replaced since. ``refresh`` is what the read did; for ``silent_for`` further triggers of
-    this key are suppressed in this process.
-    """
-
-    ago: float
-    u: float
-    lead: float | None
-    left: float | None
-    refresh: RefreshState
-    silent_for: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +66,7 @@ class Explanation:
         probability: that a read now triggers a refresh.
         is_invalidated: an invalidation came after the load.
         tags: what the value depends on.
-        last: this process's last decision; None where it has not read the key, or not so close to its soft expiry.
-        outcome: of this process's last trigger.
+        suppressed_for: for so long this process suppresses further triggers of the key, after one of its own.
         record: None where the key is idle.
         queue_length: background refreshes (early and stale) that wait in the broker; from a client, by its process's
             last poll (which needs an early refresh to publish, or one that has been queued for long). None: unknown.
@@ -119,8 +94,7 @@ class Explanation:
     generation: int = 0
     stored_bytes: int = 0
     tags: tuple[str, ...] = ()
-    last: LastRead | None = None
-    outcome: LastTrigger | None = None
+    suppressed_for: float = 0.0
     record: RecordView | None = None
     queue_length: int | None = None
     miss_queue_length: int | None = None
@@ -144,9 +118,7 @@ def explanation(
     key: CacheKey,
     replies: Sequence[Any],
     *,
-    decision: Decision | None = None,
-    outcome: LastTrigger | None = None,
-    silent_seconds: float = 0.0,
+    suppressed_seconds: float = 0.0,
     queue_length: int | None = None,
 ) -> Explanation:
     """Explain a key.
@@ -154,8 +126,7 @@ def explanation(
     Args:
         key: the key.
         replies: to `explain_reads`, from Redis or through redis-py; an error reply is an exception in its place.
-        decision, outcome: of ``key.entry`` in the `DecisionLog`.
-        silent_seconds: for how long the `TriggerSuppressor` suppresses ``key.entry``.
+        suppressed_seconds: for how long the `TriggerSuppressor` suppresses ``key.entry``.
         queue_length: of the background refreshes.
     """
     head, stored_bytes, left_ms, fields, now = replies
@@ -167,8 +138,7 @@ def explanation(
         explained = _of_entry(key, header, left_ms, stored_bytes, now_us)
     return replace(
         explained,
-        last=None if decision is None else _last_read(decision, header, now_us, silent_seconds),
-        outcome=outcome,
+        suppressed_for=suppressed_seconds,
         record=_record(fields, now_us),
         queue_length=queue_length,
     )
@@ -228,18 +198,6 @@ def _header(head: Any, left_ms: int, digest: bytes) -> tuple[Header | None, str 
         return decode_header(head, digest), None
     except UnreadableEntry as error:
         return None, error.reason
-
-
-def _last_read(decision: Decision, header: Header | None, now_us: int, silent_seconds: float) -> LastRead:
-    lead = left = None
-    if header is not None and decision.at_us >= header.fetched_at_us:
-        left = (header.soft_expiry_us - decision.at_us) / 1e6
-        lead = 0.0
-        if header.beta > 0 and header.delta.mean > 0:
-            u = xfetch.cut_draw(decision.u, header.draw_digits)
-            lead = xfetch.lead_seconds(header.delta.mean, header.beta, header.ttl_seconds, u)
-    ago = max(0.0, (now_us - decision.at_us) / 1e6)
-    return LastRead(ago, decision.u, lead, left, decision.refresh, silent_seconds)
 
 
 def _record(reply: Any, now_us: int) -> RecordView | None:
@@ -309,15 +267,9 @@ def reason_of(explained: Explanation) -> str:
         why = "invalidated" if explained.is_invalidated else f"stale for {duration(-explained.ttl_remaining)}"
         return f"{why}: every read triggers a refresh; {_next_of(explained)}"
     likely = f"a refresh is {percent(explained.probability)} likely now"
-    if explained.record is not None and explained.record.left > 0:
+    if explained.suppressed_for > 0 or (explained.record is not None and explained.record.left > 0):
         likely += f"; {_next_of(explained)}"
-    last, left = explained.last, duration(explained.ttl_remaining)
-    if last is None or last.lead is None:
-        return f"not refreshed: {left} left; {likely}"
-    drew = f"drew {last.u:.2g} → lead {duration(last.lead)}"
-    if last.refresh is RefreshState.NONE:
-        return f"not refreshed: {left} left, {drew}; {likely}"
-    return f"due early: {duration(last.left or 0.0)} were left, {drew}; {_next_of(explained)}"
+    return f"not refreshed: {duration(explained.ttl_remaining)} left; {likely}"
 
 
 def details_of(explained: Explanation) -> list[tuple[str, str]]:
@@ -328,10 +280,6 @@ def details_of(explained: Explanation) -> list[tuple[str, str]]:
     if explained.tags:
         # One line: a tag is any text.
         details.append(("tags", ", ".join("".join(filter(str.isprintable, tag)) for tag in explained.tags)))
-    if explained.last is not None:
-        details.append(("read", _read_line(explained.last)))
-    if explained.outcome is not None:
-        details.append(("trigger", _outcome_line(explained.outcome)))
     details.append(("lease", _record_line(explained.record, explained.token)))
     if explained.queue_length is not None:
         blocking = "" if explained.miss_queue_length is None else f", {explained.miss_queue_length} blocking"
@@ -361,7 +309,7 @@ def percent(probability: float) -> str:
 
 def _next_of(explained: Explanation) -> str:
     """Describe the refresh that is under way, or what suppresses it."""
-    record, outcome = explained.record, explained.outcome
+    record = explained.record
     if record is not None and record.left > 0:
         return {
             RecordState.QUEUED: "one is queued",
@@ -369,12 +317,8 @@ def _next_of(explained: Explanation) -> str:
             RecordState.RETRYING: f"last load failed ({record.kind}); a retry is due",
             RecordState.COOLING: f"last refresh failed ({record.kind}); {_backoff(record)}",
         }.get(record.state, _NEXT_READ)
-    if explained.last is not None and explained.last.silent_for > 0:
-        suppressed = f"suppressed for another {duration(explained.last.silent_for)}"
-        if outcome is not None and outcome.what in {TriggerOutcome.DROPPED, TriggerOutcome.FAILED}:
-            what = "failed" if outcome.what is TriggerOutcome.FAILED else "was dropped"
-            return f"this process's trigger {what} ({_outcome_why(outcome)}), {suppressed}"
-        return f"already triggered by this process, {suppressed}"
+    if explained.suppressed_for > 0:
+        return f"already triggered by this process, suppressed for another {duration(explained.suppressed_for)}"
     return f"{_NEXT_READ} and wait for it" if explained.state is EntryState.MISS else _NEXT_READ
 
 
@@ -406,29 +350,6 @@ def _decision_line(explained: Explanation) -> str:
         f"δ {duration(explained.delta)}, β {explained.beta:.3g} ({degree}, σ {explained.sigma:.3g}), "
         f"at most {duration(explained.lead_bound)} early{digits}; likely now: {percent(explained.probability)}"
     )
-
-
-def _read_line(last: LastRead) -> str:
-    did = {
-        RefreshState.NONE: "triggered nothing",
-        RefreshState.TRIGGERED: "triggered a refresh",
-        RefreshState.SUPPRESSED: "suppressed (already triggered by this process)",
-        RefreshState.DROPPED: "trigger dropped (backlog full)",
-    }[last.refresh]
-    which = "" if last.lead is not None else " (of an entry before this one)"
-    again = f"; suppressed for another {duration(last.silent_for)}" if last.silent_for > 0 else ""
-    return f"{duration(last.ago)} ago{which}, drew {last.u:.2g}, {did}{again}"
-
-
-def _outcome_line(outcome: LastTrigger) -> str:
-    why = f": {_outcome_why(outcome)}" if outcome.why else ""
-    return f"{duration(outcome.ago_seconds)} ago, {outcome.what.value}{why}"
-
-
-def _outcome_why(outcome: LastTrigger) -> str:
-    if outcome.what is TriggerOutcome.DEDUPLICATED:
-        return f"it was {outcome.why.replace('_', ' ')}"
-    return _DROP_REASONS.get(outcome.why, outcome.why)
 
 
 def _invalidated_as(generation: int, entry_token: int) -> str:

@@ -34,7 +34,7 @@ class TriggerTrace:
         return NO_TRACE
 
     def end(self, outcome: str, why: str) -> None:
-        """End it: ``outcome`` is one of `api_client.trigger.history.TriggerOutcome`, ``why`` says more."""
+        """End it: ``outcome`` is one of `api_client.trigger.backlog.TriggerOutcome`, ``why`` says more."""
 
 
 NULL_TRACE: Final = TriggerTrace()

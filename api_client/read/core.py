@@ -34,7 +34,6 @@ from api_client.read.in_place import followers, loader_of
 from api_client.read.wait import Wait
 from api_client.transport.link import CacheLink
 from api_client.trigger.backlog import Trigger
-from api_client.trigger.history import DecisionLog
 from api_client.trigger.publisher import Publisher
 from api_client.trigger.suppression import MAX_SUPPRESSION_SECONDS, TriggerSuppressor
 
@@ -63,7 +62,6 @@ class ReadCore:
         link: CacheLink,
         publisher: Publisher,
         suppressor: TriggerSuppressor,
-        decisions: DecisionLog,
         events: ReaderEvents,
         tier: LocalTier | None,
         tracking: TrackingLink | None,
@@ -71,7 +69,6 @@ class ReadCore:
         self._settings, self._max_bytes = settings, settings.max_value_bytes
         self._link, self._clock = link, link.routes.clock
         self._publisher, self._suppressor, self._events = publisher, suppressor, events
-        self._record_decision = decisions.record
         self._reports_hits = type(events) is not ReaderEvents
         self.spans: ReaderSpans = events.spans
         self.tier: LocalTier | None = tier
@@ -136,8 +133,7 @@ class ReadCore:
             known = self._serve_unchanged(key, raw, type_, now_us, batched)
             if known is not None:
                 return known
-        u = 1.0 - random.random()  # noqa: S311 - no secret
-        found = evaluate(raw, key.digest, freshness, now_us=now_us, u=u)
+        found = evaluate(raw, key.digest, freshness, now_us=now_us, u=1.0 - random.random())  # noqa: S311 - no secret
         header = found.header
         if found.unreadable:
             self._report_unreadable(key, found.unreadable)
@@ -146,7 +142,7 @@ class ReadCore:
                 self._keep_unserved(key, raw, header, fill)
             return MustWait(found.seen_token)
         # Before the value is decoded: one that does not fit the caller's type has to be refreshed all the same.
-        refresh = self._decide(key, found.trigger, header, now_us, u, batched)
+        refresh = self._trigger(key, found.trigger, header, batched)
         value = self._decode(key, raw, header, type_) if fill is None else self._fill(key, raw, header, type_, fill)
         is_stale = found.trigger not in {None, RefreshReason.EARLY}
         if self._reports_hits or followers:
@@ -264,33 +260,21 @@ class ReadCore:
         header = kept.header
         state, refresh, trigger = EntryState.FRESH, RefreshState.NONE, None
         if decides:
-            u = 1.0 - random.random()  # noqa: S311 - no secret
-            trigger = refresh_reason(header, now_us, u)
+            trigger = refresh_reason(header, now_us, 1.0 - random.random())  # noqa: S311 - no secret
             if header.is_stale(now_us):
                 state = EntryState.STALE
-            refresh = self._decide(key, trigger, header, now_us, u, batched)
+            refresh = self._trigger(key, trigger, header, batched)
         value = value_of(kept, type_, key.query)
         if self._reports_hits or followers:
             self._report_hit(key, header, now_us, trigger)
         return ReadResult(value, header, state, refresh, now_us)
 
-    def _decide(
-        self,
-        key: CacheKey,
-        reason: RefreshReason | None,
-        header: Header,
-        now_us: int,
-        u: float,
-        batched: list[Trigger] | None,
-    ) -> RefreshState:
-        """Trigger the refresh that a read decided for, if it did, and record the decision."""
-        refresh = RefreshState.NONE if reason is None else self._trigger(key, reason, header, batched)
-        self._record_decision(key.entry, now_us, u, refresh)
-        return refresh
-
     def _trigger(
-        self, key: CacheKey, reason: RefreshReason, header: Header, batched: list[Trigger] | None
+        self, key: CacheKey, reason: RefreshReason | None, header: Header, batched: list[Trigger] | None
     ) -> RefreshState:
+        """Trigger the refresh that a read decided for, if it did."""
+        if reason is None:
+            return RefreshState.NONE
         # Marked before it is submitted: of a thousand reads in a row, one triggers.
         # An invalidation makes it another entry: what is known of the key from before may have ended with it.
         mark = max(header.token, header.generation)

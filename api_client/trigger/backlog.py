@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 import msgspec
 
@@ -40,6 +41,16 @@ class Trigger(msgspec.Struct, frozen=True):
     mark: int = 0
     is_republish: bool = False
     trace: TriggerTrace = NULL_TRACE
+
+
+class TriggerOutcome(StrEnum):
+    """Outcome of a trigger."""
+
+    PUBLISHED = "published"
+    REPUBLISHED = "published again"
+    DEDUPLICATED = "deduplicated"
+    DROPPED = "dropped"
+    FAILED = "failed"
 
 
 class TriggerDropped(ConnectionError):

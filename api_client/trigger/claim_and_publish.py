@@ -31,11 +31,10 @@ from api_client.protocol.lease import Call, ClaimReply, ClaimStatus, RecordState
 from api_client.protocol.messages import RefreshReason
 from api_client.transport.breaker import Breaker
 from api_client.transport.link import CacheLink
-from api_client.trigger.backlog import Trigger, TriggerDropped
+from api_client.trigger.backlog import Trigger, TriggerDropped, TriggerOutcome
 from api_client.trigger.backpressure import Backpressure
 from api_client.trigger.batches import BatchedVersions, HeldBatch
 from api_client.trigger.broker import Broker, fault_text
-from api_client.trigger.history import DecisionLog, TriggerOutcome
 from api_client.trigger.suppression import MAX_SUPPRESSION_SECONDS, TriggerSuppressor
 
 log: Final = logging.getLogger(__name__)
@@ -61,13 +60,12 @@ class BatchPublisher:
         link: CacheLink,
         broker: Broker,
         suppressor: TriggerSuppressor,
-        decisions: DecisionLog,
         events: ReaderEvents,
         *,
         monotonic: Callable[[], float],
     ) -> None:
         self._settings, self._link, self._broker = settings, link, broker
-        self._suppressor, self._decisions, self._events, self._monotonic = suppressor, decisions, events, monotonic
+        self._suppressor, self._events, self._monotonic = suppressor, events, monotonic
         self._breaker = broker_breaker(monotonic)
         self._pressure = Backpressure(settings, broker, self._breaker, monotonic=monotonic)
         self._versions = BatchedVersions(link, settings.namespace, monotonic=monotonic)
@@ -345,8 +343,7 @@ class BatchPublisher:
         self._end(trigger, TriggerOutcome.FAILED, why, error)
 
     def _end(self, trigger: Trigger, outcome: TriggerOutcome, why: str = "", error: Exception | None = None) -> None:
-        """Record an outcome, and report it to whoever waits for it; those of one batch get an error each."""
-        self._decisions.record_outcome(trigger.key.entry, outcome, why)
+        """End its trace, and report the outcome to whoever waits for it; those of one batch get an error each."""
         trigger.trace.end(outcome.value, why)
         if trigger.done is not None:
             trigger.done(None if error is None else twin(error))

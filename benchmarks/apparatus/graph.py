@@ -37,5 +37,5 @@ class GraphTarget:
 def running_graph() -> Iterator[tuple[neo4j.Driver, GraphTarget]]:
     """Start an embedded graph."""
     environ = dict(os.environ)
-    with graph_server(environ, None) as (driver, title):
+    with graph_server(environ) as (driver, title):
         yield driver, GraphTarget(environ, title)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+from typing import Annotated
 
 import typer
 
-from refresher.cli.arguments import without_password
 from refresher.demo.options import (
     DEFAULT_PERSONS,
     DEFAULT_READERS,
@@ -20,16 +19,6 @@ from refresher.demo.options import (
     GraphServer,
 )
 
-_Neo4jUri: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URI",
-        callback=without_password,
-        help="Your own Neo4j, without Person nodes; NEO4J_USER, NEO4J_PASSWORD and NEO4J_DATABASE are read from the "
-        "environment. What was loaded is removed at the end.",
-    ),
-]
-
 
 def demo(
     seconds: Annotated[
@@ -40,7 +29,6 @@ def demo(
     persons: Annotated[
         int, typer.Option(min=MIN_PERSONS, max=MAX_PERSONS, help="In the graph, at least; each knows ten others.")
     ] = DEFAULT_PERSONS,
-    neo4j_uri: _Neo4jUri = None,
     graph_server: Annotated[
         GraphServer, typer.Option(help="The graph that is started. Neo4j takes Java 17 or 21, and Maven for its jars.")
     ] = GraphServer.ARCADEDB,
@@ -63,10 +51,10 @@ def demo(
         from refresher.demo.errors import DemoError
 
         raise DemoError(f"{error.name} is not installed: pip install 'refresher[demo]'") from None
-    if feed and (graph_server is not GraphServer.NEO4J or neo4j_uri is not None):
+    if feed and graph_server is not GraphServer.NEO4J:
         raise typer.BadParameter("the change feed needs APOC, which --graph-server neo4j brings", param_hint="--feed")
     options = DemoOptions(
-        seconds=seconds, keep=keep, chaos=not no_chaos, persons=persons, neo4j_uri=neo4j_uri,
-        readers=readers, seed=seed, graph_server=graph_server, feed=feed,
+        seconds=seconds, keep=keep, chaos=not no_chaos, persons=persons, readers=readers, seed=seed,
+        graph_server=graph_server, feed=feed,
     )  # fmt: skip
     raise typer.Exit(run_demo(options, Console(highlight=False)))

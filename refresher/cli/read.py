@@ -125,8 +125,7 @@ def explain(
 ) -> None:
     """Show why a value is or isn't being refreshed: its time left, the probability of a refresh, and by which worker.
 
-    Redis and broker are those of the environment (CACHE_REDIS_URL, CACHE_BROKER_URL, CACHE_NAMESPACE). A reader's last
-    draw is known to its process alone: there, client.explain() shows it.
+    Redis and broker are those of the environment (CACHE_REDIS_URL, CACHE_BROKER_URL, CACHE_NAMESPACE).
 
     Exits with 1 when the cache could not be queried.
     """

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import termios
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -66,7 +64,7 @@ def display_on(console: Console, *, seconds: float | None) -> AbstractContextMan
 @contextmanager
 def _live(console: Console, seconds: float | None) -> Iterator[Show]:
     """Show a table that is redrawn four times a second."""
-    with _ctrl_c_not_echoed(), Live(console=console, refresh_per_second=FRAMES_PER_SECOND) as live:
+    with Live(console=console, refresh_per_second=FRAMES_PER_SECOND) as live:
         yield lambda snapshot: live.update(table_of(snapshot, seconds))
 
 
@@ -110,22 +108,6 @@ def plain_lines(console: Console) -> Iterator[Show]:
             line(f"{snapshot.elapsed_seconds:5.1f} s  {' | '.join(map(' '.join, rows_of(snapshot.comparison)))}")
 
     yield show
-
-
-@contextmanager
-def _ctrl_c_not_echoed() -> Iterator[None]:
-    """Keep the terminal from writing ``^C`` into the table, which would be drawn twice then."""
-    if not sys.stdin.isatty():
-        yield
-        return
-    before = termios.tcgetattr(sys.stdin)
-    quiet = termios.tcgetattr(sys.stdin)
-    quiet[3] &= ~termios.ECHOCTL
-    termios.tcsetattr(sys.stdin, termios.TCSANOW, quiet)
-    try:
-        yield
-    finally:
-        termios.tcsetattr(sys.stdin, termios.TCSANOW, before)
 
 
 def _figures(snapshot: Snapshot) -> Table:

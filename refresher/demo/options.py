@@ -36,7 +36,6 @@ class DemoOptions:
         persons: in the graph, at least.
         graph_server: which graph is started.
         feed: show staleness with the change feed and without it; on Neo4j alone.
-        neo4j_uri: the user's graph; None: an embedded one.
         readers: reader processes.
         seed: of the graph, its popularity, and each reader's draws.
     """
@@ -47,6 +46,5 @@ class DemoOptions:
     persons: int = DEFAULT_PERSONS
     graph_server: GraphServer = GraphServer.ARCADEDB
     feed: bool = False
-    neo4j_uri: str | None = None
     readers: int = DEFAULT_READERS
     seed: int = 1

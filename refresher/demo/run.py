@@ -130,11 +130,7 @@ class _Demo:
         with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
             task = bar.add_task("", total=graph.persons + graph.edges)
 
-            def on_progress(done: int, _: int) -> None:
-                environment.loading = graph  # from now on the database has something of ours
-                bar.update(task, completed=done)
-
-            load(environment.driver, environment.database, graph, on_progress)
+            load(environment.driver, environment.database, graph, lambda done: bar.update(task, completed=done))
         self._say(f"  graph loaded ({time.monotonic() - began:.1f} s)")
 
     @contextmanager

@@ -20,7 +20,6 @@ FOLDER: Final = ".refresher-dev"
 COMMANDS: Final = (
     ("sh, bash, zsh", f". {FOLDER}/env"),
     ("fish", f"source {FOLDER}/env"),
-    ("PowerShell", f". ./{FOLDER}/env.ps1"),
 )
 """Shells, and what is typed there."""
 
@@ -55,7 +54,6 @@ def write_environment(folder: Path, environ: Mapping[str, str]) -> None:
     """Write the variables for each shell of `COMMANDS`, readable for the owner alone."""
     texts = {
         "env": "".join(f"export {name}={shlex.quote(value)}\n" for name, value in environ.items()),
-        "env.ps1": "".join(f"$env:{name} = {_powershell(value)}\n" for name, value in environ.items()),
         ".gitignore": "*\n",
     }
     for name, text in texts.items():
@@ -63,7 +61,3 @@ def write_environment(folder: Path, environ: Mapping[str, str]) -> None:
         path.unlink(missing_ok=True)
         path.touch(mode=0o600)
         path.write_text(text, encoding="utf-8")
-
-
-def _powershell(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"

@@ -7,19 +7,15 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 from urllib.parse import urlsplit
 
 import psutil
 import pytest
-from neo4j import GraphDatabase
 
 from tests.support.processes import addresses_beyond_loopback, shown_in_process_list
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 from tests.support.watched_command import WatchedCommand
-
-if TYPE_CHECKING:
-    from refresher.embedded import ArcadeDbServer
 
 ROOT = Path(__file__).parents[2]
 SMALL = ("--persons", "100")  # loaded in a blink
@@ -131,21 +127,6 @@ def test_demo_with_keep_and_one_reader_ends_with_a_summary_on_ctrl_c(tmp_path: P
     assert "Traceback" not in demo.out + demo.err
 
 
-def test_demo_leaves_the_users_graph_as_it_was(tmp_path: Path, arcadedb: ArcadeDbServer) -> None:
-    environ = {
-        "NEO4J_USER": arcadedb.user, "NEO4J_PASSWORD": arcadedb.password, "NEO4J_DATABASE": arcadedb.database
-    }  # fmt: skip
-    own = ("--neo4j-uri", arcadedb.bolt_uri, *SMALL)
-    with Demo(tmp_path, "--seconds", "4", "--no-chaos", *own, **environ) as demo:
-        assert demo.ended() == 0, demo.out + demo.err
-    assert "Graph: ArcadeDB " in demo.out
-    with (
-        GraphDatabase.driver(arcadedb.bolt_uri, auth=(arcadedb.user, arcadedb.password)) as driver,
-        driver.session(database=arcadedb.database) as session,
-    ):
-        assert session.run("MATCH (p:Person) RETURN count(p) AS n").single(strict=True)["n"] == 0
-
-
 @pytest.mark.neo4j
 @pytest.mark.timeout(4 * MAX_WAIT_SECONDS)
 def test_demo_compares_staleness_with_the_feed_and_without_it(tmp_path: Path) -> None:
@@ -171,21 +152,6 @@ def test_the_feed_needs_neo4j(tmp_path: Path) -> None:
     assert "the change feed needs APOC, which --graph-server neo4j brings" in " ".join(demo.err.split())
 
 
-@pytest.mark.parametrize(
-    ("args", "words"),
-    [
-        (["--neo4j-uri", "http://x"], "NEO4J_URI='http://x' is not valid: expected bolt://"),
-        (["--neo4j-uri", "bolt://127.0.0.1:1"], "the graph can't be used: "),
-    ],
-)
-def test_demo_reports_invalid_input_in_one_line(tmp_path: Path, args: list[str], words: str) -> None:
-    with Demo(tmp_path, *args) as demo:
-        assert demo.ended() == 1
-    (line,) = demo.err.splitlines()
-    assert words in line
-    assert line.startswith("error: ")
-
-
 def test_the_command_prints_its_version_and_help() -> None:
     def said(*args: str) -> str:
         return subprocess.run(
@@ -194,4 +160,4 @@ def test_the_command_prints_its_version_and_help() -> None:
 
     assert re.fullmatch(r"refresher \d+\.\d+\.\d+\S*\n", said("--version"))
     assert "demo" in said("--help")
-    assert "--neo4j-uri" in said("demo", "--help")
+    assert "--graph-server" in said("demo", "--help")

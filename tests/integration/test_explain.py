@@ -1,4 +1,4 @@
-"""`explain` of both readers on a real Redis: the last read of the process, its outcome, and the owner of the lease."""
+"""`explain` of both readers on a real Redis: the entry, the owner of the lease, and what the process suppresses."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from api_client import ReaderSettings, RefreshState
+from api_client import ReaderSettings
 from api_client.protocol.entry import Smoothed, encode_tags
 from api_client.protocol.lease import RecordState
 from api_client.protocol.model import EntryState
 from api_client.transport.scripts import LeaseStore
-from api_client.trigger.history import TriggerOutcome
-from refresher.embedded import RedisServer, free_port
+from refresher.embedded import RedisServer
 from tests.support.any_reader import KINDS, AnyReader
 from tests.support.event_recorder import EventRecorder
 from tests.support.lease_world import World
@@ -47,25 +46,12 @@ def plant(reader: AnyReader, control: redis.Redis, left_seconds: float, delta_se
     return world
 
 
-def test_explain_has_no_last_read_before_any_read(reader: AnyReader, control: redis.Redis) -> None:
+def test_explain_shows_a_fresh_entry_and_a_missing_one(reader: AnyReader, control: redis.Redis) -> None:
     plant(reader, control, 600.0)
     said = reader.explain("q", PARAMS)
-    assert (said.state, said.last, said.outcome, said.record) == (EntryState.FRESH, None, None, None)
+    assert (said.state, said.suppressed_for, said.record) == (EntryState.FRESH, 0.0, None)
     assert said.ttl_remaining == pytest.approx(600, abs=MAX_WAIT_SECONDS)
     assert reader.explain("q", {"name": "another"}).state is EntryState.MISS
-
-
-def test_a_draw_without_a_trigger_is_recorded(reader: AnyReader, control: redis.Redis) -> None:
-    plant(reader, control, 600.0)
-    reader.get("q", PARAMS)
-    said = reader.explain("q", PARAMS)
-    assert said.last is not None
-    assert said.last.lead is not None
-    assert (said.last.refresh, said.last.silent_for) == (RefreshState.NONE, 0.0)
-    assert 0 < said.last.u <= 1
-    assert 0 <= said.last.lead < 600
-    assert 0 <= said.last.ago < MAX_WAIT_SECONDS
-    assert "not refreshed: 10 min left, drew" in str(said)
 
 
 def test_explain_shows_a_published_trigger_and_its_suppression(reader: AnyReader, control: redis.Redis) -> None:
@@ -73,16 +59,10 @@ def test_explain_shows_a_published_trigger_and_its_suppression(reader: AnyReader
     reader.get("q", PARAMS)
     assert reader.flush(MAX_WAIT_SECONDS)
     said = reader.explain("q", PARAMS)
-    assert said.outcome is not None
-    assert said.outcome.what is TriggerOutcome.PUBLISHED
     assert said.record is not None
     assert said.record.state is RecordState.QUEUED
     assert said.record.by.endswith(f":{os.getpid()}")
-    reader.get("q", PARAMS)
-    said = reader.explain("q", PARAMS)
-    assert said.last is not None
-    assert said.last.refresh is RefreshState.SUPPRESSED
-    assert 0 < said.last.silent_for <= 60  # at most as long as the claim
+    assert 0 < said.suppressed_for <= 60  # at most as long as the claim
     assert PARAMS["name"] not in f"{said} {said!r}"
 
 
@@ -97,14 +77,12 @@ def test_explain_shows_the_queue_length_after_an_early_trigger(reader: AnyReader
     assert f"queued   {said.queue_length} background" in str(said)
 
 
-def test_explain_shows_why_a_claim_was_refused(reader: AnyReader, control: redis.Redis) -> None:
+def test_explain_shows_the_run_that_refused_a_claim_and_how_it_ended(reader: AnyReader, control: redis.Redis) -> None:
     world = plant(reader, control, -5.0)
     token = world.acquire(number=world.claim().number).token
     reader.get("q", PARAMS)
     assert reader.flush(MAX_WAIT_SECONDS)
     said = reader.explain("q", PARAMS)
-    assert said.outcome is not None
-    assert (said.outcome.what, said.outcome.why) == (TriggerOutcome.DEDUPLICATED, "running")
     assert said.record is not None
     assert said.record.token == token
     world.fail(token)
@@ -112,19 +90,6 @@ def test_explain_shows_why_a_claim_was_refused(reader: AnyReader, control: redis
     assert said.record is not None
     assert (said.record.state, said.record.kind, said.record.attempts) == (RecordState.COOLING, "syntax", 2)
     assert "last refresh failed (syntax); cooling" in str(said)
-
-
-def test_explain_shows_why_a_trigger_failed(kind: str, clean_redis: RedisServer, control: redis.Redis) -> None:
-    reader = reader_of(kind, clean_redis, broker_url=f"redis://127.0.0.1:{free_port()}/1")
-    plant(reader, control, -5.0)
-    reader.get("q", PARAMS)
-    assert reader.flush(MAX_WAIT_SECONDS)
-    said = reader.explain("q", PARAMS)
-    assert said.outcome is not None
-    assert said.outcome.what is TriggerOutcome.FAILED
-    assert said.record is None
-    assert f"this process's trigger failed ({said.outcome.why})" in str(said)
-    reader.close()
 
 
 def test_the_tags_of_a_value_are_shown_on_one_line(reader: AnyReader, control: redis.Redis) -> None:

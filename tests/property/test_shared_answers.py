@@ -28,7 +28,6 @@ from api_client.read.core import ReadCore
 from api_client.read.evaluate import ANY, Freshness
 from api_client.transport.health import NodeHealth
 from api_client.trigger.backlog import Trigger
-from api_client.trigger.history import DecisionLog
 from api_client.trigger.suppression import TriggerSuppressor
 from tests.support.internals import decoded_of, is_filling
 
@@ -77,7 +76,7 @@ class Reader:
         link = SimpleNamespace(routes=SimpleNamespace(clock=health.clock))
         core = ReadCore(
             ReaderSettings(max_value_bytes=MAX_BYTES), link, publisher,  # type: ignore[arg-type]
-            TriggerSuppressor(monotonic=monotonic_seconds), DecisionLog(), ReaderEvents(), tier,
+            TriggerSuppressor(monotonic=monotonic_seconds), ReaderEvents(), tier,
             Tracking() if has_tier else None,  # type: ignore[arg-type]
         )  # fmt: skip
         if not knows_unchanged:

@@ -18,7 +18,6 @@ from api_client.transport.scripts import LeaseStore
 from api_client.trigger.backlog import Trigger
 from api_client.trigger.broker import Broker
 from api_client.trigger.claim_and_publish import BatchPublisher
-from api_client.trigger.history import DecisionLog
 from api_client.trigger.publisher import Publisher
 from api_client.trigger.suppression import TriggerSuppressor
 from refresher.embedded import RedisServer
@@ -99,11 +98,11 @@ class PublisherHarness:
     def __init__(self, server: RedisServer, broker: Broker, **settings: object) -> None:
         self.client = redis.Redis.from_url(server.url(0))
         self.link = CacheLink(server.url(0), MAX_WAIT_SECONDS, MAX_WAIT_SECONDS)
-        self.broker, self.events, self.clock, self.decisions = broker, EventRecorder(), Time(), DecisionLog()
+        self.broker, self.events, self.clock = broker, EventRecorder(), Time()
         self.suppressor = TriggerSuppressor(monotonic=self.clock)
         publication = BatchPublisher(
             ReaderSettings(namespace=NAMESPACE, **settings),  # type: ignore[arg-type]
-            self.link, broker, self.suppressor, self.decisions, self.events, monotonic=self.clock,
+            self.link, broker, self.suppressor, self.events, monotonic=self.clock,
         )  # fmt: skip
         self.publisher = Publisher(publication, self.events.spans)
 

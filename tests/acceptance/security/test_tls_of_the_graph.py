@@ -12,10 +12,6 @@ from typing import Any, Self
 
 import pytest
 
-from api_client import ConfigurationError
-from benchmarks.apparatus.graph import GraphTarget
-from refresher.demo.environment import graph_server
-from refresher.demo.errors import DemoError
 from refresher.embedded import RedisServer
 from refresher.embedded.neo4j_server import Neo4jServer
 from refresher.errors import LoadFailed
@@ -127,26 +123,6 @@ def test_a_load_over_tls_trusts_the_configured_certificate_authority_and_no_othe
                 load(server.settings(scheme, wrong))
             assert caught.value.kind == "graph_unavailable"
             assert server.password not in str(caught.value)
-
-
-def test_demo_and_benchmarks_trust_the_configured_certificate_authority(
-    server: TlsNeo4j, authority: Authority, tmp_path: Path
-) -> None:
-    settings = server.settings("bolt+s", authority.root)
-    environ = {
-        "NEO4J_URI": settings.neo4j_uri,
-        "NEO4J_PASSWORD": server.password,
-        "NEO4J_CA_CERTS": str(authority.root),
-    }
-    with graph_server(environ, settings.neo4j_uri) as (_, title):
-        assert title.endswith(f" at {settings.neo4j_uri}")
-
-    environ["NEO4J_CA_CERTS"] = str(Authority(tmp_path).root)
-    with pytest.raises(DemoError, match="the graph can't be used"), graph_server(environ, settings.neo4j_uri):
-        pass
-    environ["NEO4J_CA_CERTS"] = str(tmp_path / "none.pem")
-    with pytest.raises(ConfigurationError, match=r"file \(PEM\)"):
-        GraphTarget(environ, title).async_driver()
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,8 @@ import pytest
 from api_client.explain import Explanation, details_of, duration, explain_reads, explanation, percent, reason_of
 from api_client.protocol.entry import Flag, Smoothed, encode
 from api_client.protocol.keys import make_key
-from api_client.protocol.model import EntryState, RefreshState
+from api_client.protocol.model import EntryState
 from api_client.protocol.xfetch import refresh_probability
-from api_client.trigger.history import Decision, DecisionLog, LastTrigger, TriggerOutcome
 from tests.support.lease_world import a_header
 
 SECRET = "canary-41f0"
@@ -33,10 +32,6 @@ def explained(
     head: Any, record: Any = (), *, left_ms: int = 90_000, now: Any = (b"1800000000", b"0"), **process: Any
 ) -> Explanation:
     return explanation(KEY, [head, 106, left_ms, record, now], **process)
-
-
-def decided(refresh: RefreshState, *, u: float = 0.5, ago_seconds: float = 1.0) -> Decision:
-    return Decision(NOW_US - int(ago_seconds * 1e6), u, refresh)
 
 
 def record(state: str, left_seconds: float = 4.0, **fields: str) -> list[bytes]:
@@ -61,48 +56,14 @@ def test_the_explanation_of_a_fresh_entry_has_the_inputs_of_its_decision() -> No
     assert "not refreshed: 20.0 s left; a refresh is 3.6 % likely now" in str(said)
 
 
-def test_a_draw_that_triggered_nothing_is_explained_with_its_lead() -> None:
-    said = explained(entry(20.0), decision=decided(RefreshState.NONE, u=0.83))
-    assert said.last.lead == pytest.approx(1.118, abs=0.001)
-    assert said.last.left == pytest.approx(21)
-    assert reason_of(said) == "not refreshed: 20.0 s left, drew 0.83 → lead 1.1 s; a refresh is 3.6 % likely now"
+def test_a_fresh_entry_is_explained_with_the_worker_that_loads_meanwhile() -> None:
+    assert reason_of(explained(entry(20.0), record("running", by="celery@a:7"))).endswith("now; celery@a:7 loads it")
 
 
-def test_a_draw_that_triggered_nothing_is_explained_with_the_worker_that_loads_meanwhile() -> None:
-    said = explained(entry(20.0), record("running", by="celery@a:7"), decision=decided(RefreshState.NONE))
-    assert reason_of(said).endswith("likely now; celery@a:7 loads it")
-
-
-def test_an_explained_draw_is_rounded_as_in_the_decision() -> None:
-    said = explained(entry(20.0, draw_digits=1), decision=decided(RefreshState.NONE, u=0.83))
-    assert said.last.lead == pytest.approx(0.632, abs=0.001)
-
-
-def test_a_draw_for_the_previous_entry_is_explained_without_a_lead() -> None:
-    said = explained(entry(20.0), decision=decided(RefreshState.TRIGGERED, ago_seconds=9.5))
-    assert (said.last.lead, said.last.left) == (None, None)
-    assert reason_of(said).startswith("not refreshed: 20.0 s left;")
-    assert "9.5 s ago (of an entry before this one), drew 0.5, triggered a refresh" in str(said)
-
-
-@pytest.mark.parametrize(
-    ("outcome", "silent_seconds", "said"),
-    [
-        (None, 0.0, "the next read will trigger a refresh"),
-        (None, 0.4, "already triggered by this process, suppressed for another 0.40 s"),
-        (LastTrigger(TriggerOutcome.DROPPED, "backpressure", 0.1), 0.2,
-         "this process's trigger was dropped (queue full, and this refresh was early), suppressed for another 0.20 s"),
-        (LastTrigger(TriggerOutcome.FAILED, "OperationalError", 0.1), 0.9,
-         "this process's trigger failed (OperationalError), suppressed for another 0.90 s"),
-    ],
-)  # fmt: skip
-def test_a_positive_draw_is_explained_with_its_outcome(
-    outcome: LastTrigger | None, silent_seconds: float, said: str
-) -> None:
-    found = explained(
-        entry(1.0), decision=decided(RefreshState.SUPPRESSED, u=0.1), outcome=outcome, silent_seconds=silent_seconds
-    )
-    assert reason_of(found) == f"due early: 2.0 s were left, drew 0.1 → lead 13.8 s; {said}"
+@pytest.mark.parametrize("left_seconds", [20.0, -3.0])
+def test_the_suppression_of_this_process_is_explained(left_seconds: float) -> None:
+    said = explained(entry(left_seconds), suppressed_seconds=0.4)
+    assert reason_of(said).endswith("already triggered by this process, suppressed for another 0.40 s")
 
 
 @pytest.mark.parametrize(
@@ -176,13 +137,12 @@ def test_an_explanation_needs_only_the_header_and_accepts_redis_py_s_replies() -
 
 
 def test_an_entry_without_early_refresh_is_explained_as_such() -> None:
-    said = explained(entry(20.0, beta=0.0), decision=decided(RefreshState.NONE))
-    assert said.last.lead == 0
+    said = explained(entry(20.0, beta=0.0))
     assert "no early refresh (β 0)" in str(said)
 
 
 def test_an_explanation_never_shows_params() -> None:
-    said = explained(entry(1.0), record("queued"), decision=decided(RefreshState.TRIGGERED), queue_length=3)
+    said = explained(entry(1.0), record("queued"), queue_length=3)
     assert SECRET not in f"{said} {said!r}"
     assert "queued   3 background" in str(said)
 
@@ -209,27 +169,3 @@ def test_a_duration_is_formatted_for_people(seconds: float, text: str) -> None:
 )
 def test_a_probability_is_formatted_for_people(probability: float, text: str) -> None:
     assert percent(probability) == text
-
-
-def test_the_decision_log_keeps_the_last_decision_per_key_and_is_bounded() -> None:
-    now = [50.0]
-    decisions = DecisionLog(max_keys=3, monotonic=lambda: now[0])
-    for number in range(20):
-        decisions.record("often", number, 0.5, RefreshState.NONE)
-        decisions.record(f"once-{number}", number, 0.5, RefreshState.TRIGGERED)
-        decisions.record_outcome(f"once-{number}", TriggerOutcome.PUBLISHED)
-    assert decisions.last("often") == Decision(19, 0.5, RefreshState.NONE)
-    kept = [number for number in range(20) if decisions.last(f"once-{number}")]
-    assert kept[-1] == 19
-    assert 3 <= len(kept) <= 7
-    assert [number for number in range(20) if decisions.outcome(f"once-{number}")] == [17, 18, 19]
-    decisions.record_outcome("once-19", TriggerOutcome.DROPPED, "breaker")
-    now[0] += 2
-    assert decisions.outcome("once-19") == LastTrigger(TriggerOutcome.DROPPED, "breaker", 2.0)
-
-
-def test_a_recently_recorded_outcome_outlives_older_ones() -> None:
-    decisions = DecisionLog(max_keys=3)
-    for key in "abcad":
-        decisions.record_outcome(key, TriggerOutcome.PUBLISHED)
-    assert [key for key in "abcd" if decisions.outcome(key)] == ["a", "c", "d"]

@@ -23,7 +23,6 @@ from api_client.read.core import ReadCore
 from api_client.read.evaluate import ANY
 from api_client.read.sync import ReadPath
 from api_client.trigger.backlog import Trigger
-from api_client.trigger.history import DecisionLog
 from api_client.trigger.suppression import TriggerSuppressor
 from tests.support.lease_world import a_header
 from tests.support.timing import Time
@@ -61,7 +60,7 @@ class Reader:
         tracking: Any = SimpleNamespace(start=lambda: None)
         publisher: Any = self.publisher
         self.core = ReadCore(
-            ReaderSettings(), self.link, publisher, self.suppressor, DecisionLog(), ReaderEvents(), self.tier, tracking
+            ReaderSettings(), self.link, publisher, self.suppressor, ReaderEvents(), self.tier, tracking
         )
 
     def entry(self, *, left_us: int, token: int = 50) -> bytes:

@@ -44,7 +44,7 @@ DEEP = "[" * 90_000
         (["demo", "--seconds", "0"], "", "'--seconds'"),
         (["demo", "--readers", "0"], "", "'--readers'"),
         (["demo", "--bogus"], "", "--bogus"),
-        (["demo", "--neo4j-uri", "bolt://neo4j:secret@127.0.0.1:1"], "", "no password on the command line"),
+        (["dev", "m", "--neo4j-uri", "bolt://neo4j:secret@127.0.0.1:1"], "", "no password on the command line"),
     ],
 )
 def test_wrong_usage_names_what_is_wrong(arguments: list[str], stdin: str, named: str) -> None:
