@@ -32,7 +32,7 @@ class TransientFailure(RefresherError):
 
 
 class LoadFailed(RefresherError):
-    """A load that failed, in words of our own: errors of a driver may hold live sessions, and can't be pickled.
+    """A load that failed. Not a driver's error, which may hold live sessions, and can't be pickled.
 
     Attributes:
         kind: a word for metrics, dead letters and readers, such as ``timeout`` or ``syntax``.

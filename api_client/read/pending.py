@@ -50,15 +50,18 @@ class PendingRead:
         timeout_seconds = self.left_seconds if timeout_seconds is None else timeout_seconds
         return self._core.begin_wait(self.key, self._freshness, self._seen_token, timeout_seconds)
 
-    def accepts_shared(self, raw: bytes, is_follower: bool) -> bool:  # noqa: FBT001
-        """Return whether this read may have what a shared wait has returned."""
+    def accepted(self, shared: tuple[bytes, bool] | None) -> bytes | None:
+        """Return what a shared wait has returned, and whether this read followed; None: it has to wait by itself.
+
+        Raises:
+            WaitTimeout: its own time ran out first.
+        """
+        if shared is None:
+            raise WaitTimeout(self.key.query, self._timeout_seconds, "waiting with others")
+        raw, is_follower = shared
         # A handoff was loaded for reads that waited before the load began; a follower came later.
         self._was_shared = is_follower and not is_handoff(raw)
-        return self._was_shared or not is_follower
-
-    def timed_out(self) -> WaitTimeout:
-        """Return the error for a follower whose own time ran out first."""
-        return WaitTimeout(self.key.query, self._timeout_seconds, "waiting with others")
+        return raw if self._was_shared or not is_follower else None
 
     def result(self, raw: bytes, type_: Any) -> ReadResult:
         """Return the result of the bytes that the wait has returned.

@@ -194,8 +194,6 @@ class ReadPath:
                 pending.left_seconds,
                 lambda left, begins: self._runner.run(pending.begin_wait(left), begins),
             )
-            if shared is None:
-                raise pending.timed_out()
-            if pending.accepts_shared(*shared):
-                return shared[0]
+            if (raw := pending.accepted(shared)) is not None:
+                return raw
         return self._runner.run(pending.begin_wait())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Final
 
 import typer
@@ -42,36 +44,45 @@ def queries(
     wide_console().print(table_of(_COLUMNS, [_row_of(one, settings) for one in registry]))
 
 
+@dataclass(frozen=True, slots=True)
+class _Tags:
+    """What a text of a query depends on, or a query whose texts are not known."""
+
+    query: str
+    cypher: str = ""
+    tags: tuple[str, ...] = ()
+    not_covered: tuple[str, ...] = ()
+    why: tuple[str, ...] = ()
+
+    @property
+    def row(self) -> tuple[str, ...]:
+        return self.query, self.cypher, ", ".join(self.tags), "; ".join((*self.why, *self.not_covered))
+
+
 def _show_tags(settings: WorkerSettings, *, as_json_: bool) -> None:
+    found = list(_tags_of_all(settings))
+    if as_json_:
+        typer.echo(as_json([asdict(one) for one in found]))
+        return
+    columns = ("query", "cypher", "tags", "why, and what no tag covers")
+    wide_console().print(table_of(columns, [one.row for one in found]))
+
+
+def _tags_of_all(settings: WorkerSettings) -> Iterator[_Tags]:
     from refresher.feed.auto.texts import look_up, texts_of
     from refresher.feed.watches import check_watched
 
     check_watched(registry)
-    found = look_up(registry, settings)
-    records: list[dict[str, Any]] = [
-        {
-            "query": one.query,
-            "cypher": " ".join(one.cypher.split()),
-            "tags": sorted(map(str, one.found.found)),
-            "not_covered": list(one.found.gaps),
-            "why": sorted({f"{each}: {each.why}" for each in one.found.found if each.why}),
-        }
-        for one in found
-    ]
-    unknown = "no text in its code: see its entries' tags in refresher explain"
+    for one in look_up(registry, settings):
+        tags, why = map(str, one.found.found), {f"{each}: {each.why}" for each in one.found.found if each.why}
+        cypher = " ".join(one.cypher.split())
+        yield _Tags(one.query, cypher, tuple(sorted(tags)), tuple(one.found.gaps), tuple(sorted(why)))
     for query in registry:
-        if not (query.tags == AUTO and texts_of(query.loader)):
-            shown = [] if query.tags is None else list(query.tags) if isinstance(query.tags, tuple) else []
-            why = [unknown] if query.tags == AUTO else ["of a function"] if callable(query.tags) else []
-            records.append({"query": query.name, "cypher": "", "tags": shown, "not_covered": [], "why": why})
-    if as_json_:
-        typer.echo(as_json(records))
-        return
-    rows = [
-        (one["query"], one["cypher"], ", ".join(one["tags"]), "; ".join([*one["why"], *one["not_covered"]]))
-        for one in records
-    ]
-    wide_console().print(table_of(("query", "cypher", "tags", "why, and what no tag covers"), rows))
+        if query.tags != AUTO:
+            fixed = query.tags if isinstance(query.tags, tuple) else ()
+            yield _Tags(query.name, tags=fixed, why=("of a function",) if callable(query.tags) else ())
+        elif not texts_of(query.loader):
+            yield _Tags(query.name, why=("no text in its code: see its entries' tags in refresher explain",))
 
 
 def _record_of(one: Query, settings: WorkerSettings) -> dict[str, Any]:

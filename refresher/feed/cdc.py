@@ -50,7 +50,7 @@ def is_source(triggers: Triggers, watches: Watches) -> bool:
         FeedError: a right is missing, or the graph can't be queried.
     """
     try:
-        is_watched = bool(watches.nodes or watches.relationships)  # without selectors all changes would come
+        is_watched = bool(watches.nodes or watches.relationships)  # without selectors the query returns all changes
         if not is_watched or not triggers.has("db.cdc.query"):
             return False
         triggers.read(_CURRENT)
@@ -59,7 +59,7 @@ def is_source(triggers: Triggers, watches: Watches) -> bool:
     except FeedError as error:
         if getattr(error.__cause__, "code", None) == _DISABLED:
             return False
-        if "not been enabled" not in str(error):  # which are APOC's triggers: so none runs
+        if "not been enabled" not in str(error):  # APOC's triggers are not enabled, so none runs
             raise
     triggers.read(_MAY_QUERY)
     keyed = {(row["labelsOrTypes"][0], name) for row in triggers.read(_NODE_KEYS) for name in row["properties"]}
@@ -147,7 +147,7 @@ class Transaction:
             self._nodes.setdefault(label, []).extend(values)
             self._keys.setdefault(node.element_id, []).extend((label, value) for value in values if value != "")
         if before is not None and after is not None and self._has_moved(before, after):
-            # Along its relationships, of which no event tells, it is found from now on, or no longer.
+            # Its relationships, which no event mentions, lead to it from now on, or no longer do.
             self._is_named = False
             for kind in self._watches.relationships:
                 self._ends.setdefault(kind, [])
@@ -189,7 +189,7 @@ class CapturedChanges:
         """Return the changes of whole transactions, `TAKEN_AT_ONCE` events or those of the last one more."""
         watched, _, position = (self._reply("GET", self._key) or b"").partition(b" ")
         try:
-            if watched == self._watched:  # who watched otherwise has passed over other changes
+            if watched == self._watched:  # a consumer with other watches has skipped other changes
                 return self._changes(position.decode())
         except Neo4jError as error:
             if not str(error.code).endswith(_LOST):
@@ -206,13 +206,13 @@ class CapturedChanges:
 
     def _changes(self, position: str) -> Changes:
         (taken, current, left), bookmarks = self._run(lambda tx: self._taken(tx, position))
-        if not taken and current != position:  # else it grows too old while nothing that is watched changes
+        if not taken and current != position:  # else it expires while nothing that is watched changes
             self.acknowledge(Changes((), (current,), (), ()))
         notes = [(one.position, one.at_ms, one.change()) for one in taken]
         return gathered(notes, self._watches, bookmarks, left=left)
 
     def _taken(self, tx: neo4j.ManagedTransaction, position: str) -> tuple[list[Transaction], str, int | None]:
-        current = _current(tx)  # before the query, which has then seen all that is up to it
+        current = _current(tx)  # read first: the query then sees everything up to it
         taken: list[Transaction] = []
         for count, row in enumerate(tx.run(_QUERY, position=position, selectors=self._selectors)):
             if not taken or taken[-1].number != row["txId"]:

@@ -175,7 +175,7 @@ def terms_of(query: Query, loaded: Loaded, params: dict[str, Any], previous: Hea
     )
     ttl_seconds = query.ttl_seconds if own.ttl_seconds is None else own.ttl_seconds
     grace_seconds = query.grace_seconds if own.grace_seconds is None else own.grace_seconds
-    # What is never cached is in no index.
+    # A value that is never cached is in no index.
     tags = _tags_of(query, result, loaded.tags, params, previous) if ttl_seconds else ()
     return Terms(result.value, ttl_seconds, grace_seconds, tags, own if query.revalidates else NONE_KEPT)
 
@@ -246,7 +246,7 @@ def _tags_of(
         if isinstance(query.tags, tuple):
             of_query = query.tags
         elif result.value is UNCHANGED:
-            of_query = ()  # the function asks for the value
+            of_query = ()  # the function needs the value
         else:
             of_query = check_tags(query.tags(result.value, **params))
         return check_tags((*kept, *of_query, *own)) if kept or own else of_query

@@ -31,7 +31,7 @@ PLAN_SECONDS: Final = 300.0
 
 
 class Plans:
-    """Dependencies by text, each asked for once in a while; thread-safe."""
+    """Dependencies by text, looked up again from time to time; thread-safe."""
 
     def __init__(self, watches: Watches, *, monotonic: Callable[[], float] = monotonic_seconds) -> None:
         self._watches, self._monotonic = watches, monotonic
@@ -48,7 +48,7 @@ class Plans:
         Raises:
             Neo4jError, DriverError: the graph could not be asked, and may be the next time.
         """
-        # A planner may use how many elements a list has.
+        # The plan may depend on the length of a list.
         shape = tuple((name, _shape(parameters[name])) for name in sorted(parameters))
         now = self._monotonic()
         kept = self._kept.get((cypher, shape))
@@ -130,7 +130,7 @@ def _tags_of(one: Dependency, parameters: Mapping[str, Any], rows: list[neo4j.Re
     elif one.shown:
         values = _shown_keys(one, rows)
     if values == []:
-        return ()  # no node is looked up, or found
+        return ()  # no node was looked up, or none was found
     if one.is_type:
         return relationship_tags(one.name, one.label, *values) if values else relationship_tags(one.name)
     return node_tags(one.name, *(values or ()))

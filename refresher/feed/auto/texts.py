@@ -49,7 +49,7 @@ def look_up(queries: Iterable[Query], settings: WorkerSettings) -> list[TextFoun
         Neo4jError, DriverError, ConfigurationError: it can't be asked.
     """
     plans = Plans(watches)
-    driver = open_driver(settings, settings.neo4j_user, settings.neo4j_password)
+    driver = open_driver(settings)
     # Without its parameters a text is explained all the same, with a warning.
     quiet = driver.session(database=settings.neo4j_database or None, notifications_min_severity="OFF")
     with closing(driver), quiet as session:
