@@ -14,7 +14,7 @@ from refresher.cli.doctor import doctor
 from refresher.cli.feed import feed
 from refresher.cli.health import health
 from refresher.cli.queries import queries
-from refresher.cli.read import explain, get, inspect
+from refresher.cli.read import explain, get
 from refresher.cli.refresh import invalidate, refresh, warm
 from refresher.cli.status import status
 from refresher.errors import RefresherError
@@ -37,7 +37,6 @@ app.command(short_help="List the queries that a worker here can load.")(queries)
 app.command(short_help="Show what is cached, queued, running and failing.")(status)
 app.command(short_help="Read a value as an application does.")(get)
 app.command(short_help="Show why a value is or isn't being refreshed.")(explain)
-app.command(short_help="Show a key's state in Redis, field by field.")(inspect)
 app.command(short_help="Load keys that are not cached yet.")(warm)
 app.command(short_help="Load a value now.")(refresh)
 app.command(short_help="Make a value stale, or drop it.")(invalidate)

@@ -46,7 +46,7 @@ def queries(
 
 @dataclass(frozen=True, slots=True)
 class _Tags:
-    """What a text of a query depends on, or a query whose texts are not known."""
+    """Dependencies of a text of a query, or of a query whose texts are not known."""
 
     query: str
     cypher: str = ""

@@ -1,9 +1,8 @@
-"""Commands that read one key: ``refresher get``, ``explain`` and ``inspect``."""
+"""Commands that read one key: ``refresher get`` and ``explain``."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Annotated, Any, Final
@@ -19,31 +18,19 @@ from api_client.explain import Explanation, details_of, duration, reason_of
 from api_client.protocol.keys import CacheKey, check_query_name
 from api_client.protocol.model import Entry, EntryState, RefreshState
 from refresher.cli.arguments import Json, ParamList, QueryName, Version, duration_of, key_of, opened_cache
-from refresher.cli.output import as_json, details_grid, plain, time_of, wide_console
+from refresher.cli.output import as_json, details_grid, plain, wide_console
 from refresher.cli.permissions import permissions_named
 from refresher.feed.state import FeedState, read_state
 from refresher.ops.broker import Queues, queue_lengths
-from refresher.ops.inspect import (
-    MIN_DIGEST,
-    Inspection,
-    explain_keys,
-    find_by_digest,
-    inspect_key,
-    registered_versions,
-)
+from refresher.ops.lookup import MIN_DIGEST, explain_keys, find_by_digest, registered_versions
 from refresher.ops.permissions import Permissions
 from refresher.ops.scan import KeyNames
 
 EXPLAIN_COLUMNS: Final = 10
-INSPECT_COLUMNS: Final = 17
 UNREGISTERED: Final = "no worker has registered it: is its name right, and is a worker running?"
 
 _COLOURS = {EntryState.FRESH: "green", EntryState.STALE: "yellow", EntryState.MISS: "red"}
 _DIGITS: Final = re.compile(rf"[0-9a-f]{{{MIN_DIGEST},32}}", re.ASCII)
-_TIMES: Final = frozenset(
-    {"read_started", "fetched", "soft_expiry", "until", "limit", "claimed_at", "published", "since", "failures_until"}
-)
-_SECONDS: Final = frozenset({"ttl", "delta", "delta_deviation", "run", "run_deviation"})
 
 
 def get(
@@ -118,26 +105,27 @@ def _facts(entry: Entry[Any]) -> str:
 
 
 def explain(
-    query: QueryName,
+    name: Annotated[str, typer.Argument(metavar="QUERY|KEY", help="The query's name, or a key's name in Redis.")],
     params: ParamList = None,
     version: Version = 1,
     as_json_: Json = False,
 ) -> None:
     """Show why a value is or isn't being refreshed: its time left, the probability of a refresh, and by which worker.
 
-    Redis and broker are those of the environment (CACHE_REDIS_URL, CACHE_BROKER_URL, CACHE_NAMESPACE).
+    The key is given by a query and params, by a query and the hex digits that Flower and logs show, or by its name in
+    Redis (cache:e1:{…}).
 
-    Exits with 1 when the cache could not be queried.
+    Exits with 1 when the cache could not be queried, or has no key with these digits.
     """
     settings = ReaderSettings.from_env()
-    key = key_of(settings, query, params, version)
     named = permissions_named(settings, Permissions.missing_for_readers, "reader")
     with named, opened_cache(settings.redis_url) as client:
+        key = _key(client, settings, name, params, version)
         (explained,) = explain_keys(client, [key])
         feed = None
         with suppress(NoPermissionError):  # its users may be from before the feed
             feed = read_state(client, settings.namespace)
-        versions = registered_versions(client, settings.namespace, query)
+        versions = registered_versions(client, settings.namespace, key.query)
     if queues := _queues(settings):
         explained = replace(explained, queue_length=queues.refresh, miss_queue_length=queues.miss)
     if as_json_:
@@ -184,35 +172,12 @@ def _print(explained: Explanation, rows: list[tuple[str, str]]) -> None:
     console.print(details_grid([*rows, ("key", explained.key)], EXPLAIN_COLUMNS))
 
 
-def inspect(
-    name: Annotated[str, typer.Argument(metavar="KEY|QUERY", help="A key's name in Redis, or a query's name.")],
-    params: ParamList = None,
-    version: Version = 1,
-    as_json_: Annotated[
-        bool, typer.Option("--json", help="As one JSON object; durations in seconds, times in µs since 1970.")
-    ] = False,
-) -> None:
-    """Show a key's state in Redis, field by field: the entry's header, the lease record, dead letters. No values.
-
-    The key is given by its name (cache:e1:{…}), by a query and params, or by a query and the hex digits that Flower and
-    logs show. What the state means for the next read, explain shows.
-
-    Exits with 1 when Redis has nothing of the key.
-    """
-    settings = ReaderSettings.from_env()
-    named = permissions_named(settings, Permissions.missing_for_dead_letters, "operator")
-    with named, opened_cache(settings.redis_url) as client:
-        key = _named(settings.namespace, name) if ":" in name else None
-        if key is None and params and len(params) == 1 and _DIGITS.fullmatch(params[0]):
-            key = _found(client, settings.namespace, name, version, params[0])
-        key = key or key_of(settings, name, params, version)
-        seen = inspect_key(client, settings.namespace, key)
-    if as_json_:
-        typer.echo(as_json(_record(seen)))
-    else:
-        for line in _lines(seen):
-            typer.echo(line)
-    raise typer.Exit(0 if seen.is_there or seen.record or seen.dead_letters else 1)
+def _key(client: Any, settings: ReaderSettings, name: str, params: list[str] | None, version: int) -> CacheKey:
+    if ":" in name:
+        return _named(settings.namespace, name)
+    if params and len(params) == 1 and _DIGITS.fullmatch(params[0]):
+        return _found(client, settings.namespace, name, version, params[0])
+    return key_of(settings, name, params, version)
 
 
 def _named(namespace: str, name: str) -> CacheKey:
@@ -232,40 +197,3 @@ def _found(client: Any, namespace: str, query: str, version: int, digits: str) -
         typer.echo(f"error: Redis has no key of {query} v{version} whose digits begin with {digits}", err=True)
         raise typer.Exit(1)
     return key
-
-
-def _record(seen: Inspection) -> dict[str, Any]:
-    key = seen.key
-    return {
-        "query": key.query, "version": key.version, "key": key.entry, "short": key.short, "now": seen.now_us,
-        "entry": dict(seen.entry) if seen.is_there else None, "entry_left": seen.entry_left,
-        "unreadable": seen.unreadable, "record_key": key.record, "record": dict(seen.record) or None,
-        "record_left": seen.record_left, "dead_letters": list(seen.dead_letters),
-    }  # fmt: skip
-
-
-def _lines(seen: Inspection) -> Iterator[str]:
-    entry = {**({"unreadable": seen.unreadable} if seen.unreadable else {}), **seen.entry} if seen.is_there else {}
-    yield f"{seen.key.query} v{seen.key.version} {seen.key.short}"
-    for title, fields, left, none in (
-        (f"entry {seen.key.entry}", entry, seen.entry_left, "none"),
-        (f"record {seen.key.record}", seen.record, seen.record_left, "none (idle)"),
-    ):
-        yield f"\n{title}"
-        shown = {name: _shown(name, value, seen.now_us) for name, value in fields.items()}
-        if fields:
-            shown["dropped"] = "never" if left is None else f"in {duration(left)}"
-        yield from (f"  {name:<{INSPECT_COLUMNS}}{text}" for name, text in shown.items()) if shown else [f"  {none}"]
-    if seen.dead_letters:
-        yield f"\ndead letters {' '.join(seen.dead_letters)}"
-
-
-def _shown(name: str, value: Any, now_us: int) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if name in _TIMES and str(value).isdecimal() and int(value):
-        away = (int(value) - now_us) / 1e6
-        return f"{value}  {time_of(int(value))}, {f'in {duration(away)}' if away > 0 else f'{duration(-away)} ago'}"
-    if name in _SECONDS:
-        return duration(float(value))
-    return plain(f"{value:g}" if isinstance(value, float) else str(value), 200)

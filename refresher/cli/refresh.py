@@ -22,7 +22,7 @@ from refresher.cli.arguments import Json, ParamList, QueryName, Version, Wait, d
 from refresher.cli.output import as_json, plain
 from refresher.cli.output import counted as number_of
 from refresher.cli.permissions import permissions_named
-from refresher.ops.inspect import cached_versions, registered_versions
+from refresher.ops.lookup import cached_versions, registered_versions
 from refresher.ops.permissions import Permissions, is_forbidden
 
 MAX_FAILURES_SHOWN: Final = 10

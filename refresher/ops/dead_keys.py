@@ -29,7 +29,7 @@ from api_client.protocol.lease import ClaimStatus, RecordState
 from api_client.protocol.model import RefreshState
 from api_client.transport.scripts import LeaseStore
 from refresher.flow.dead_letters import DeadLetter, DeadLetters
-from refresher.ops.inspect import explain_keys
+from refresher.ops.lookup import explain_keys
 from refresher.ops.permissions import is_forbidden
 
 FIRST_PAUSE_SECONDS: Final = 0.05

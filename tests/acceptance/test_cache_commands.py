@@ -227,7 +227,7 @@ def test_commands_import_query_modules_from_the_working_directory(command: list[
     assert "imported" in done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("command", ["warm", "refresh", "invalidate", "explain", "inspect", "dead"])
+@pytest.mark.parametrize("command", ["warm", "refresh", "invalidate", "explain", "dead"])
 def test_a_command_without_redis_prints_one_error_line_without_the_password(command: str) -> None:
     subject = ["list"] if command == "dead" else ["long_lived", "key=a"]
     done = run({**BARE, "CACHE_REDIS_URL": f"redis://:{SECRET}@127.0.0.1:{free_port()}/0"}, command, *subject)

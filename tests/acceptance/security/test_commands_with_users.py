@@ -49,7 +49,6 @@ def error_of(users: Users, *command: str, on_the_cache: str, on_the_broker: str 
         ),
         (DEAD, "reader", "+zrevrange +zrangebyscore +zrem", "operator"),
         (DEAD, "invalidator", "+zrevrange %RW~cache:dead1", "operator"),
-        (("inspect", "q"), "reader", "+zrevrange +zrangebyscore +zrem", "operator"),
     ],
 )
 def test_the_error_names_the_missing_permissions_and_a_user_that_has_them(

@@ -16,7 +16,7 @@ from refresher.flow.dead_letters import DeadLetter, DeadLetters
 from refresher.ops.budgets import ALL, loads_in_progress
 from refresher.ops.dead_keys import DeadKeys, KeyStatus
 from refresher.ops.doctor.registry import findings
-from refresher.ops.inspect import find_by_digest, inspect_key
+from refresher.ops.lookup import explain_keys, find_by_digest
 from refresher.ops.scan import scan_keys
 from refresher.settings import WorkerSettings
 from refresher.worker.redis_link import RetryingLink
@@ -52,7 +52,7 @@ def key(number: int) -> CacheKey:
     return make_key("test", "friends_of", {"n": number}, 1)
 
 
-def test_status_and_inspect_find_the_keys_of_all_nodes(shared_cluster: Cluster) -> None:
+def test_status_and_explain_find_the_keys_of_all_nodes(shared_cluster: Cluster) -> None:
     shared_cluster.empty()
     with connect(shared_cluster.url(), timeout_seconds=MAX_WAIT_SECONDS) as client:
         for number in range(KEYS):
@@ -67,7 +67,9 @@ def test_status_and_inspect_find_the_keys_of_all_nodes(shared_cluster: Cluster) 
             found = find_by_digest(client, "test", "friends_of", 1, key(number).short)
             assert found
             assert found.entry == key(number).entry
-            assert inspect_key(client, "test", found).record["state"] == "queued"
+            (explained,) = explain_keys(client, [found])
+            assert explained.record
+            assert explained.record.state == "queued"
 
 
 def dead_letter(client: redis.Redis, number: int) -> None:
