@@ -18,7 +18,6 @@ from refresher.cli.arguments import Json
 from refresher.cli.output import as_json, counted, plain
 from refresher.errors import RefresherError
 from refresher.ops.doctor.findings import Finding, Level
-from refresher.ops.doctor.flower import flower_address
 from refresher.ops.doctor.registry import findings
 from refresher.settings import WorkerSettings
 
@@ -40,9 +39,6 @@ def doctor(
     reads_per_second: Annotated[
         float, typer.Option(min=1, max=1_000, help="Reads per second while watching.")
     ] = DEFAULT_READS_PER_SECOND,
-    flower: Annotated[
-        str, typer.Option(metavar="URL", help="Also check Flower there, such as http://127.0.0.1:5555.")
-    ] = "",
     as_reader: Annotated[
         bool, typer.Option("--as-reader", help="In a reader's environment: check only what it needs.")
     ] = False,
@@ -57,13 +53,9 @@ def doctor(
 
     Exits with 1 when there is a problem, or when the cache broke a guarantee while it watched.
     """
-    try:
-        _ = flower and flower_address(flower)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--flower") from None
     worker, reader = WorkerSettings.from_env(), ReaderSettings.from_env()
     watched: WatchResult | None = None
-    found = list(_printed(findings(worker, reader, flower_url=flower, as_reader=as_reader), as_json_))
+    found = list(_printed(findings(worker, reader, as_reader=as_reader), as_json_))
     if watch:
         try:
             watched = _watch(worker, reader, seconds, reads_per_second)

@@ -65,11 +65,10 @@ class MinimalHTTPHandler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
 
-def get(address: str, port: int, path: str, *, over_tls: bool = False) -> tuple[int, bytes]:
+def get(address: str, port: int, path: str) -> tuple[int, bytes]:
     """Return status and body; raises what `http.client` raises."""
     # Not urllib, which would use a proxy of the environment.
-    make = http.client.HTTPSConnection if over_tls else http.client.HTTPConnection
-    connection = make(nearby(address), port, timeout=CLIENT_SECONDS)
+    connection = http.client.HTTPConnection(nearby(address), port, timeout=CLIENT_SECONDS)
     try:
         connection.request("GET", path)
         answer = connection.getresponse()

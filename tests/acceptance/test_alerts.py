@@ -282,7 +282,7 @@ FAULTS: Final = (
     ),
     Fault(
         "Flower killed", lambda system: system.flower.process.kill(), lambda system: system.restart_flower(),
-        _alerts("RefresherFlowerDown"), {"flower": ("warning", "no Flower")}, frozenset(),
+        _alerts("RefresherFlowerDown"), {}, frozenset(),
     ),
 )  # fmt: skip
 TRIED = [

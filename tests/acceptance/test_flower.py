@@ -19,9 +19,7 @@ from api_client.protocol.messages import RefreshReason, item_for
 from api_client.trigger.broker import CeleryBroker
 from refresher.embedded import ArcadeDbServer, RedisServer
 from refresher.flower import DEFAULTS
-from refresher.ops.doctor.findings import Level
 from tests.acceptance.conftest import System, system_of_module
-from tests.support.doctor import run_check
 from tests.support.flower import PASSWORD, USER, Flower
 from tests.support.pictures import photograph
 from tests.support.processes import addresses_beyond_loopback
@@ -189,11 +187,6 @@ def open_task(page: Page, digest: str) -> str:
     page.locator("#tasks-table tbody tr", has_text=digest).locator("a[href*='/task/']").first.click()
     page.wait_for_url("**/task/*")
     return page.locator("#task-page").inner_text()
-
-
-def test_doctor_finds_flower_and_its_worker(flower_system: FlowerSystem) -> None:
-    url = flower_system.flower.url
-    eventually(lambda: run_check("flower", flower_url=url).level is Level.OK, "Flower knows the worker")
 
 
 def test_nobody_gets_in_without_the_password(flower_system: FlowerSystem, browser: Browser) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import redis
-from typer.testing import CliRunner
 
 from api_client import CacheClient, ReaderEvents, ReaderSettings, WaitTimeout, __version__
 from api_client.protocol import lease, tags
@@ -20,8 +19,7 @@ from api_client.protocol.entry import MAGIC
 from api_client.protocol.keys import make_key, pending_tags_key
 from api_client.transport.scripts import LeaseStore
 from refresher import query
-from refresher.cli.commands import app
-from refresher.embedded import RedisServer, free_port
+from refresher.embedded import RedisServer
 from refresher.ops.doctor import budgets as doctor_budgets
 from refresher.ops.doctor import keys as doctor_keys
 from refresher.ops.doctor.findings import Level
@@ -37,7 +35,6 @@ from tests.support.waiting import MAX_WAIT_SECONDS
 pytestmark = pytest.mark.usefixtures("patient_commands")
 ROOT = Path(__file__).parents[2]
 SECRET = "canary-41c9"
-ONLINE = 'flower_worker_online{{worker="{}"}} {}.0\n'
 DROPPED = 'refresher_messages_dropped_total{reason="body"} 2.0\nrefresher_messages_dropped_total{reason="eta"} 0.0\n'
 WORKERS_METRICS = '\nrefresher_ready{part="cache"} 1.0\n'
 
@@ -166,45 +163,6 @@ def test_rejected_messages_of_the_local_worker_are_reported(metrics: str, level:
     with CannedHttpServer([metrics]) as server:
         found = run_check("metrics here", metrics_port=server.port)
     assert (found.level, words in found.message) == (level, True)
-
-
-def test_a_flower_with_online_workers_is_ok() -> None:
-    with CannedHttpServer(
-        ["OK", ONLINE.format("a@h", 1) + ONLINE.format("b@h", 0) + ONLINE.format("c@h", 1)]
-    ) as server:
-        found = run_check("flower", flower_url=server.url + "/")
-    message = f"reachable at {server.url}, 2 workers online"
-    assert (found.level, found.message, found.remedy) == (Level.OK, message, "")
-
-
-@pytest.mark.parametrize(
-    ("bodies", "status", "words"),
-    [
-        (["OK", ONLINE.format("a@h", 0)], 200, "but reports no workers"),
-        (["OK", "nothing of that kind"], 200, "but reports no workers"),
-        (["no"], 403, "/healthcheck replied 403: use Flower's own address"),
-    ],
-    ids=["an offline worker", "no metrics", "a proxy"],
-)
-def test_a_flower_without_workers_or_behind_a_proxy_is_a_warning(bodies: list[str], status: int, words: str) -> None:
-    with CannedHttpServer(bodies, status) as server:
-        found = run_check("flower", flower_url=server.url)
-    assert (found.level, words in found.message, bool(found.remedy)) == (Level.WARNING, True, True)
-
-
-def test_an_unreachable_flower_is_a_warning() -> None:
-    url = f"http://127.0.0.1:{free_port()}"
-    found = run_check("flower", flower_url=url)
-    assert (found.level, found.message.startswith(f"no Flower at {url}: ")) == (Level.WARNING, True)
-
-
-@pytest.mark.parametrize(
-    "url", ["127.0.0.1:5555", f"http://me:{SECRET}@127.0.0.1:5555", "http://h:x", "ftp://h", "http://"]
-)
-def test_an_invalid_flower_url_is_wrong_usage(url: str) -> None:
-    done = CliRunner().invoke(app, ["doctor", "--flower", url])
-    assert (done.exit_code, "expected http://HOST:PORT" in done.output) == (2, True)
-    assert SECRET not in done.output
 
 
 def test_a_misspelled_setting_is_named_with_a_suggestion(monkeypatch: pytest.MonkeyPatch) -> None:

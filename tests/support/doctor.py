@@ -16,12 +16,10 @@ from refresher.settings import WorkerSettings
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 
-def run_check(
-    name: str, *, flower_url: str = "", as_reader: bool = False, reader: ReaderSettings | None = None, **settings: Any
-) -> Finding:
+def run_check(name: str, *, as_reader: bool = False, reader: ReaderSettings | None = None, **settings: Any) -> Finding:
     """Return the one finding of a check, with these settings of a worker."""
     reader = reader or ReaderSettings()
-    with Deployment(WorkerSettings(**settings), reader, flower_url, as_reader=as_reader) as deployment:
+    with Deployment(WorkerSettings(**settings), reader, as_reader=as_reader) as deployment:
         (found,) = run_checks(deployment, [check for check in CHECKS if check.name == name])
     return found
 

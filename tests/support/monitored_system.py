@@ -160,11 +160,9 @@ class MonitoredSystem:
         self.worker = self.start_worker()
         self.reader = self.start_reader()
         scraped = {job: self.ports[job] for job in ("refresher-workers", "application")}
-        self._flower_option: tuple[str, ...] = ()
         if with_flower:
             self.flower = self.start_flower()
             scraped["refresher-flower"] = self.flower.port
-            self._flower_option = ("--flower", self.flower.url)
         self.prometheus = Prometheus(stack, folder, scraped, minutes=6)
 
     def _redis(self, policy: str) -> RedisServer:
@@ -233,7 +231,7 @@ class MonitoredSystem:
 
     def doctor(self, **changes: str) -> DoctorReport:
         """Run `refresher doctor`."""
-        exit_code, said = self.command("doctor", *self._flower_option, **changes)
+        exit_code, said = self.command("doctor", **changes)
         return DoctorReport(exit_code, {one["check"]: (one["level"], one["said"]) for one in said["findings"]})
 
     def forget_failures(self) -> None:

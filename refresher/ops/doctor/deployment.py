@@ -29,7 +29,6 @@ class Deployment:
 
     Attributes:
         worker, reader: the settings.
-        flower_url: where Flower is; "": it is not examined.
         as_reader: whether the users are a reader's, which lack what operators need.
         timeout_seconds, answer_seconds: bounds of a request, and of the workers' replies.
         key: a key of doctor's own.
@@ -38,12 +37,9 @@ class Deployment:
         replaced_keys: those that the check ``broker's keys`` has found.
     """
 
-    def __init__(
-        self, worker: WorkerSettings, reader: ReaderSettings, flower_url: str = "", *, as_reader: bool = False
-    ) -> None:
+    def __init__(self, worker: WorkerSettings, reader: ReaderSettings, *, as_reader: bool = False) -> None:
         self.worker: WorkerSettings = worker
         self.reader: ReaderSettings = reader
-        self.flower_url: str = flower_url
         self.as_reader: bool = as_reader
         self.timeout_seconds: float = TIMEOUT_SECONDS
         self.answer_seconds: float = ANSWER_SECONDS

@@ -14,7 +14,7 @@ from typing import Final
 from redis.exceptions import RedisError
 
 from api_client.config.settings import ReaderSettings
-from refresher.ops.doctor import broker, budgets, cache, feed, flower, keys, local_worker
+from refresher.ops.doctor import broker, budgets, cache, feed, keys, local_worker
 from refresher.ops.doctor.deployment import Deployment
 from refresher.ops.doctor.findings import Finding, forbidden, ok, unreachable
 from refresher.ops.permissions import is_forbidden
@@ -70,7 +70,6 @@ CHECKS: Final = (
     Check("broker", Needs.BROKER, broker.lengths, connects=True),
     Check("broker's memory", Needs.BROKER, broker.memory, needs_operator=True),
     Check("workers", Needs.BROKER, broker.workers, needs_operator=True),
-    Check("flower", Needs.NOTHING, flower.flower),
     Check("worker here", Needs.NOTHING, local_worker.health, is_readers=False),
     Check("metrics here", Needs.NOTHING, local_worker.metrics, is_readers=False),
     Check("queries", Needs.NOTHING, local_worker.queries, is_readers=False),
@@ -80,18 +79,15 @@ CHECKS: Final = (
 )
 
 
-def findings(
-    worker: WorkerSettings, reader: ReaderSettings, *, flower_url: str = "", as_reader: bool = False
-) -> Iterator[Finding]:
+def findings(worker: WorkerSettings, reader: ReaderSettings, *, as_reader: bool = False) -> Iterator[Finding]:
     """Run all checks, one after another, and yield what each found.
 
     Args:
         worker, reader: where everything is, and its bounds.
-        flower_url: where Flower is; "": it is not examined.
         as_reader: leave out what a reader has nothing to do with: others' keys, queries, graph, this host's worker.
             What its users may not see, by design, is no fault.
     """
-    with Deployment(worker, reader, flower_url, as_reader=as_reader) as deployment:
+    with Deployment(worker, reader, as_reader=as_reader) as deployment:
         yield from run_checks(deployment, [check for check in CHECKS if check.is_readers or not as_reader])
 
 
