@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import neo4j
-
 from api_client.transport.redis_py import connect, nodes_of
 from refresher.demo.options import GraphServer
 from refresher.embedded import ArcadeDbServer, RedisServer
