@@ -213,8 +213,6 @@ def _pending_tags(settings: WorkerSettings) -> int:
 
 
 def _oldest_change(settings: WorkerSettings) -> float | None:
-    if not settings.feed:
-        return None
     with closing(connect(settings.redis_url, timeout_seconds=SCRAPE_SECONDS)) as client:
         state = read_state(client, settings.namespace)
         return None if state is None else state.oldest

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from refresher.embedded import GuardedProcess, free_port
+from refresher.feed.state import FeedState, publishing
 from tests.acceptance.conftest import ROOT, System
 from tests.support.monitored_system import Prometheus
 from tests.support.waiting import eventually
@@ -43,6 +44,8 @@ from api_client import CacheClient
 client = CacheClient.from_env()
 def read(offset):
     for round in range(1_000_000):
+        if round % 50 == 0:
+            client.invalidate("short_lived", {"key": "k0"})
         client.get("short_lived", {"key": f"k{round % 4}"}, default=None)
         client.get("fails_half_of_the_time", {"key": f"f{round // 20}", "seed": 3}, default=None)
         time.sleep(0.02)
@@ -57,6 +60,8 @@ def scraped(system: System, tmp_path: Path) -> Iterator[tuple[Prometheus, Guarde
     with ExitStack() as stack:
         reader_port, worker_port = free_port(), free_port()
         (counts := tmp_path / "counts").mkdir()
+        # A consumer of the graph's changes leaves it.
+        system.cache.execute_command(*publishing("cache", FeedState("consumer", waiting=1, oldest=2.0)))
         worker = system.start_worker(
             CACHE_METRICS_PORT=str(worker_port), CACHE_XFETCH_RETRY_MAX="1", CACHE_COOLING="1s", CACHE_COOLING_MAX="2s"
         )
