@@ -145,9 +145,6 @@ def test_a_flush_ends_when_another_thread_has_closed_the_publisher(
             bench.publisher.close(timeout_seconds=0.0)
             is_closed.set()
         assert flushed.result(MAX_WAIT_SECONDS)
-        came = bench.decisions.outcome(key(1).entry)
-        assert came is not None
-        assert (came.what.value, came.why) == ("dropped", "closed")
         assert bench.events.recorded == [("dropped", "closed")]
 
 
@@ -189,8 +186,6 @@ def test_a_message_that_fails_gives_its_own_claim_back_and_no_other(
     assert [bench.claimed(n) for n in (1, 2, 3)] == [True, False, True]
     assert sorted(bench.events.recorded) == [("failed", "OSError"), *[("triggered", "stale")] * 2]
     assert [done.error() is None for done in ends] == [True, False, True]
-    outcomes = [bench.decisions.outcome(key(n).entry) for n in (1, 2)]
-    assert [(came.what.value, came.why) for came in outcomes if came] == [("published", ""), ("failed", "OSError")]
 
 
 def test_an_unreachable_broker_opens_the_breaker_and_leaves_no_claim(
@@ -309,9 +304,7 @@ def test_a_full_backlog_accepts_some_triggers_and_reports_which(
     monkeypatch.setattr("api_client.trigger.publisher.BACKLOG", 2)
     bench = PublisherHarness(clean_redis, script)
     assert bench.handle(*(bench.trigger(n) for n in range(3))) == [True, True, False]
-    came = bench.decisions.outcome(key(2).entry)
-    assert came is not None
-    assert (came.what.value, came.why) == ("dropped", "backlog")
+    assert bench.events.recorded.count(("dropped", "backlog")) == 1
     bench.close()
     assert bench.publisher.submit_all([bench.trigger(4)]) == [False]
     assert bench.publisher.submit_all([]) == []

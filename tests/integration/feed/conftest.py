@@ -32,3 +32,8 @@ def watched_graph(apoc_driver: neo4j.Driver) -> WatchedGraph:
     graph.run("MATCH (n) DETACH DELETE n")
     graph.run("MATCH (n:RefresherChange) DELETE n")
     return graph
+
+
+@pytest.fixture(autouse=True)
+def watches_of_its_own(nothing_watched: None) -> None:
+    """Let each test watch for itself."""

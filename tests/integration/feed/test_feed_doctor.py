@@ -29,7 +29,7 @@ from tests.support.watched_graph import WatchedGraph
 
 
 @pytest.fixture
-def deployment(neo4j_with_apoc: Neo4jWithApoc, clean_redis: RedisServer, nothing_watched: None) -> Iterator[Deployment]:
+def deployment(neo4j_with_apoc: Neo4jWithApoc, clean_redis: RedisServer) -> Iterator[Deployment]:
     """One with CACHE_FEED, whose queries watch what the graph does."""
     watch("Person", key="id")
     watch("Admin", key="code")

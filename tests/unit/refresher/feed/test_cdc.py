@@ -45,7 +45,7 @@ class Store(dict[str, bytes]):
 
 
 @pytest.fixture(autouse=True)
-def watched(nothing_watched: None) -> None:
+def watched() -> None:
     watches.node("Person", key="ssn")
     watches.node("Employee", key="id")
     watches.relationship("ACTED_IN")

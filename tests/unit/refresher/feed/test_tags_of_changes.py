@@ -16,7 +16,7 @@ from refresher.feed.watches import MAX_NAME_BYTES, watches
 
 
 @pytest.fixture(autouse=True)
-def watched(nothing_watched: None) -> None:
+def watched() -> None:
     watch("Person", key="id")
     watch("Movie", key="title")
     watch_relationship("KNOWS")

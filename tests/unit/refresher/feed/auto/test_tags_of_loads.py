@@ -26,7 +26,7 @@ PLANS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("plans.js
 
 
 @pytest.fixture(autouse=True)
-def watched(nothing_watched: None) -> None:
+def watched() -> None:
     watch("Person", key="id")
     watch("Movie", key="id")
     watch_relationship("KNOWS")

@@ -74,7 +74,7 @@ def test_a_query_that_has_coarse_tags_only_is_named_with_its_reasons(
 
 
 @pytest.fixture
-def automatic(nothing_watched: None) -> Registry:
+def automatic() -> Registry:
     registry = Registry()
     query("friends_of", ttl=60, grace=60, tags="auto", into=registry)(plain)
     return registry
