@@ -100,6 +100,7 @@ def by_redis_py(url: str, stack: ExitStack) -> AskAll:
 def test_each_error_reply_of_a_script_has_its_class(
     redis_server: RedisServer, client: redis.Redis, what: str, connected: Callable[[str, ExitStack], AskAll]
 ) -> None:
+    brought: Any
     brought, script, expected = MET[what]
     key = uuid.uuid4().hex
     command: Command = ("EVAL", script, 1, key)

@@ -6,6 +6,7 @@ import inspect
 import json
 import subprocess
 import sys
+from types import ModuleType
 from typing import get_overloads
 
 import pytest
@@ -37,7 +38,7 @@ TOO_HEAVY = {"neo4j", "flower", "refresher", "celery", "kombu", "numpy", "rich",
 
 @pytest.mark.promise("Contract and operation", "The public names and signatures")
 @pytest.mark.parametrize(("package", "names"), [(api_client, API_CLIENT), (refresher, REFRESHER)])
-def test_the_public_surface_is_exact(package: object, names: list[str]) -> None:
+def test_the_public_surface_is_exact(package: ModuleType, names: list[str]) -> None:
     listed = package.__all__
     assert set(listed) == set(names), "a name that comes or goes is a change of the public contract: change it here too"
     assert [name for name in listed if not hasattr(package, name)] == []

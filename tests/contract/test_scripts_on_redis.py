@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from typing import Any
 
 import pytest
 import redis
@@ -46,13 +48,13 @@ def test_replies_of_several_steps_in_one_call_keep_their_order(world: World) -> 
     assert [left > 0 for left in world.store.run_all([mine, not_mine, mine])] == [True, False, True]
 
 
-def at_once(count: int, act: object) -> list[object]:
+def at_once(count: int, act: Callable[[int], Any]) -> list[Any]:
     """Run ``act(number)`` on ``count`` threads at the same time."""
     start = threading.Barrier(count)
 
-    def run(number: int) -> object:
+    def run(number: int) -> Any:
         start.wait()
-        return act(number)  # type: ignore[operator]
+        return act(number)
 
     with ThreadPoolExecutor(count) as pool:
         return list(pool.map(run, range(count)))

@@ -44,11 +44,11 @@ def dressed(value: Any, draw: st.DrawFn) -> Any:
     if isinstance(value, list):
         items = [dressed(item, draw) for item in value]
         return draw(st.sampled_from([items, tuple(items)]))
-    ways = [value, enum.Enum("Plain", {"X": value}).X]
+    ways = [value, enum.Enum("Plain", {"X": value})(value)]
     if type(value) is str:
-        ways += [np.str_(value), Word(value), enum.Enum("Text", {"X": value}, type=str).X]
+        ways += [np.str_(value), Word(value), enum.Enum("Text", {"X": value}, type=str)(value)]
     elif type(value) is int:
-        ways += [np.int64(value), Count(value), enum.IntEnum("Whole", {"X": value}).X]
+        ways += [np.int64(value), Count(value), enum.IntEnum("Whole", {"X": value})(value)]
     elif type(value) is bool:
         ways.append(np.bool_(value))
     elif type(value) is float:

@@ -39,7 +39,7 @@ class Program:
     def __init__(self, how: str, kind: str) -> None:
         self._name = f"{how}, {kind}"
         self._events = EventRecorder()
-        self._client = {"sync": CacheClient, "async": AsyncCacheClient}[kind].from_env(events=self._events)
+        self._client: Any = {"sync": CacheClient, "async": AsyncCacheClient}[kind].from_env(events=self._events)
         self._met: list[str] = []
         self.begin()
 

@@ -49,7 +49,7 @@ def _folders(name: str) -> Iterator[Path]:
 def _small(png: bytes) -> bytes:
     """Return a picture in its 256 most frequent colours: those of areas and lines stay the same."""
     picture = Image.open(BytesIO(png)).convert("RGB")
-    counted = sorted(picture.getcolors(picture.width * picture.height) or [], reverse=True)
+    counted: Any = sorted(picture.getcolors(picture.width * picture.height) or [], reverse=True)
     palette = Image.new("P", (1, 1))
     palette.putpalette([part for _, colour in counted[:256] for part in colour])
     written = BytesIO()

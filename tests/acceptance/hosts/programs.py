@@ -13,6 +13,7 @@ import multiprocessing.resource_tracker
 import os
 import sys
 import threading
+from typing import Any
 
 from tests.acceptance.hosts.application import Application, Report
 
@@ -39,7 +40,7 @@ def processes(method: str) -> None:
         multiprocessing.forkserver.ensure_running()
     multiprocessing.resource_tracker.ensure_running()
     print_report(host.use())
-    context = multiprocessing.get_context(method)
+    context: Any = multiprocessing.get_context(method)
     children = [context.Process(target=in_child) for _ in range(CHILDREN)]
     for child in children:
         child.start()

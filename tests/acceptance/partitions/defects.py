@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from api_client.local.tracking import InvalidationStream
-from api_client.protocol import keys
+from api_client.protocol import keys, params
 from api_client.protocol.clock import RedisClock
 from api_client.protocol.entry import Header
 from api_client.transport import scripts
@@ -66,7 +66,7 @@ def read_tag_clock_after_the_load() -> None:
 
 
 def register_nothing() -> None:
-    refresh.register = lambda *_: {}
+    refresh.register = lambda *_: {}  # type: ignore[attr-defined]
 
 
 def trust_the_clock_of_the_host() -> None:
@@ -94,13 +94,13 @@ def hear_no_invalidation() -> None:
 
 
 def make_one_key_of_two_groups() -> None:
-    canonical = keys.canonical_params
+    canonical = params.canonical_params
 
     def mixed_up(query: str, params: Any) -> str:
         even = {name: value - value % 2 if name == "group" else value for name, value in params.items()}
         return canonical(query, even)
 
-    keys.canonical_params = mixed_up  # type: ignore[assignment]
+    keys.canonical_params = mixed_up  # type: ignore[assignment, attr-defined]
 
 
 def never_renew() -> None:

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from refresher.embedded import GuardedProcess
-    from refresher.embedded.server import EmbeddedServer
     from tests.acceptance.partitions.lab import Host
 
 MASTER: Final = "the master"
@@ -198,7 +197,7 @@ class Fleet:
     ) -> None:
         self.topology, self.folder, self._stack, self._min_replicas = topology, folder, stack, min_replicas
         self.lab = Laboratory(stack, topology.hosts, folder if has_clocks else None)
-        self.servers: dict[str, EmbeddedServer] = {}
+        self.servers: dict[str, Any] = {}
         self.processes: dict[str, GuardedProcess] = {}
         self._starts: dict[str, Callable[[], None]] = {}
         stack.enter_context(self.lab.entered())

@@ -17,7 +17,8 @@ from api_client import DecodeError
 from api_client.protocol import messages
 from api_client.protocol.entry import FIXED_HEADER_BYTES
 from refresher.embedded import ArcadeDbServer, GuardedProcess, RedisServer
-from refresher.worker.celery_fixes.message_guard import DropReason, validate_message
+from refresher.flow.ports import DropReason
+from refresher.worker.celery_fixes.message_guard import validate_message
 from tests.acceptance.conftest import System, system_of_module
 from tests.support.any_reader import KINDS
 from tests.support.event_counting_app import EVENT_COUNTS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 import pytest
 
@@ -65,7 +65,7 @@ def after_commit(world: World, key: str) -> Iterator[int]:
         yield world.loads(key)[-1]
 
 
-MOMENTS: dict[str, Callable[[World, str], Iterator[int]]] = {
+MOMENTS: dict[str, Callable[[World, str], AbstractContextManager[int]]] = {
     "before_acquire": before_acquire,
     "while_loading": while_loading,
     "before_commit": before_commit,

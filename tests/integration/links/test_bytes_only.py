@@ -77,7 +77,9 @@ def test_clients_of_redis_py_give_hiredis_bytes_only(packed: list[tuple[Any, ...
     ):
         with client, client.pipeline() as pipeline:
             client.set("key", 1, px=60_000)
-            pipeline.expire("key", 60).zadd("letters", {"one": 1.5, b"two": 2}).execute()
+            pipeline.expire("key", 60)
+            pipeline.zadd("letters", {"one": 1.5, b"two": 2})
+            pipeline.execute()
             assert client.get("key") == b"1"
             assert client.zscore("letters", memoryview(b"one").tobytes()) == 1.5
             assert client.config_get("maxmemory-policy")

@@ -266,7 +266,7 @@ def test_name_version_and_params_each_make_another_key() -> None:
 
 
 @pytest.mark.parametrize("name", [Query.FRIENDS, Plain.FRIENDS, Plain.AGAIN, np.str_("friends_of")], ids=repr)
-@pytest.mark.parametrize("version", [2, Plain.TWO, np.int16(2), enum.IntEnum("Version", {"X": 2}).X], ids=repr)
+@pytest.mark.parametrize("version", [2, Plain.TWO, np.int16(2), enum.IntEnum("Version", {"X": 2})(2)], ids=repr)
 def test_enum_and_numpy_names_and_versions_are_replaced_by_their_values(name: Any, version: Any) -> None:
     key = make_key("ns", name, {"n": 1}, version)
     assert key == make_key("ns", "friends_of", {"n": 1}, 2)

@@ -14,7 +14,8 @@ from api_client.protocol import messages
 from api_client.protocol.keys import make_key
 from api_client.protocol.messages import MAX_ITEMS, MAX_MESSAGE_BYTES, MalformedMessage, RefreshItem, RefreshReason
 from api_client.protocol.params import MAX_PARAMS_BYTES
-from refresher.worker.celery_fixes.message_guard import DropReason, validate_message
+from refresher.flow.ports import DropReason
+from refresher.worker.celery_fixes.message_guard import validate_message
 
 EMBED = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
 

@@ -12,7 +12,15 @@ from typing import NoReturn
 
 import pytest
 
-from refresher.embedded import Interrupts, RedisServer, ServerDidNotStart, directories, redis_server, server
+from refresher.embedded import (
+    GuardedProcess,
+    Interrupts,
+    RedisServer,
+    ServerDidNotStart,
+    directories,
+    redis_server,
+    server,
+)
 from tests.support.opcode_interrupts import interrupted_at_each_opcode
 
 
@@ -71,6 +79,6 @@ def test_a_start_that_is_interrupted_anywhere_leaves_no_directory(
             RedisServer.start(binary="/bin/true")
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(server.GuardedProcess, "start", run_program)
+    monkeypatch.setattr(GuardedProcess, "start", run_program)
     for number in interrupted_at_each_opcode(start, directories, redis_server, server):
         assert not list(tmp_path.iterdir()), f"after an interrupt at instruction {number}"

@@ -15,9 +15,8 @@ from api_client.protocol.messages import RefreshItem, RefreshReason
 from api_client.protocol.payload import Packed
 from api_client.transport.scripts import Until
 from refresher.errors import LoadFailed
-from refresher.flow.outcome import Outcome, OutcomeKind
+from refresher.flow.outcome import Ended, Outcome, OutcomeKind
 from refresher.flow.policy import GRAPH_FAULTS, TIMEOUTS
-from refresher.flow.refresh import Ended
 from refresher.queries import Loaded, query
 from tests.support.fake_refresher import ACQUIRED, NOW_US, Worker, failing
 

@@ -24,7 +24,6 @@ from api_client.protocol.messages import RefreshItem, RefreshReason
 from refresher.flow import nesting
 from refresher.flow.outcome import OutcomeKind
 from refresher.flow.refresh import Refresher
-from refresher.graph.failures import classify_error
 from refresher.queries import Registry, query
 from refresher.settings import RefreshMode
 from tests.support.fake_refresher import ACQUIRED, CLAIMED_AT_US, ITEM, KEY, NOW_US, TOKEN, Worker, failing
@@ -283,7 +282,6 @@ def test_the_loader_of_a_key_that_waits_for_itself_is_told_so(worker: Worker) ->
         return "unreached"
 
     worker.loads.append(read_itself)
-    worker.failure_of = classify_error
     assert worker.refresher.refresh(ITEM).why == "cycle"
     assert worker.calls["fail"].args[-1] == "it reads itself: q → q"
 

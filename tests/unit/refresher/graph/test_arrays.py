@@ -107,7 +107,7 @@ def test_a_type_that_an_array_does_not_fit_is_a_decode_error_that_says_where() -
 def test_a_plain_list_is_read_as_an_array_too(type_: Any, kind: type) -> None:
     found = read(payload.encode([1.5, 2.5]), type_)
     assert type(found) is kind
-    assert list(found.to_native() if kind is Vector else found) == [1.5, 2.5]
+    assert list(found.to_native() if isinstance(found, Vector) else found) == [1.5, 2.5]
     assert list(read(payload.encode([1, 2]), array.array)) == [1, 2]
 
 

@@ -64,7 +64,7 @@ def test_each_attempt_to_connect_is_a_beat(monkeypatch: pytest.MonkeyPatch) -> N
         return conn.ensure_connection(lambda *_: None, None)
 
     monkeypatch.setattr("celery.worker.consumer.Consumer.ensure_connected", ensure_connected)
-    waiting = RefreshConsumer.__new__(RefreshConsumer)
+    waiting: Any = RefreshConsumer.__new__(RefreshConsumer)
     waiting.app = SimpleNamespace(refresher_loop_heartbeat=heartbeat)
     assert waiting.ensure_connected(SimpleNamespace(ensure_connection=connect_at_the_third_attempt)) == "connected"
     assert silences == [0.0, 0.0]

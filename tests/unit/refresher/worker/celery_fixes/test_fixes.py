@@ -92,7 +92,7 @@ def test_a_broker_that_can_t_be_asked_for_a_replaced_key_ends_only_the_connectio
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(consumer_module, "REFUSED_PAUSE_SECONDS", 0.0)
-    consumer = RefreshConsumer.__new__(RefreshConsumer)
+    consumer: Any = RefreshConsumer.__new__(RefreshConsumer)
     consumer.channel_errors = (redis.ResponseError,)
     consumer.app = SimpleNamespace(connection_for_read=raising(OperationalError("refused")))
     start = raising(redis.ResponseError("WRONGTYPE Operation against a key"))
