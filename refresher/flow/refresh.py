@@ -435,8 +435,9 @@ class Refresher:
             return self._rejected(run, "superseded")
         self._deps.events.failed(run.key.query, kind=failure.kind, attempts=attempt)
         log.error(
-            "abandoned the refresh of %s: %s; attempts: %d; backing off for %.0f s (failure %d in a row)",
-            run.name, shown_failure(run, failure, self._settings), attempt, cooling.pause_seconds, cooling.failures,
+            "abandoned the refresh of %s: %s; attempts: %d; backing off for %.0f s%s",
+            run.name, shown_failure(run, failure, self._settings), attempt, cooling.pause_seconds,
+            f" (failure {cooling.failures} in a row)" if cooling.failures else "",
         )  # fmt: skip
         self._write_dead_letter(run, attempt, failure, cooling)
         return Outcome(OutcomeKind.FAILED, run.key.query, run.key.short, why=failure.kind, attempts=attempt)
