@@ -11,7 +11,6 @@ from typing import Any, Final
 import redis
 
 from api_client import ReaderSettings
-from api_client.config.broker import miss_queue, refresh_queue
 from api_client.transport.redis_py import connect, nodes_of
 from refresher.embedded import RedisServer
 from refresher.ops.doctor.deployment import server_title
@@ -63,11 +62,6 @@ class Servers:
         A busy machine that stands still for a quarter of a second is to be seen in a percentile, not to end the run.
         """
         return self.settings(redis_timeout_seconds=_PATIENCE_SECONDS, **changes)
-
-    def drop_messages(self) -> None:
-        """Drop what readers have published so far: a worker that is started would go through it all first."""
-        with redis.Redis.from_url(self.broker_url) as broker:
-            broker.delete(miss_queue(self.namespace), refresh_queue(self.namespace))
 
     def plain(self) -> redis.Redis:
         """Return a redis-py client of the cache, for writing entries and asking the server; not for measuring."""
