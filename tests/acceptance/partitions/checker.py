@@ -25,7 +25,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import groupby
+from itertools import accumulate, groupby
 from math import inf
 from typing import Final, TypeAlias
 
@@ -131,6 +131,7 @@ class History:
             self.by_kind[event["kind"]].append(event)
         self.reads = [read for read in self.by_kind["read"] if "error" not in read]
         self.commits = [commit for commit in self.by_kind["commit"] if commit.get("status") in ACCEPTED]
+        self.commit_of = {(commit["key"], commit["token"]): commit for commit in self.commits}
         self.windows = list(self._windows())
 
     def window(self, spans: Iterable[Span]) -> Window | None:
@@ -224,7 +225,6 @@ def going_back(
 def no_stale_reads(history: History) -> Iterator[Finding]:
     """I3."""
     done_by_name = invalidations(history)
-    committed = {(commit["key"], commit["token"]): commit for commit in history.commits}
     latest: dict[tuple[object, ...], Event] = {}
     for read in history.reads:  # of reads that got the same, the last one counts
         at = read["start"] - read.get("allowed_seconds", 0.0)
@@ -238,7 +238,7 @@ def no_stale_reads(history: History) -> Iterator[Finding]:
                     continue
                 apart = [(read["start"] - seen.allowed_seconds, read["end"])] if history.bounds.apart else []
                 spans = [*apart, *history.may_be_lost(event)]
-                commit = committed.get((read["key"], read["token"]))
+                commit = history.commit_of.get((read["key"], read["token"]))
                 if "tag" in event and commit is not None:  # its registration with the tag may have been lost
                     spans += history.may_be_lost(commit)
                 yield Finding("I3", read["key"], f"{seen.name} in {read['key']}: {why}", (event, read), tuple(spans))
@@ -246,9 +246,8 @@ def no_stale_reads(history: History) -> Iterator[Finding]:
 
 def no_fresh_reads_past_the_ttl(history: History) -> Iterator[Finding]:
     """The rule of TTLs."""
-    committed = {(commit["key"], commit["token"]): commit for commit in history.commits}
     for read in history.reads if history.bounds.ttl is not None else ():
-        commit = committed.get((read["key"], read["token"]))
+        commit = history.commit_of.get((read["key"], read["token"]))
         if commit is not None and read["state"] == "fresh":
             age = read["start"] - commit["end"] - read.get("allowed_seconds", 0.0)
             if age > (history.bounds.ttl or 0.0):
@@ -363,13 +362,7 @@ def loads_at_once(events: Iterable[Event]) -> int:
     for event in events:
         if event["kind"] == "load":
             turns[event["key"]] += [(event["start"], 1), (event["end"], -1)]
-    most = 0
-    for of_key in turns.values():
-        running = 0
-        for _, change in sorted(of_key):
-            running += change
-            most = max(most, running)
-    return most
+    return max((max(accumulate(change for _, change in sorted(of_key))) for of_key in turns.values()), default=0)
 
 
 def floors(history: History) -> dict[str, int]:

@@ -85,8 +85,7 @@ def _sides(name: str, one: Iterable[str], other: Iterable[str], **more: tuple[st
 
 
 def _halves(chosen: random.Random, topology: Topology) -> Fault:
-    one = chosen.sample(topology.hosts, len(topology.hosts) // 2)
-    return _sides("halves", one, topology.hosts)
+    return _sides("halves", chosen.sample(topology.hosts, len(topology.hosts) // 2), topology.hosts)
 
 
 def _bridge(chosen: random.Random, topology: Topology) -> Fault:
@@ -231,20 +230,20 @@ class Nemesis:
     def _beside(self, fault: Fault) -> Iterator[None]:
         victim, fleet = fault.victim, self._fleet
         if fault.beside == "killed":
-            fleet.kill(victim)
+            fleet.running(victim).kill()
             yield
             fleet.restart(victim)
         elif fault.beside == "paused":
-            os.killpg(fleet.pid(victim), signal.SIGSTOP)
+            os.killpg(fleet.running(victim).pid, signal.SIGSTOP)
             yield
-            os.killpg(fleet.pid(victim), signal.SIGCONT)
+            os.killpg(fleet.running(victim).pid, signal.SIGCONT)
         elif fault.beside == "out of memory":
             with fleet.client(victim) as client:
                 with full(client):
                     yield
                 client.config_rewrite()  # a Sentinel may have let it write that it is full
         elif fault.beside == FULL_DISK:
-            with full_disk(fleet.pid(victim)):
+            with full_disk(fleet.running(victim).pid):
                 yield
             # A node of a cluster ends where it can't write what it knows of the others.
             if not fleet.servers[victim].is_running:

@@ -91,24 +91,20 @@ class Reader:
 
 
 class Steps:
-    """Counts the calls of an invalidation as they are made; at number ``dies_at`` the process kills itself."""
+    """Counts the calls of an invalidation, which sets ``number`` to 0; at ``dies_at`` the process kills itself."""
 
     def __init__(self, on_kept: Callable[[], object]) -> None:
-        self._on_kept, self._number = on_kept, 0
+        self._on_kept, self.number = on_kept, 0
         self.dies_at: int | None = None
         for name in STEPS:
             setattr(tags, name, self._counted(name, getattr(tags, name)))
 
-    def begin(self) -> None:
-        """Count from 0: an invalidation begins."""
-        self._number = 0
-
     def _counted(self, name: str, make: Callable[..., Any]) -> Callable[..., Any]:
         def counted(*args: Any, **options: Any) -> Any:
-            self._number += 1
+            self.number += 1
             if name == "mark":
                 self._on_kept()  # the reply to `keep` has come before the first of these is made
-            if self._number == self.dies_at:
+            if self.number == self.dies_at:
                 os.kill(os.getpid(), signal.SIGKILL)
             return make(*args, **options)
 
@@ -172,7 +168,7 @@ class Writer:
         """
         while True:
             self._pending = call
-            self._steps.begin()
+            self._steps.number = 0
             start = time.monotonic()
             try:
                 done = self._call(client, call)

@@ -31,7 +31,8 @@ def run(stack: ExitStack, topology: Topology, folder: Path, seed: int, faults: l
     """Let a fleet work while faults are injected, and check its history."""
     fleet = Fleet(stack, topology, folder, has_clocks=any(fault.beside == CLOCK for fault in faults))
     fleet.start_workers()
-    fleet.start_clients(seed)
+    fleet.start_readers(seed)
+    fleet.start_client(topology.writer, seed)
     nemesis = Nemesis(fleet)
     nemesis.inject(faults, PAUSE_SECONDS)
     fleet.end_clients()

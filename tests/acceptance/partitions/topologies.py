@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from refresher.embedded import GuardedProcess
+    from refresher.embedded.server import EmbeddedServer
     from tests.acceptance.partitions.lab import Host
 
 MASTER: Final = "the master"
@@ -214,13 +215,12 @@ class Fleet:
     @property
     def master(self) -> str:
         """Return the host of a master of what is replicated; of several, the first's."""
-        first = self.topology.replicated[0]
         for name in self.topology.replicated:
             with suppress(redis.RedisError), self.client(name) as client:
                 # A demoted master may still say that it is one, and is no worse a victim.
                 if client.info("replication")["role"] == "master":
                     return name
-        return first
+        return self.topology.replicated[0]
 
     def client(self, name: str, db: int = 0) -> redis.Redis:
         """Return a client of one Redis."""
@@ -241,11 +241,6 @@ class Fleet:
         for name in self.topology.workers:
             process = self.processes[name]
             eventually(lambda process=process: "ready." in process.tail_of_log(10_000), f"{name} is ready")
-
-    def start_clients(self, seed: int) -> None:
-        """Make the graph's nodes, start the readers and the writer, and wait until all have begun."""
-        self.start_readers(seed)
-        self.start_client(self.topology.writer, seed)
 
     def start_readers(self, seed: int) -> None:
         """Make the graph's nodes, start the readers, and wait until all have begun."""
@@ -281,9 +276,9 @@ class Fleet:
         except (redis.RedisError, StopIteration, KeyError):
             return False
 
-    def kill(self, name: str) -> None:
-        """SIGKILL what runs on a host."""
-        (self.servers.get(name) or self.processes[name]).kill()
+    def running(self, name: str) -> EmbeddedServer | GuardedProcess:
+        """Return what runs on a host."""
+        return self.servers.get(name) or self.processes[name]
 
     def restart(self, name: str) -> None:
         """Start what runs on a host again, a server with its data on disk; end it first, gracefully, if it runs."""
@@ -312,10 +307,6 @@ class Fleet:
     def _keys(self, name: str, db: int) -> list[str]:
         with self.client(name, db) as client:
             return [key.decode("latin-1") for key in client.scan_iter(count=1_000)]
-
-    def pid(self, name: str) -> int:
-        """Return the process group of what runs on a host."""
-        return (self.servers.get(name) or self.processes[name]).pid
 
     def _start(self, name: str, module: str, *args: str, **extra: str) -> None:
         number = sum(1 for _ in self.folder.glob(f"{name}-*.log"))
