@@ -11,6 +11,8 @@ from time import monotonic
 from types import FrameType
 from typing import Final
 
+from celery import current_task
+
 from refresher.graph.thread_limits import pool_has_limits
 
 SAME_SIGNAL_SECONDS: Final = 1.0
@@ -32,8 +34,9 @@ class SoftTimeLimit:
     """A handler of the limit's signal that debounces it, and passes it on inside of loads alone.
 
     A prefork pool that is shutting down sends the signal twice, within a millisecond. The second would interrupt the
-    end of the refresh in its record, which then said "running" until the lease had run out. Tasks of other names are
-    interrupted as before, but for the ends of what they load in place.
+    end of the refresh in its record, which then said "running" until the lease had run out. A machine that stands still
+    lets the signal come after its task has ended, where it would end the process. Tasks of other names are interrupted
+    as before, but for the ends of what they load in place.
     """
 
     def __init__(self, handle: Callable[[int, FrameType | None], object] | None = None) -> None:
@@ -46,6 +49,8 @@ class SoftTimeLimit:
         """Handle the signal."""
         now = monotonic()
         if self._handle is None or now < self._ignored_until or self._now is _Now.LEFT_ALONE:
+            return
+        if not current_task:
             return
         self._ignored_until = now + SAME_SIGNAL_SECONDS
         if self._now is _Now.INTERRUPTED_LATER:

@@ -26,6 +26,11 @@ def received() -> Iterator[list[int]]:
     signal.signal(signal.SIGUSR1, before)
 
 
+@pytest.fixture(autouse=True)
+def _running_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(soft_limit, "current_task", "a task of some name")
+
+
 @pytest.fixture
 def limit(received: list[int], monkeypatch: pytest.MonkeyPatch) -> SoftTimeLimit:
     """The limit of a process of a pool that has limits."""
@@ -63,6 +68,16 @@ def test_a_task_of_another_name_is_still_interrupted(limit: SoftTimeLimit, recei
             pass
     os.kill(os.getpid(), signal.SIGUSR1)
     assert received == [signal.SIGUSR1]
+
+
+def test_a_signal_that_comes_after_its_task_has_ended_does_not_end_the_process(
+    limit: SoftTimeLimit, received: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with limit.in_task():
+        pass
+    monkeypatch.setattr(soft_limit, "current_task", None)
+    os.kill(os.getpid(), signal.SIGUSR1)
+    assert received == []
 
 
 def test_without_limits_of_the_pool_the_signal_handler_is_left_unchanged(received: list[int]) -> None:
