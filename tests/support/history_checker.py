@@ -1,6 +1,6 @@
 """Checker of a history: no stale value was stored as fresh, each refresh had one winner, and each claim one end.
 
-The rules are those of docs/explanation/protocol.md (I1 to I4). A step that Redis did not answer may have been
+The rules are those of docs/explanation/guarantees.md (I1 to I4). A step that Redis did not answer may have been
 done or not, so it frees what it could have freed, and is never a fault. A record counts as held until the earliest
 moment at which that can have ended: two clocks are never compared, so no step is reported as early by mistake.
 """

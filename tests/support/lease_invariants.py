@@ -1,4 +1,4 @@
-"""Invariants of a key (docs/explanation/protocol.md, I1 to I3 and I6), checked by observation alone.
+"""Invariants of a key (docs/explanation/guarantees.md, I1 to I3 and I6), checked by observation alone.
 
 Without a model: a wrong model can't hide a violation.
 """

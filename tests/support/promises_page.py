@@ -13,12 +13,11 @@ PARTS: Final = ("Protocol", "Reading", "Refreshing", "Contract and operation")
 _HEAD: Final = """\
 # Promises and their tests
 
-Each promise, and a test that fails when it is broken; most have more tests. I1 to I6 are the
-[guarantees of the protocol](../explanation/protocol.md#guarantees). The tests of each
-[failure](../reference/failures.md) are marked with the number of its row.
+Each promise has a test here that fails when it is broken; most have more. I1 to I6 are the
+[guarantees](../explanation/guarantees.md#guarantees). The tests of each [failure](../reference/failures.md) are marked
+with the number of its row. [Tests](../../CONTRIBUTING.md#tests) tells how to run them.
 
-This page is made of the tests' marks, `@pytest.mark.promise(part, promise)`, by
-`python -m tests.support.promises_page`. Which target of `make` runs a test: [Tests](../../CONTRIBUTING.md#tests).
+`python -m tests.support.promises_page` makes this page of the marks `@pytest.mark.promise(part, promise)`.
 """
 
 
