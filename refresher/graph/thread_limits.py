@@ -132,7 +132,7 @@ class _LoadThread:
         self._idle = idle
         threading.Thread(target=self._execute_all, name="load", daemon=True).start()
 
-        def _execute_all(self) -> None:
+    def _execute_all(self) -> None:
         # Without a timeout, with which CPython may wait forever (docs/development/upstream/cpython-simplequeue-get.md).
         while (run := self.runs.get()) is not None:
             run.execute()
