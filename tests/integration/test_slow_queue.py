@@ -36,7 +36,7 @@ def let_pass(client: redis.Redis, seconds: float, *keys: CacheKey) -> None:
             client.hincrby(each.record, name, -int(seconds * 1_000_000))
 
 
-@pytest.mark.promise("Refreshing", "What is published again stays within the queue's bound")
+@pytest.mark.promise("Refreshing", "Republished refreshes stay within the queue's bound")
 def test_republishing_stops_at_the_queue_s_bound_and_below_it_fills_the_room_left(
     bench: PublisherHarness, script: ScriptedBroker
 ) -> None:
