@@ -25,7 +25,6 @@ class Servers:
     Attributes:
         cache_url, broker_url: with passwords.
         control_url: a database of the broker's server where loaders leave their marks.
-        title: the cache's server in words, without a password.
         version: of the cache's server.
         namespace: begins the names of all keys that the benchmark writes into the cache.
     """
@@ -33,7 +32,6 @@ class Servers:
     cache_url: str
     broker_url: str
     control_url: str
-    title: str
     version: str
     namespace: str
 
@@ -49,7 +47,7 @@ class Servers:
     @property
     def versions(self) -> dict[str, str]:
         """The cache's server in the provenance of a run."""
-        return {"server": f"{self.version}, {self.title}"}
+        return {"server": f"{self.version}, embedded"}
 
     def settings(self, **changes: Any) -> ReaderSettings:
         """Return the settings of a reader here: the defaults, but for ``changes``."""
@@ -79,4 +77,4 @@ def running_servers() -> Iterator[Servers]:
         with connect(cache.url(0), timeout_seconds=_PATIENCE_SECONDS) as client:
             version = server_title(nodes_of(client)[0].info("server"))
         namespace = f"bench-{secrets.token_hex(4)}"
-        yield Servers(cache.url(0), broker.url(0), broker.url(1), "embedded", version, namespace)
+        yield Servers(cache.url(0), broker.url(0), broker.url(1), version, namespace)

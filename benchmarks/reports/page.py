@@ -15,11 +15,6 @@ from benchmarks.reports.results import Result
 MAX_ROWS: Final = 24
 MIN_ROWS_FACTORED: Final = 3
 _KEPT: Final = "../../../benchmarks/results"
-_HOT_KEYS: Final = (
-    "The keys are read repeatedly, and their entries do not change: this project's reader compares such bytes with the "
-    "previous ones, and skips decoding. A read of new bytes takes about 3 µs more ([why](hits.md#explanations))."
-)
-_OF_HOT_KEYS: Final = ("sync-1", "sync-8", "async-1", "async-64", "async-64-one-key")
 
 _PREAMBLE: Final = """\
 # Results
@@ -69,8 +64,6 @@ def draw_all(runs: Sequence[Run], folder: Path) -> None:
 
 def _result(benchmark: str, result: Result, charts: str) -> Iterator[str]:
     yield f"### {result.title}"
-    if result.group in _OF_HOT_KEYS:
-        yield _HOT_KEYS
     for table in tables_of(result):
         if not table.title:
             yield _markdown(*_filled(table))

@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -19,12 +20,11 @@ PACKAGES: Final = (
     "refresher", "redis", "hiredis", "msgspec", "celery", "kombu", "neo4j", "numpy", "numba", "matplotlib",
     "aiocache", "cashews", "django", "django-cacheback", "django-redis", "dogpile.cache",
 )  # fmt: skip
-UNKNOWN: Final = "not recorded"
 _PROBE_BYTES: Final = 1_000_000  # about what a run writes
 
 
 def provenance(benchmark: str, options: Options, *, rounds: int, more: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is kept beside the results, at the beginning of a run; `at_end` completes it."""
+    """Return what is kept beside the results, at the beginning of a run; the load after it is to be added."""
     return {
         "benchmark": benchmark,
         "began": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -37,15 +37,10 @@ def provenance(benchmark: str, options: Options, *, rounds: int, more: Mapping[s
             "system": f"{platform.system()} {platform.release()}",
             "python": f"{platform.python_implementation()} {platform.python_version()}",
         },
-        "load": {"before": _load(), "after": UNKNOWN},
+        "load": {"before": average_load()},
         "versions": {package: found for package in PACKAGES if (found := _version(package))},
         "options": {name: str(value) for name, value in (options.recorded() | dict(more)).items()},
     }
-
-
-def at_end(begun: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the same, with the load of the machine as it is after the run."""
-    return {**begun, "load": {**begun["load"], "after": _load()}}
 
 
 def heading(content: Mapping[str, Any]) -> str:
@@ -87,11 +82,12 @@ def _commit() -> str:
         commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout[:12]
         changed = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):
-        return UNKNOWN
+        return "not recorded"
     return f"{commit} with changes" if changed else commit
 
 
-def _load() -> str:
+def average_load() -> str:
+    """Return how many processes ran or waited to, on average of the last minute."""
     return f"{os.getloadavg()[0]:.2f}"
 
 
@@ -103,10 +99,8 @@ def _version(package: str) -> str:
 
 
 def _processor() -> str:
-    try:
+    with suppress(OSError):  # not Linux
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
-    except OSError:
-        pass  # not Linux
     return platform.processor() or platform.machine()

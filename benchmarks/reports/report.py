@@ -17,7 +17,7 @@ from benchmarks.errors import BenchError
 from benchmarks.options import Options
 from benchmarks.reports.charts import draw
 from benchmarks.reports.kept import Run, kept, save
-from benchmarks.reports.provenance import at_end, heading, provenance
+from benchmarks.reports.provenance import average_load, heading, provenance
 from benchmarks.reports.results import Figure, Rate, Result, TableCell, Target, figure
 from refresher.embedded import EmbeddedServerError
 
@@ -62,7 +62,8 @@ def report(
     with closing(groups):
         results = _measured(groups, console)
     about["versions"] |= versions
-    _present(options.out, kept(at_end(about), results), console)
+    about["load"]["after"] = average_load()
+    _present(options.out, kept(about, results), console)
 
 
 def _measured(groups: Groups, console: Console) -> list[Result]:

@@ -7,11 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from statistics import fmean
-from typing import Final, TypeAlias
+from typing import Final
 
 from benchmarks.apparatus.statistics import median
-from benchmarks.reports.charts import Plot, Series, plain
+from benchmarks.reports.charts import plain
 from benchmarks.reports.results import Figure, Must, Result, Table, Target, figure
 from benchmarks.topology.plan import TITLES, Candidate, Extent, GraphKind, Mode, Point, Setting
 from benchmarks.topology.trial import Outcome
@@ -21,9 +20,6 @@ PUBLISHED: Final = {"reads_per_second": ("throughput", 1.20), "p95_ms": ("p95", 
 P95 of 13.5 to 9.4 ms."""
 _WHERE: Final = ("ttl_s", "pause_ms", "load", "drawn")
 
-Metric: TypeAlias = str
-"""Name of a figure of an `Outcome`."""
-
 
 @dataclass(frozen=True, slots=True)
 class Measured:
@@ -31,12 +27,12 @@ class Measured:
 
     outcomes: tuple[Outcome, ...]
 
-    def values(self, metric: Metric) -> list[float]:
-        """Return a figure of each outcome that has it."""
+    def values(self, metric: str) -> list[float]:
+        """Return a figure of each outcome that has it, by its name there."""
         found = [float(getattr(outcome, metric)) for outcome in self.outcomes]
         return [value for value in found if not math.isnan(value)]
 
-    def ratios(self, other: Measured, metric: Metric) -> list[float]:
+    def ratios(self, other: Measured, metric: str) -> list[float]:
         """Return how many times the other's metric this one's is, seed by seed; none where there is nothing to divide.
 
         A trial in which no read began, for all clients waited through it, has no percentile and no share.
@@ -75,11 +71,10 @@ class _OfGraph:
     own: Sequence[Outcome]
 
     def result(self) -> Result:
-        tables, charts = [*map(self._grid, Setting), self._ratios()], []
+        tables = [*map(self._grid, Setting), self._ratios()]
         if self.graph in self.extent.graphs_with_grid:
             tables.append(self._betas())
-            charts = [self._beta_plot(setting) for setting in Setting]
-        return Result(f"topology-{self.graph}", TITLES[self.graph], list(self._figures()), tables=tables, charts=charts)
+        return Result(f"topology-{self.graph}", TITLES[self.graph], list(self._figures()), tables=tables)
 
     def _title(self, what: str) -> str:
         """Return a table's title; the true median is missed only when all seeds are above it, or all below."""
@@ -142,28 +137,6 @@ class _OfGraph:
         alike = [(who, several) for who, several in found if (who.setting, who.mode) == (setting, mode)]
         return sorted(alike, key=lambda pair: pair[0].beta0)
 
-    def _beta_plot(self, setting: Setting) -> Plot:
-        is_own = setting is Setting.OWN_PROCESS
-        share = "reads that waited" if is_own else "reads served after the soft expiry"
-        return Plot(
-            f"topology-{self.graph}-beta-{'own-process' if is_own else 'workers'}",
-            f"{TITLES[self.graph]}, refreshed by {'the own process' if is_own else 'workers'}: {share}, "
-            "against recomputes",
-            "recomputes/s", f"{share} (%)", tuple(self._beta_series(setting, mode) for mode in Mode),
-            caption="Each line is one mode, from its smallest β0 to its largest. The line below is better at the same "
-            "load of the graph: a mode that is only earlier moves along the line of the other. Means over the seeds.",
-            ours=(Mode.TOPOLOGY.value,),
-        )  # fmt: skip
-
-    def _beta_series(self, setting: Setting, mode: Mode) -> Series:
-        """Return the means over the seeds: of what is counted they wander less than medians."""
-        of_each = [
-            (several.values("recomputes_per_second"), several.values(_share(setting)))
-            for _, several in self._by_beta(setting, mode)
-        ]
-        places = [(fmean(recomputes), fmean(shares)) for recomputes, shares in of_each if shares]
-        return Series(mode.value, tuple(x for x, _ in places), tuple(y for _, y in places))
-
     def _figures(self) -> Iterator[Figure]:
         point = self.extent.base(self.graph)
         for setting in Setting:
@@ -183,5 +156,5 @@ class _OfGraph:
         yield figure("errors, in the worst cell", failed, "", none, kinds, is_worst=True)
 
 
-def _share(setting: Setting) -> Metric:
+def _share(setting: Setting) -> str:
     return "waited_percent" if setting is Setting.OWN_PROCESS else "stale_percent"
