@@ -75,7 +75,7 @@ class Plant:
     @contextmanager
     def consuming(self, on_invalidated: Callable[[Invalidated], object]) -> Iterator[None]:
         """Consume on a thread, as `refresher feed run` does."""
-        source, stopped = Outbox(self.driver, self.graph.database, watches), threading.Event()
+        source, stopped = Outbox(self.triggers, watches), threading.Event()
         consumer = Consumer(source, self._link.store, self.settings, on_invalidated=on_invalidated)
         thread = threading.Thread(target=consumer.run, args=(stopped,), daemon=True)
         thread.start()

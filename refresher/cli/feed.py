@@ -120,9 +120,8 @@ def _shown(watches: Watches) -> str:
 
 
 def _report(done: Invalidated) -> None:
-    count = done.by_query.total()
     typer.echo(
         f"{counted(len(done.changes.positions), 'transaction')}, {counted(len(done.changes.tags), 'tag')}, "
-        f"{count:,} {'entry' if count == 1 else 'entries'} invalidated, "
+        f"{counted(done.by_query.total(), 'entry', 'entries')} invalidated, "
         f"{duration(max(done.staleness_seconds, default=0.0))} after the first"
     )

@@ -79,6 +79,6 @@ def wide_console() -> Console:
     return console if is_known else Console(highlight=False, width=_WIDTH_IN_A_FILE)
 
 
-def counted(count: int, noun: str) -> str:
-    """Return a number of things: "1 key", "2 keys"."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Return a number of things: "1 key", "2 keys"; ``plural`` where it is not the noun and an s."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"

@@ -227,7 +227,7 @@ def _of_tags(tags: TagsSeen) -> str:
 
 def _of_cache(keys: KeysSeen) -> str:
     count = sum(row.keys for row in keys.queries.values())
-    entries = "1 entry" if count == 1 else f"{count:,} entries"
+    entries = counted(count, "entry", "entries")
     if not keys.is_sample:
         return entries
     of = f" of {keys.keys_of_server:,} keys" if keys.keys_of_server is not None else ""

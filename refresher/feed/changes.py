@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import time
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
 
-from refresher.feed.watches import BULK, Watches
+from refresher.feed.watches import Watches
+from refresher.watched_tags import bulk_tag, end_tag
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,21 +105,21 @@ def tags_of(change: Change | None, watches: Watches) -> Iterator[str]:
 def _tags_of(change: Change | None, watches: Watches) -> Iterator[str]:
     if change is None:
         for name in (*watches.nodes, *watches.relationships):
-            yield from (name, f"{name}:{BULK}")
+            yield from (name, bulk_tag(name))
         return
     for label, keys in change.nodes:
         yield label
-        yield from _named(label, [(label, key) for key in keys], change, watches)
+        yield from _node_tags(((label, key) for key in keys), watches)
     for kind, ends in change.relationships:
         yield kind
-        yield from _named(kind, [(end["label"], end["value"]) for end in ends], change, watches, f"{kind}@")
-
-
-def _named(
-    name: str, keys: Sequence[tuple[str, Any]], change: Change, watches: Watches, prefix: str = ""
-) -> Iterator[str]:
+        for tag in _node_tags(((end["label"], end["value"]) for end in ends), watches):
+            yield end_tag(kind, tag)
     if change.bulk:
-        yield f"{name}:{BULK}"
-    for label, key in keys:
+        for name, _ in (*change.nodes, *change.relationships):
+            yield bulk_tag(name)
+
+
+def _node_tags(nodes: Iterable[tuple[str, Any]], watches: Watches) -> Iterator[str]:
+    for label, key in nodes:
         if label in watches.nodes and (tag := watches.node_tag(label, key)) is not None:
-            yield prefix + tag
+            yield tag

@@ -6,15 +6,18 @@ kept: one that commits late is found late, and none is passed over.
 
 from __future__ import annotations
 
+import time
 from typing import Final
 
 import neo4j
 
 from refresher.feed.changes import Changes, change_of, gathered
-from refresher.feed.triggers import QUIET
+from refresher.feed.triggers import QUIET, Triggers
 from refresher.feed.watches import Watches
 
 TAKEN_AT_ONCE: Final = 500
+CHECK_SECONDS: Final = 5.0
+"""Between two checks, while there is no note, that the trigger still writes any."""
 _TAKE: Final = (
     "MATCH (c:RefresherChange) WITH c LIMIT $limit "
     "WITH collect([[elementId(c), c.id], c.at, c.changes]) AS notes "
@@ -35,20 +38,28 @@ class Outbox:
     """The notes in one database.
 
     Args:
-        driver: of a user who may read and delete nodes with the label ``RefresherChange``.
-        database: None: the user's home database.
+        triggers: of the database, as a user who may read and delete nodes with the label ``RefresherChange``.
         watches: what the trigger was installed with.
     """
 
-    def __init__(self, driver: neo4j.Driver, database: str | None, watches: Watches) -> None:
-        self._driver, self._database, self._watches = driver, database, watches
+    def __init__(self, triggers: Triggers, watches: Watches) -> None:
+        self._triggers, self._watches = triggers, watches
+        self._driver, self._database = triggers.driver, triggers.database
+        self._check_at = 0.0
 
     def take(self) -> Changes:
-        """Return the changes of up to `TAKEN_AT_ONCE` transactions."""
+        """Return the changes of up to `TAKEN_AT_ONCE` transactions.
+
+        Raises:
+            FeedError: there is none, and the trigger is not installed any more, or paused.
+        """
         with self._driver.session(database=self._database, default_access_mode=neo4j.READ_ACCESS, **QUIET) as session:
             row = session.execute_read(lambda tx: tx.run(_TAKE, limit=TAKEN_AT_ONCE).single(strict=True))
             # After the read: they cover each transaction that it has seen.
             bookmarks = tuple(session.last_bookmarks().raw_values)
+        if not row["notes"] and time.monotonic() >= self._check_at:
+            self._triggers.check_runs()
+            self._check_at = time.monotonic() + CHECK_SECONDS
         notes = [(tuple(position), at, change_of(note)) for position, at, note in row["notes"]]
         left = max(0, row["count"] - len(notes))
         return gathered(notes, self._watches, bookmarks, left=left, now_ms=row["now"])

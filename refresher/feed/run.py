@@ -62,4 +62,4 @@ def _source(triggers: Triggers, store: CacheLink, settings: WorkerSettings) -> C
     if is_source(triggers, watches):
         return CapturedChanges(triggers, watches, store, settings.namespace)
     triggers.check(watches)
-    return Outbox(triggers.driver, triggers.database, watches)
+    return Outbox(triggers, watches)

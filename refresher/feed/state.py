@@ -10,7 +10,7 @@ import msgspec
 import redis
 
 from api_client.protocol.keys import feed_state_key
-from refresher.flow.entries import watched_name
+from refresher.watched_tags import watched_name
 
 PUBLISH_SECONDS: Final = 1.0
 KEPT_MS: Final = 30 * 86_400_000

@@ -19,7 +19,7 @@ NAME: Final = "refresher_feed"
 NOTED_ONE_BY_ONE: Final = 1_000
 """Nodes and relationships of one transaction that are named; one that changes more is noted as a bulk change."""
 VISIBLE_SECONDS: Final = 70.0
-"""A database takes up its triggers every ``apoc.trigger.refresh``, by default a minute."""
+"""A database reads its triggers every ``apoc.trigger.refresh``, by default a minute."""
 POLL_SECONDS: Final = 0.1
 INSTEAD: Final = 'or, in Enterprise Edition and Aura, enable CDC: ALTER DATABASE … SET OPTION txLogEnrichment "FULL"'
 REMOVED_AT_ONCE: Final = 10_000
@@ -92,7 +92,7 @@ class Triggers:
         """Install the trigger, or replace an older one; returns once the database runs it.
 
         Raises:
-            FeedError: APOC or a right is missing, nothing is watched, or the trigger was not taken up in time.
+            FeedError: APOC or a right is missing, nothing is watched, or the trigger was not activated in time.
         """
         if not watches.nodes and not watches.relationships:
             raise FeedError('nothing is watched: say watch("Person", key="id") in a module of REFRESHER_QUERIES')
@@ -102,13 +102,24 @@ class Triggers:
                 f"the folder plugins, and apoc.trigger.enabled=true in conf/apoc.conf; then restart it; {INSTEAD}"
             )
         self._administer(_INSTALL, statement=_STATEMENT, params=_params(watches))
-        self._wait(lambda: runs(self.installed(), watches), wait_seconds, "taken up")
+        self._wait(lambda: runs(self.installed(), watches), wait_seconds, "activated")
 
     def check(self, watches: Watches) -> None:
         """Check that the database runs the trigger with ``watches``: consumer and queries make tags of them.
 
         Raises:
             FeedError: it is not installed, or is another one.
+        """
+        if not _is_same(self.check_runs(), watches):
+            raise FeedError(
+                "the trigger is not what REFRESHER_QUERIES and this release require: refresher feed install"
+            )
+
+    def check_runs(self) -> Installed:
+        """Check that the database runs the trigger, with whatever watches, and return it.
+
+        Raises:
+            FeedError: it is not installed, or paused.
         """
         found = self.installed()
         if found is None:
@@ -118,10 +129,7 @@ class Triggers:
                 "the trigger is paused: refresher feed install, or in the database system: "
                 f"CALL apoc.trigger.start('{self._database()}', '{NAME}')"
             )
-        if not _is_same(found, watches):
-            raise FeedError(
-                "the trigger is not what REFRESHER_QUERIES and this release ask for: refresher feed install"
-            )
+        return found
 
     def uninstall(self, *, wait_seconds: float = VISIBLE_SECONDS) -> int:
         """Remove the trigger, and then all notes; returns how many there were.
@@ -131,7 +139,7 @@ class Triggers:
         """
         if self.installed() is not None:
             self._administer(_DROP)
-            self._wait(lambda: self.installed() is None, wait_seconds, "given up")
+            self._wait(lambda: self.installed() is None, wait_seconds, "removed")
         count = 0
         while removed := self.read(_REMOVE, limit=REMOVED_AT_ONCE, access=neo4j.WRITE_ACCESS)[0]["n"]:
             count += removed
@@ -141,7 +149,7 @@ class Triggers:
         """Return the trigger that the database runs, or None.
 
         Raises:
-            FeedError: the graph can't be asked.
+            FeedError: the graph can't be queried.
         """
         if not self.has(*_APOC):
             return None
@@ -157,7 +165,7 @@ class Triggers:
         """Return what is not acknowledged.
 
         Raises:
-            FeedError: the graph can't be asked.
+            FeedError: the graph can't be queried.
         """
         (row,) = self.read(_COUNT)
         age_seconds = 0.0 if row["oldest"] is None else max(0.0, (row["now"] - row["oldest"]) / 1e3)
@@ -167,7 +175,7 @@ class Triggers:
         """Return whether the server has all of these procedures, and this user may see them.
 
         Raises:
-            FeedError: the graph can't be asked.
+            FeedError: the graph can't be queried.
         """
         return int(self.read(_HAS, names=procedures)[0]["n"]) == len(procedures)
 

@@ -1,18 +1,4 @@
-"""Watched labels and types of the graph, and the tags by which a change and the values that depend on it meet.
-
-======================  =====================================================================================
-tag                     invalidated by
-======================  =====================================================================================
-``Person``              any change of a node with that label: created, deleted, a property, a label
-``Person:id=42``        the same of the node with that key, and of one that had it before
-``Person:id=``          the same of a node without a key
-``Person:*``            a transaction that changed too many nodes to name each
-``KNOWS``               any change of a relationship of that type: created, deleted, a property; and of its ends a
-                        watched label or a key
-``KNOWS@Person:id=42``  the same of one that begins or ends at that node
-``KNOWS:*``             a transaction that changed too many relationships to name each
-======================  =====================================================================================
-"""
+"""Watched labels and types of the graph, and the tags of values that depend on them."""
 
 from __future__ import annotations
 
@@ -26,11 +12,11 @@ from typing import Any, Final
 from api_client.errors import ConfigurationError
 from api_client.protocol.params import plain
 from refresher.queries import AUTO, Query
+from refresher.watched_tags import bulk_tag, end_tag, node_tag
 
 MAX_NAME_BYTES: Final = 44
 MAX_VALUE_BYTES: Final = 64
 """A longer key value is named by its digest: with label, property and type the tag stays within its 200 bytes."""
-BULK: Final = "*"
 
 
 @dataclass(slots=True)
@@ -53,7 +39,7 @@ class Watches:
     def node_tag(self, label: str, value: Any) -> str | None:
         """Return the tag of one node, by the value of its key; None: no value of a key that has a tag."""
         text = _text_of(value)
-        return None if text is None else f"{label}:{self.nodes[label]}={text}"
+        return None if text is None else node_tag(label, self.nodes[label], text)
 
 
 watches: Final = Watches()
@@ -103,7 +89,7 @@ def relationship_tags(kind: str, label: str = "", *values: Any) -> tuple[str, ..
         raise _unwatched("type", kind, f"watch_relationship({kind!r})")
     if values and label not in watches.nodes:
         raise _unwatched("label", label, f"watch({label!r}, key=…)")
-    return _tags(kind, [tag and f"{kind}@{tag}" for tag in (watches.node_tag(label, value) for value in values)])
+    return _tags(kind, [tag and end_tag(kind, tag) for tag in (watches.node_tag(label, value) for value in values)])
 
 
 def check_watched(queries: Iterable[Query]) -> None:
@@ -122,7 +108,7 @@ def check_watched(queries: Iterable[Query]) -> None:
 
 def _tags(coarse: str, fine: list[str | None]) -> tuple[str, ...]:
     named = [tag for tag in fine if tag]
-    return (*named, f"{coarse}:{BULK}") if named and len(named) == len(fine) else (coarse, f"{coarse}:{BULK}")
+    return (*(named if named and len(named) == len(fine) else [coarse]), bulk_tag(coarse))
 
 
 def _text_of(value: Any) -> str | None:

@@ -6,8 +6,6 @@ unchanged keeps its tags, and the terms that it had set itself.
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -34,11 +32,11 @@ from refresher.flow.run import (
 from refresher.queries import AUTO, MAX_SECONDS, Loaded, Query
 from refresher.results import UNCHANGED, Previous, Result
 from refresher.settings import WorkerSettings
+from refresher.watched_tags import coarsened
 
 HANDOFF_SECONDS: Final = 5.0
 MAX_VERSION_CHARACTERS: Final = 200
 NONE_KEPT: Final = Revalidation()
-_FINE: Final = re.compile("([^:@]+)(?:@[^:]+)?:[^=]+=")
 _SIZED: Final[tuple[Any, ...]] = (str, bytes, list, tuple, dict, set, frozenset)
 
 
@@ -252,26 +250,6 @@ def _tags_of(
         return check_tags((*kept, *of_query, *own)) if kept or own else of_query
     except Exception as error:
         raise LoadFailed("tags", f"tags of {query.name!r}: {text_of(error)}", is_transient=False) from error
-
-
-def coarsened(tags: Iterable[str], most: int) -> tuple[str, ...]:
-    """Return tags of what was read, at most so many: in place of the most of one label or type, that of all of them.
-
-    Each label or type among them has its ``:*``; tags of another kind stay, as ``Person:vip``.
-    """
-    found = dict.fromkeys(tags)
-    names = Counter(map(watched_name, found))
-    for name, _ in names.most_common():
-        bulk = f"{name}:*"
-        if bulk in found and (name in found or len(found) > most):
-            found = {tag: None for tag in found if watched_name(tag) != name} | dict.fromkeys((name, bulk))
-    return tuple(found)
-
-
-def watched_name(tag: str) -> str:
-    """Return the label or type of a change feed's tag; of any other the tag itself."""
-    fine = _FINE.match(tag)
-    return fine[1] if fine else tag.removesuffix(":*")
 
 
 def _wrong(query: Query, message: str) -> LoadFailed:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import functools
 import logging
-from contextlib import closing
 from typing import Any, Final
 
 import click
+import redis
 from celery import Celery
 
 from api_client.config.broker import consumer_settings, queue_for, queues
@@ -22,7 +22,7 @@ from api_client.trigger.broker import CeleryBroker
 from api_client.trigger.private_app import PrivateApp
 from refresher.feed.state import read_state
 from refresher.feed.watches import check_watched
-from refresher.flow.dead_letters import DeadLetter, DeadLetters
+from refresher.flow.dead_letters import DeadLetters
 from refresher.flow.ports import CompositeWorkerEvents, WorkerEvents, events_of
 from refresher.flower import set_up_flower
 from refresher.ops.budgets import ALL, loads_in_progress
@@ -184,38 +184,27 @@ def _broker(settings: WorkerSettings) -> CeleryBroker:
 
 
 def _gauges(settings: WorkerSettings) -> WorkerGauges:
+    client = connect(settings.redis_url, timeout_seconds=SCRAPE_SECONDS)  # connects at the first scrape
+    namespace, guards = settings.namespace, fork_gate.guards
     return WorkerGauges(
-        fork_gate.guards(_broker(settings).waiting),
-        fork_gate.guards(functools.partial(_letters, settings)),
-        fork_gate.guards(functools.partial(_shares, settings)),
-        fork_gate.guards(functools.partial(_pending_tags, settings)),
-        fork_gate.guards(functools.partial(_oldest_change, settings)),
+        guards(_broker(settings).waiting),
+        guards(DeadLetters(client, namespace).newest),
+        guards(lambda: _shares(client, settings)),
+        guards(lambda: client.zcard(pending_tags_key(namespace))),
+        guards(lambda: _oldest_change(client, namespace)),
         registry,
     )
 
 
-def _letters(settings: WorkerSettings) -> list[DeadLetter]:
-    client = connect(settings.redis_url, timeout_seconds=SCRAPE_SECONDS)
-    with closing(client):
-        return DeadLetters(client, settings.namespace).newest()
-
-
-def _shares(settings: WorkerSettings) -> dict[str, int]:
+def _shares(client: redis.Redis, settings: WorkerSettings) -> dict[str, int]:
     budgets = {ALL: settings.budget} | {query.name: query.budget for query in registry}
-    with closing(connect(settings.redis_url, timeout_seconds=SCRAPE_SECONDS)) as client:
-        bounded = [query for query, budget in budgets.items() if budget.is_bounded]
-        return loads_in_progress(client, settings.namespace, bounded)
+    bounded = [query for query, budget in budgets.items() if budget.is_bounded]
+    return loads_in_progress(client, settings.namespace, bounded)
 
 
-def _pending_tags(settings: WorkerSettings) -> int:
-    with closing(connect(settings.redis_url, timeout_seconds=SCRAPE_SECONDS)) as client:
-        return client.zcard(pending_tags_key(settings.namespace))
-
-
-def _oldest_change(settings: WorkerSettings) -> float | None:
-    with closing(connect(settings.redis_url, timeout_seconds=SCRAPE_SECONDS)) as client:
-        state = read_state(client, settings.namespace)
-        return None if state is None else state.oldest
+def _oldest_change(client: redis.Redis, namespace: str) -> float | None:
+    state = read_state(client, namespace)
+    return None if state is None else state.oldest
 
 
 def task_options(settings: WorkerSettings) -> dict[str, Any]:

@@ -36,17 +36,17 @@ class Plans:
     def __init__(self, watches: Watches, *, monotonic: Callable[[], float] = monotonic_seconds) -> None:
         self._watches, self._monotonic = watches, monotonic
         self._kept: dict[object, tuple[float, Dependencies]] = {}
-        self._told: set[tuple[str, str]] = set()
+        self._warned: set[tuple[str, str]] = set()
 
     def reads(self, query: str) -> Reads:
         """Return what follows the reads of one load of a query."""
         return Reads(self, query)
 
     def of(self, query: str, cypher: str, parameters: Mapping[str, Any], explain: Explain) -> Dependencies:
-        """Return the dependencies of a text's result; asks for its plan where none is kept.
+        """Return the dependencies of a text's result; requests its plan where none is kept.
 
         Raises:
-            Neo4jError, DriverError: the graph could not be asked, and may be the next time.
+            Neo4jError, DriverError: the graph could not be queried; the next attempt may succeed.
         """
         # The plan may depend on the length of a list.
         shape = tuple((name, _shape(parameters[name])) for name in sorted(parameters))
@@ -55,15 +55,15 @@ class Plans:
         if kept is not None and now < kept[0]:
             found = kept[1]
         else:
-            found = self.ask(cypher, parameters, explain)
+            found = self.explained(cypher, parameters, explain)
             self._kept[cypher, shape] = now + PLAN_SECONDS, found
             for key in islice(list(self._kept), max(0, len(self._kept) - MAX_PLANS)):
                 self._kept.pop(key, None)
         for why in found.gaps:
-            self.tell(query, f"{why}, in {_shown(cypher)}")
+            self.warn(query, f"{why}, in {_shown(cypher)}")
         return found
 
-    def ask(self, cypher: str, parameters: Mapping[str, Any], explain: Explain) -> Dependencies:
+    def explained(self, cypher: str, parameters: Mapping[str, Any], explain: Explain) -> Dependencies:
         """Return what a text's result depends on, by the plan that the graph has for it now."""
         if re.match(r"\s*(?:explain|profile)\b", cypher, re.IGNORECASE):
             return Dependencies(gaps=("EXPLAIN and PROFILE",))
@@ -75,13 +75,13 @@ class Plans:
             return Dependencies(gaps=(f"EXPLAIN was refused: {text_of(error)}",))
         return dependencies_of(cypher, plan, self._watches) if plan else Dependencies(gaps=("it has no plan",))
 
-    def tell(self, query: str, why: str) -> None:
+    def warn(self, query: str, why: str) -> None:
         """Warn, once, of what no tag of a query's values stands for."""
-        if (query, why) in self._told or len(self._told) >= MAX_PLANS:
+        if (query, why) in self._warned or len(self._warned) >= MAX_PLANS:
             return
-        self._told.add((query, why))
+        self._warned.add((query, why))
         log.warning("%s: the change feed does not see all that it depends on, its TTL does: %s", query, why)
-        if len(self._told) == MAX_PLANS:
+        if len(self._warned) == MAX_PLANS:
             log.warning("further ones are not logged: do loaders write values into their Cypher?")
 
 
@@ -105,7 +105,7 @@ class Reads:
         """Note a query that has just been run; ``result`` is not consumed yet.
 
         Raises:
-            Neo4jError, DriverError: the graph could not be asked for its plan.
+            Neo4jError, DriverError: the graph did not return its plan.
         """
         found = self._plans.of(self._query, cypher, parameters, explain)
         self.is_covered &= not found.gaps
@@ -120,7 +120,7 @@ class Reads:
             self.is_outdated = True  # also when threads of the loader read at the same time
         if not header.tags:
             self.is_covered = False
-            self._plans.tell(self._query, f"it reads {key.query}, whose entry has no tags")
+            self._plans.warn(self._query, f"it reads {key.query}, whose entry has no tags")
 
 
 def _tags_of(one: Dependency, parameters: Mapping[str, Any], rows: list[neo4j.Record] | None) -> tuple[str, ...]:

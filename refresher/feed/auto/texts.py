@@ -43,10 +43,10 @@ class TextFound:
 
 
 def look_up(queries: Iterable[Query], settings: WorkerSettings) -> list[TextFound]:
-    """Return each text of the loaders of the queries whose tags are found so; the graph is asked for its plans.
+    """Return each text of the loaders of the queries whose tags are found so; queries the graph for their plans.
 
     Raises:
-        Neo4jError, DriverError, ConfigurationError: it can't be asked.
+        Neo4jError, DriverError, ConfigurationError: it can't be queried.
     """
     plans = Plans(watches)
     driver = open_driver(settings)
@@ -54,7 +54,7 @@ def look_up(queries: Iterable[Query], settings: WorkerSettings) -> list[TextFoun
     quiet = driver.session(database=settings.neo4j_database or None, notifications_min_severity="OFF")
     with closing(driver), quiet as session:
         return [
-            TextFound(query.name, cypher, plans.ask(cypher, {}, partial(plan_of, session)))
+            TextFound(query.name, cypher, plans.explained(cypher, {}, partial(plan_of, session)))
             for query in queries
             if query.tags == AUTO
             for cypher in texts_of(query.loader)

@@ -19,9 +19,9 @@ from refresher.feed import triggers as triggers_module
 from refresher.feed.auto.loads import Plans
 from refresher.feed.outbox import Outbox
 from refresher.feed.triggers import Triggers
-from refresher.feed.watches import BULK, watches
-from refresher.flow.entries import coarsened
+from refresher.feed.watches import watches
 from refresher.graph.transaction import ReadTransaction
+from refresher.watched_tags import bulk_tag, coarsened
 from tests.acceptance.conftest import System
 from tests.support.feed_shapes import ANCHORED, GRAPHS, KEYS, SHAPES, WRITES, Graph, drawn
 from tests.support.requirements import IS_LONG
@@ -65,7 +65,7 @@ class Oracle:
         self.plans = Plans(watches)
         triggers = Triggers(driver, "neo4j")
         triggers.install(watches)
-        self.watched = WatchedGraph(driver, triggers, Outbox(driver, "neo4j", watches))
+        self.watched = WatchedGraph(driver, triggers, Outbox(triggers, watches))
         self._fill()
         self.entries = [self._loaded(shape, self._params()) for shape in SHAPES]
         self.covered = {entry.shape for entry in self.entries if entry.is_covered}
@@ -108,7 +108,7 @@ class Oracle:
     def check(self, writes: list[tuple[str, dict[str, Any]]]) -> None:
         """Compute each entry anew: only those that were invalidated may have changed."""
         stale = self._taken()
-        is_named = not any(tag.endswith(f":{BULK}") for tag in stale)
+        is_named = not any(tag.endswith(bulk_tag("")) for tag in stale)
         self.transactions["too large to be named"] += not is_named
         if self.rng.random() < 0.05:
             self.plans = Plans(watches)

@@ -28,7 +28,7 @@ def watched_graph(apoc_driver: neo4j.Driver) -> WatchedGraph:
     watches = Watches({"Person": "id", "Admin": "code"}, {"KNOWS"})
     triggers = Triggers(apoc_driver, "neo4j")
     triggers.install(watches)
-    graph = WatchedGraph(apoc_driver, triggers, Outbox(apoc_driver, "neo4j", watches))
+    graph = WatchedGraph(apoc_driver, triggers, Outbox(triggers, watches))
     graph.run("MATCH (n) DETACH DELETE n")
     graph.run("MATCH (n:RefresherChange) DELETE n")
     return graph

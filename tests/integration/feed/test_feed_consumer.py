@@ -15,6 +15,7 @@ from api_client.protocol.keys import make_key
 from refresher.embedded import RedisServer
 from refresher.feed.changes import Changes, ChangeSource
 from refresher.feed.consumer import IDLE_SECONDS, LEASE_KEY, WAITING_SECONDS, Consumer, Invalidated
+from refresher.feed.errors import FeedError
 from refresher.settings import WorkerSettings
 from refresher.testing import InlineCache
 from refresher.worker.redis_link import RetryingLink
@@ -69,6 +70,13 @@ def test_a_change_makes_the_entry_stale(feed: Feed) -> None:
     assert feed.state() is EntryState.STALE
     get_cached("person")
     assert feed.is_at_rest()
+
+
+def test_a_consumer_whose_trigger_is_gone_fails_rather_than_wait_for_what_never_comes(feed: Feed) -> None:
+    consumer = feed.consumer()
+    feed.graph.triggers.uninstall()
+    with pytest.raises(FeedError, match="the trigger is not installed: refresher feed install"):
+        consumer.step()
 
 
 def test_of_two_consumers_one_works_until_it_gives_up_or_its_lease_runs_out(feed: Feed) -> None:

@@ -126,6 +126,14 @@ def test_one_that_publishes_no_longer_does_not_consume_and_the_oldest_change_gro
     assert age_seconds == pytest.approx(60.75, abs=MAX_WAIT_SECONDS)
 
 
+def test_all_gauges_of_a_worker_share_one_connection(place: Place) -> None:
+    gauges = app._gauges(place.settings)  # noqa: SLF001 - it is wired there alone
+    before = place.client.info("stats")["total_connections_received"]
+    for look in (gauges.dead, gauges.tags, gauges.budgets, gauges.feed):
+        look()
+    assert place.client.info("stats")["total_connections_received"] == before + 1
+
+
 def test_that_nobody_can_consume_is_published_too(place: Place) -> None:
     settings = WorkerSettings(neo4j_uri=f"bolt://127.0.0.1:{free_port()}")
     for _ in range(2):

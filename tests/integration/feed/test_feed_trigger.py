@@ -92,7 +92,7 @@ OTHERS = {
 @pytest.mark.parametrize("other", OTHERS)
 def test_a_trigger_that_watches_something_else(other: str, triggers: Triggers) -> None:
     triggers.install(PEOPLE)
-    with pytest.raises(FeedError, match="not what REFRESHER_QUERIES and this release ask for: refresher feed install"):
+    with pytest.raises(FeedError, match="not what REFRESHER_QUERIES and this release require: refresher feed install"):
         triggers.check(OTHERS[other])
 
 

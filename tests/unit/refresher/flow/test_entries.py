@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from api_client.errors import CacheUnavailable
-from api_client.protocol.tags import MAX_TAGS, check_tags
 from refresher import Result
-from refresher.flow.entries import coarsened
 from refresher.flow.outcome import OutcomeKind
 from refresher.queries import Loaded
 from tests.support.fake_refresher import ITEM, Worker
@@ -127,21 +125,3 @@ def test_a_value_that_was_built_on_an_invalidated_one_is_stale_at_once() -> None
     header = worker.header()
     assert header.soft_expiry_us == header.fetched_at_us
     assert header.ttl_seconds == 300
-
-
-def test_more_tags_than_an_entry_may_have_become_that_of_all() -> None:
-    persons = [*(f"Person:id={n}" for n in range(60)), "Person:*"]
-    others = ["KNOWS@Person:id=1", "KNOWS:*", *map(str, range(5))]
-    kept = check_tags(coarsened([*persons, *others], MAX_TAGS))
-    assert set(kept) == {"Person", "Person:*", *others}
-
-
-def test_the_tag_of_all_makes_finer_ones_needless() -> None:
-    found = coarsened(["Person:id=1", "Person", "Person:*", "KNOWS@Person:id=1", "KNOWS", "KNOWS:*"], MAX_TAGS)
-    assert set(found) == {"Person", "Person:*", "KNOWS", "KNOWS:*"}
-
-
-def test_tags_of_one_s_own_that_begin_like_a_label_stay() -> None:
-    own = ["Person:vip", "Person:vip:*", "Person@home", "KNOWS@Person:id"]
-    found = coarsened([*own, "Person", "Person:*", "KNOWS", "KNOWS:*"], 2)
-    assert set(found) == {*own, "Person", "Person:*", "KNOWS", "KNOWS:*"}

@@ -205,7 +205,7 @@ def test_that_more_gaps_are_not_logged_is_said(
 ) -> None:
     monkeypatch.setattr(loads_module, "MAX_PLANS", 2)
     for why in "abc":
-        graph.plans.tell("friends_of", why)
+        graph.plans.warn("friends_of", why)
     assert len(caplog.records) == 3
     assert "further ones are not logged" in caplog.text
 
