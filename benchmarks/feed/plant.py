@@ -22,7 +22,7 @@ from refresher.settings import WorkerSettings
 from refresher.worker.redis_link import RetryingLink
 
 PERSONS: Final = 20_000
-_HEAP_MIB: Final = 1_024
+_HEAP: Final = "-Xmx1g"
 _TOGETHER: Final = 500
 _CREATE: Final = "UNWIND range(0, $n - 1) AS i CREATE (:Person {id: i, version: 0})"
 _EACH: Final = (
@@ -35,7 +35,7 @@ class Plant:
 
     def __init__(self, stack: ExitStack) -> None:
         self.servers: Servers = stack.enter_context(running_servers())
-        self.graph: Neo4jWithApoc = stack.enter_context(Neo4jWithApoc.start(heap_mib=_HEAP_MIB))
+        self.graph: Neo4jWithApoc = stack.enter_context(Neo4jWithApoc.start(java_options=[_HEAP]))
         self.environ: dict[str, str] = self.graph.environ | self.servers.environ
         self.settings: WorkerSettings = WorkerSettings.from_env(self.environ)
         self.driver: neo4j.Driver = stack.enter_context(closing(driver_of(self.environ)))

@@ -4,7 +4,7 @@ The wheel brings its own Java and is never imported: it would load a JVM into th
 the official neo4j driver.
 
 It differs from Neo4j (26.10): a transaction's own timeout, its READ mode and its bookmarks are accepted and have no
-effect. Queries are bounded by ``query_seconds``, all alike.
+effect. Queries are bounded by `QUERY_SECONDS`, all alike.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 _REMEDY = "run: pip install 'refresher[demo]'"
 _ANSWER_SECONDS = 1.0
+QUERY_SECONDS = 30.0
+"""After which a query is ended, with the code that Neo4j uses too (``…Transaction.TransactionTimedOut``)."""
 _JAVA_OPTIONS = (
+    "-Xmx512m",
     "--add-exports=java.management/sun.management=ALL-UNNAMED",
     "--add-opens=java.base/java.util.concurrent.atomic=ALL-UNNAMED",
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
@@ -61,24 +64,15 @@ class ArcadeDbServer(BoltServer):
     user: ClassVar[str] = "root"
     database: ClassVar[str] = "graph"
 
-    def __init__(
-        self, package: Path, heap_mib: int, query_seconds: float, start_seconds: float, java_options: Sequence[str]
-    ) -> None:
+    def __init__(self, package: Path, start_seconds: float, java_options: Sequence[str]) -> None:
         super().__init__(start_seconds)
-        self._package, self._heap_mib, self._query_seconds = package, heap_mib, query_seconds
-        self._java_options = java_options
+        self._package, self._java_options = package, java_options
 
     @classmethod
-    def start(
-        cls, *, heap_mib: int = 512, query_seconds: float = 30.0, start_seconds: float = 60.0,
-        java_options: Sequence[str] = (),
-    ) -> Self:  # fmt: skip
+    def start(cls, *, start_seconds: float = 60.0, java_options: Sequence[str] = ()) -> Self:
         """Start a server, wait until HTTP and Bolt answer, and create its database.
 
         Args:
-            heap_mib: the most that Java may use for its heap, MiB.
-            query_seconds: every query that takes longer is ended, with the code that Neo4j uses too
-                (``Neo.ClientError.Transaction.TransactionTimedOut``); 0: none is.
             start_seconds: how long all of that may take; usually 2 s.
             java_options: further options of its Java.
 
@@ -86,7 +80,7 @@ class ArcadeDbServer(BoltServer):
             ServerMissing: the wheel is not installed.
             ServerDidNotStart: it ended or did not answer in time, or the database could not be made.
         """
-        server = cls(find_arcadedb(), heap_mib, query_seconds, start_seconds, java_options)
+        server = cls(find_arcadedb(), start_seconds, java_options)
         server._launch_or_clean_up()
         return server
 
@@ -114,10 +108,9 @@ class ArcadeDbServer(BoltServer):
             "bolt.host": self.host,
             "bolt.port": self._bolt_port,
             "bolt.defaultDatabase": self.database,
-            "command.timeout": round(self._query_seconds * 1000),
+            "command.timeout": round(QUERY_SECONDS * 1000),
         }
         arguments = [
-            f"-Xmx{self._heap_mib}m",
             *_JAVA_OPTIONS,
             *self._java_options,
             *(f"-Darcadedb.{name}={value}" for name, value in settings.items()),

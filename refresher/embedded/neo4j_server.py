@@ -58,23 +58,19 @@ class Neo4jServer(BoltServer):
     user: ClassVar[str] = "neo4j"
     database: ClassVar[str] = "neo4j"
 
-    def __init__(
-        self, release: Neo4jRelease, heap_mib: int, start_seconds: float, java_options: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, release: Neo4jRelease, start_seconds: float, java_options: Sequence[str] = ()) -> None:
         super().__init__(start_seconds)
-        self._release, self._heap_mib, self._java_options = release, heap_mib, java_options
+        self._release, self._java_options = release, java_options
         self._java, self._jars = find_java(release), neo4j_jars(release)
 
     @classmethod
     def start(
-        cls, release: Neo4jRelease = NEWEST, *, heap_mib: int = 512, start_seconds: float = 120.0,
-        java_options: Sequence[str] = (),
-    ) -> Self:  # fmt: skip
+        cls, release: Neo4jRelease = NEWEST, *, start_seconds: float = 120.0, java_options: Sequence[str] = ()
+    ) -> Self:
         """Start a server and wait until it answers a query with its new password.
 
         Args:
             release: which one.
-            heap_mib: the most that Java may use for its heap, MiB.
             start_seconds: how long that may take; usually 7 s, after the jars are there.
             java_options: further options of its Java.
 
@@ -82,7 +78,7 @@ class Neo4jServer(BoltServer):
             ServerMissing: no Java, or neither the jars nor a Maven that gets them.
             ServerDidNotStart: it ended or did not answer in time.
         """
-        server = cls(release, heap_mib, start_seconds, java_options)
+        server = cls(release, start_seconds, java_options)
         server._launch_or_clean_up()
         return server
 
@@ -118,7 +114,7 @@ class Neo4jServer(BoltServer):
         config.touch(mode=0o600)
         config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         arguments = [
-            f"-Xmx{self._heap_mib}m",
+            "-Xmx512m",
             "-XX:-UsePerfData",
             *self._java_options,
             *(f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in _OPENED),
@@ -166,8 +162,8 @@ class Neo4jWithApoc(Neo4jServer):
 
     triggers_enabled: ClassVar[bool] = True
 
-    def __init__(self, _: Neo4jRelease, heap_mib: int, start_seconds: float, java_options: Sequence[str] = ()) -> None:
-        super().__init__(LTS, heap_mib, start_seconds, java_options)
+    def __init__(self, _: Neo4jRelease, start_seconds: float, java_options: Sequence[str] = ()) -> None:
+        super().__init__(LTS, start_seconds, java_options)
         self._apoc_jars = apoc_jars(LTS)
 
     def _prepare(self) -> tuple[Sequence[str], Mapping[str, str] | None]:
@@ -177,10 +173,7 @@ class Neo4jWithApoc(Neo4jServer):
 
     def _more_settings(self) -> dict[str, str]:
         # Neo4j finds APOC's procedures in the folder of plugins, and what runs its triggers on the class path alone.
-        return {
-            "server.directories.plugins": str(self._apoc_jars),
-            "dbms.security.procedures.unrestricted": "apoc.*",
-        }
+        return {"server.directories.plugins": str(self._apoc_jars), "dbms.security.procedures.unrestricted": "apoc.*"}
 
     def _class_path(self) -> str:
         return f"{super()._class_path()}{os.pathsep}{self._apoc_jars / '*'}"

@@ -18,6 +18,7 @@ from refresher.embedded import (
     ServerDidNotStart,
     ServerMissing,
     ServerStopped,
+    arcadedb,
     ports,
     server,
 )
@@ -129,12 +130,10 @@ def test_a_graph_restarts_and_leaves_nothing_after_stop() -> None:
         check_nothing_is_left_after_stop(graph)
 
 
-def test_arcadedb_ends_a_query_that_takes_too_long() -> None:
+def test_arcadedb_ends_a_query_that_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arcadedb, "QUERY_SECONDS", 0.5)
     slow = "UNWIND range(1, 100000) AS x UNWIND range(1, 1000) AS y WITH x, y WHERE x * y < 0 RETURN count(*)"
-    with (
-        ArcadeDbServer.start(query_seconds=0.5, java_options=SHORT_LIVED) as graph,
-        pytest.raises(ClientError) as caught,
-    ):
+    with ArcadeDbServer.start(java_options=SHORT_LIVED) as graph, pytest.raises(ClientError) as caught:
         run_cypher(graph, slow)
     assert caught.value.code == "Neo.ClientError.Transaction.TransactionTimedOut"
 

@@ -39,7 +39,7 @@ class TlsNeo4j(Neo4jServer):
 
     @classmethod
     def with_certificate(cls, certificate: Certificate) -> Self:
-        server = cls(neo4j_under_test(), 512, 2 * MAX_WAIT_SECONDS, SHORT_LIVED)
+        server = cls(neo4j_under_test(), 2 * MAX_WAIT_SECONDS, SHORT_LIVED)
         server.certificate = certificate
         server._launch_or_clean_up()
         return server
