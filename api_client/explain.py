@@ -115,11 +115,7 @@ def explain_reads(key: CacheKey) -> tuple[tuple[str | int, ...], ...]:
 
 
 def explanation(
-    key: CacheKey,
-    replies: Sequence[Any],
-    *,
-    suppressed_seconds: float = 0.0,
-    queue_length: int | None = None,
+    key: CacheKey, replies: Sequence[Any], *, suppressed_seconds: float = 0.0, queue_length: int | None = None
 ) -> Explanation:
     """Explain a key.
 
@@ -137,10 +133,7 @@ def explanation(
     else:
         explained = _of_entry(key, header, left_ms, stored_bytes, now_us)
     return replace(
-        explained,
-        suppressed_for=suppressed_seconds,
-        record=_record(fields, now_us),
-        queue_length=queue_length,
+        explained, suppressed_for=suppressed_seconds, record=_record(fields, now_us), queue_length=queue_length
     )
 
 

@@ -152,11 +152,6 @@ class CompositeEvents(ReaderEvents):
         """Record a value served from the cache."""
         for hit in self._hits:  # written out: a hit costs a few microseconds
             try:
-                hit(
-                    query,
-                    age_seconds=age_seconds,
-                    ttl_remaining_seconds=ttl_remaining_seconds,
-                    triggered=triggered,
-                )
+                hit(query, age_seconds=age_seconds, ttl_remaining_seconds=ttl_remaining_seconds, triggered=triggered)
             except Exception as error:  # noqa: BLE001 - logged
                 self._emitter.suppress(error, "hit")

@@ -103,11 +103,7 @@ READER_METRICS: Final = by_name(
     Metric("cache_unavailable", "Reads that found Redis unavailable", "unavailable"),
     Metric("cache_expired_served", "Values served past their soft expiry"),
     Metric("xfetch_stale_served", "Values served on a positive decision, early or past the soft expiry"),
-    Metric(
-        "xfetch_single_flight_hits",
-        "Callers that were served by another caller's wait",
-        "single_flight_hit",
-    ),
+    Metric("xfetch_single_flight_hits", "Callers that were served by another caller's wait", "single_flight_hit"),
     Metric(
         "xfetch_lock_contention", "Claims that were refused, because an earlier one was valid", "refresh_deduplicated"
     ),

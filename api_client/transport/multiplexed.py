@@ -87,10 +87,6 @@ class Multiplexed(asyncio.Protocol):
         """Send several commands with one write."""
         return await asyncio.gather(*map(self.execute, requests))
 
-    def close(self, why: Exception) -> None:
-        """Close it; what is due fails, and so do later requests."""
-        self._fail(why)
-
     def data_received(self, data: bytes) -> None:
         """Resolve the futures of the replies."""
         due_before = len(self._due)
@@ -101,14 +97,14 @@ class Multiplexed(asyncio.Protocol):
                     if not future.done():
                         future.set_result(reply)
         except (hiredis.ProtocolError, IndexError) as error:
-            self._fail(ConnectionError(f"{type(error).__name__}: {error}"))
+            self.close(ConnectionError(f"{type(error).__name__}: {error}"))
         self._waits_since, self._was_idle = self._loop.time(), False
         if len(self._due) != due_before:
             self._reply_since = self._waits_since
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail what is due."""
-        self._fail(ConnectionError("it closed the connection" if exc is None else f"{type(exc).__name__}: {exc}"))
+        self.close(ConnectionError("it closed the connection" if exc is None else f"{type(exc).__name__}: {exc}"))
 
     def _send(self, request: bytes, waiting: list[asyncio.Future[Any]]) -> None:
         if self._error is not None:  # it was lost between the making and the first request, say
@@ -153,16 +149,17 @@ class Multiplexed(asyncio.Protocol):
     def _give_up(self, *, is_slow: bool) -> None:
         if is_slow:
             _fail_all(self._due[0], SlowReply("its reply took too long"))
-            self._fail(ConnectionError("the reply before it took too long"))
+            self.close(ConnectionError("the reply before it took too long"))
         elif self._was_idle:
-            self._fail(ConnectionError("it did not answer after it had been idle"))
+            self.close(ConnectionError("it did not answer after it had been idle"))
         else:
-            self._fail(TimeoutError("it did not answer in time"))
+            self.close(TimeoutError("it did not answer in time"))
 
     def _silence_ends_at(self) -> float:
         return self._waits_since + (self._timeout_seconds / 2 if self._was_idle else self._timeout_seconds)
 
-    def _fail(self, error: Exception) -> None:
+    def close(self, error: Exception) -> None:
+        """Close it; what is due fails by ``error``, and so do later requests."""
         if self.is_lost:
             return
         self.is_lost = True

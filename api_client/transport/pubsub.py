@@ -95,7 +95,7 @@ class Notifications:
         if self._pid != os.getpid():
             self._begin()
         can = not self._is_closed and self._has_thread()
-        listener = Listener(wakes, self._monotonic(), self._changes.put if can else _ignore)
+        listener = Listener(wakes, self._monotonic(), self._changes.put if can else lambda _: None)
         if can:
             self._changes.put(listener)
             self._ring_alarm()
@@ -246,10 +246,6 @@ class _Wait:
             with suppress(KeyError, ValueError, OSError):  # it was closed
                 self._selector.unregister(self._connected)
             self._connected = None
-
-
-def _ignore(_: ref[Listener]) -> None:
-    pass
 
 
 def _log_lost(error: Exception) -> None:

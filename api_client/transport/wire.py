@@ -12,23 +12,7 @@ from collections.abc import Iterable
 from typing import Any, Final, TypeAlias, cast
 
 import hiredis
-from redis.exceptions import (
-    AskError,
-    AuthenticationError,
-    BusyLoadingError,
-    ClusterDownError,
-    DataError,
-    MasterDownError,
-    MovedError,
-    NoPermissionError,
-    NoScriptError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    RedisError,
-    ResponseError,
-    TimeoutError,
-    TryAgainError,
-)
+from redis import exceptions
 
 Argument: TypeAlias = str | bytes | int
 Command: TypeAlias = tuple[Argument, ...]
@@ -86,7 +70,7 @@ def _encoded(word: Any) -> bytes:
         return bytes(word)
     if isinstance(word, int | float) and not isinstance(word, bool):
         return repr(word).encode()
-    raise DataError(f"an argument of type {type(word).__name__}: expected text, bytes or a number")
+    raise exceptions.DataError(f"an argument of type {type(word).__name__}: expected text, bytes or a number")
 
 
 def reply_reader() -> Any:
@@ -98,18 +82,21 @@ def reply_reader() -> Any:
 
 
 # These read what follows the code.
-_REDIRECTIONS: Final[dict[str, type[AskError]]] = {"ASK": AskError, "MOVED": MovedError}
-_ERRORS: Final[dict[str, type[RedisError]]] = {
-    "CLUSTERDOWN": ClusterDownError,
-    "LOADING": BusyLoadingError,
-    "MASTERDOWN": MasterDownError,
-    "NOAUTH": AuthenticationError,
-    "NOPERM": NoPermissionError,
-    "NOSCRIPT": NoScriptError,
-    "OOM": OutOfMemoryError,
-    "READONLY": ReadOnlyError,
-    "TRYAGAIN": TryAgainError,
-    "WRONGPASS": AuthenticationError,
+_REDIRECTIONS: Final[dict[str, type[exceptions.AskError]]] = {
+    "ASK": exceptions.AskError,
+    "MOVED": exceptions.MovedError,
+}
+_ERRORS: Final[dict[str, type[exceptions.RedisError]]] = {
+    "CLUSTERDOWN": exceptions.ClusterDownError,
+    "LOADING": exceptions.BusyLoadingError,
+    "MASTERDOWN": exceptions.MasterDownError,
+    "NOAUTH": exceptions.AuthenticationError,
+    "NOPERM": exceptions.NoPermissionError,
+    "NOSCRIPT": exceptions.NoScriptError,
+    "OOM": exceptions.OutOfMemoryError,
+    "READONLY": exceptions.ReadOnlyError,
+    "TRYAGAIN": exceptions.TryAgainError,
+    "WRONGPASS": exceptions.AuthenticationError,
 }
 
 # Redis 6.2 wraps what a command inside a script has met: "ERR Error running script (call to f_…): @user_script:7:
@@ -120,20 +107,20 @@ _WRAPPED: Final = re.compile(r"(?:ERR )?Error running script \(call to f_[0-9a-f
 _FORBIDDEN: Final = re.compile(r"(?:ERR )?(?:The user executing the script can't|ACL failure in script:) ")
 
 
-def error_reply(message: str) -> RedisError:
+def error_reply(message: str) -> exceptions.RedisError:
     """Return an error reply as the exception of redis-py for what was met, inside a script or not."""
     message = _WRAPPED.sub("", message, count=1)
     code, _, rest = message.partition(" ")
     if code in _REDIRECTIONS:
         return _REDIRECTIONS[code](rest)
     if _FORBIDDEN.match(message):
-        return NoPermissionError(message)
-    return _ERRORS.get(code, ResponseError)(message)
+        return exceptions.NoPermissionError(message)
+    return _ERRORS.get(code, exceptions.ResponseError)(message)
 
 
-def unwrapped(error: RedisError) -> RedisError:
+def unwrapped(error: exceptions.RedisError) -> exceptions.RedisError:
     """Return an error of redis-py's own parser, which does not know what a script has met, as `error_reply` has it."""
-    if type(error) is not ResponseError:
+    if type(error) is not exceptions.ResponseError:
         return error
     message = str(error)
     return error_reply(message) if _WRAPPED.match(message) or _FORBIDDEN.match(message) else error
@@ -141,27 +128,27 @@ def unwrapped(error: RedisError) -> RedisError:
 
 def is_wrong_node(reply: object) -> bool:
     """Return whether a node is no master, or not yet, by its own reply: another connection may find a better one."""
-    return isinstance(reply, ReadOnlyError | MasterDownError | BusyLoadingError)
+    return isinstance(reply, exceptions.ReadOnlyError | exceptions.MasterDownError | exceptions.BusyLoadingError)
 
 
 def is_wrong_type(reply: object) -> bool:
     """Return whether a key holds another type than the command is for."""
-    return isinstance(reply, ResponseError) and str(reply).startswith("WRONGTYPE")
+    return isinstance(reply, exceptions.ResponseError) and str(reply).startswith("WRONGTYPE")
 
 
 def is_out_of_memory(reply: object) -> bool:
     """Return whether Redis is full, and evicts nothing."""
-    return isinstance(reply, OutOfMemoryError)
+    return isinstance(reply, exceptions.OutOfMemoryError)
 
 
 def is_transient(reply: object) -> bool:
     """Return whether a refusal is due to the server's present state, and not to what it or the user can do."""
-    return isinstance(reply, MasterDownError | BusyLoadingError | TryAgainError) or (
-        isinstance(reply, ResponseError) and str(reply).startswith("BUSY ")
+    return isinstance(reply, exceptions.MasterDownError | exceptions.BusyLoadingError | exceptions.TryAgainError) or (
+        isinstance(reply, exceptions.ResponseError) and str(reply).startswith("BUSY ")
     )
 
 
-_SILENCE: Final = (TimeoutError, builtins.TimeoutError)
+_SILENCE: Final = (exceptions.TimeoutError, builtins.TimeoutError)
 _CLOSED: Final = re.compile(r"(?i)reset by peer|broken pipe|closed")
 
 
@@ -189,10 +176,10 @@ def _tls_hint(error: Exception, scheme: str) -> str:
 
 
 def _plain_reason(error: Exception) -> str:
-    if isinstance(error, AuthenticationError):
+    if isinstance(error, exceptions.AuthenticationError):
         return "it refuses this user or password"
-    if isinstance(error, TimeoutError):
+    if isinstance(error, exceptions.TimeoutError):
         return "it did not answer in time"
-    if isinstance(error, ResponseError):
+    if isinstance(error, exceptions.ResponseError):
         return f"it answered {str(error)[:200]!r}"
     return f"{type(error).__name__}: {str(error)[:200]}"

@@ -24,10 +24,7 @@ def tag_of(number: int) -> str:
 
 
 @query(
-    QUERY,
-    ttl=float(os.environ.get(TTL, "3600")),
-    grace="1h",
-    tags=lambda _, person_id: node_tags("Person", person_id),
+    QUERY, ttl=float(os.environ.get(TTL, "3600")), grace="1h", tags=lambda _, person_id: node_tags("Person", person_id)
 )
 def version(tx: Any, person_id: int) -> int:
     """Read a person's version, and count the load."""

@@ -55,8 +55,7 @@ class SimulateOptions(Options):
     )
     readers: Annotated[int, typer.Option(min=1, max=100_000, help="Processes that read.")] = 1_000
     workers: Annotated[
-        int | None,
-        typer.Option(min=1, help="Worker processes. [default: twice as many as the steady load keeps busy]"),
+        int | None, typer.Option(min=1, help="Worker processes. [default: twice as many as the steady load keeps busy]")
     ] = None
     delta: Annotated[float, typer.Option(min=0.0001, help="What a load takes, in seconds.")] = 0.05
     seconds: Annotated[int, typer.Option(min=10, max=86_400, help="The span that is simulated.")] = 600

@@ -89,11 +89,7 @@ def show(
 
 @dead.command(short_help="Refresh keys now, also those in quarantine.")
 def retry(
-    identifiers: Ids = None,
-    query: OfQuery = None,
-    every: Every = False,
-    wait: Wait = "30s",
-    as_json_: Json = False,
+    identifiers: Ids = None, query: OfQuery = None, every: Every = False, wait: Wait = "30s", as_json_: Json = False
 ) -> None:
     """Refresh keys now, also those in quarantine, and print the result of each.
 

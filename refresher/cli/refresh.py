@@ -19,8 +19,7 @@ from api_client.protocol.keys import CacheKey, make_key
 from api_client.protocol.model import Entry, EntryState, RefreshState
 from api_client.protocol.tags import check_tags
 from refresher.cli.arguments import Json, ParamList, QueryName, Version, Wait, duration_of, key_of, opened_cache
-from refresher.cli.output import as_json, plain
-from refresher.cli.output import counted as number_of
+from refresher.cli.output import as_json, counted, plain
 from refresher.cli.permissions import permissions_named
 from refresher.ops.lookup import cached_versions, registered_versions
 from refresher.ops.permissions import Permissions, is_forbidden
@@ -29,10 +28,7 @@ MAX_FAILURES_SHOWN: Final = 10
 
 Failure: TypeAlias = tuple[dict[str, Any], CacheError]
 
-_WORDS = {
-    RefreshState.TRIGGERED: "triggered",
-    RefreshState.SUPPRESSED: "already in progress",
-}
+_WORDS = {RefreshState.TRIGGERED: "triggered", RefreshState.SUPPRESSED: "already in progress"}
 
 
 def warm(
@@ -40,8 +36,7 @@ def warm(
     params: ParamList = None,
     version: Version = 1,
     file: Annotated[
-        str | None,
-        typer.Option("--from", metavar="FILE", help="JSON Lines: one object of params per key; - is stdin."),
+        str | None, typer.Option("--from", metavar="FILE", help="JSON Lines: one object of params per key; - is stdin.")
     ] = None,
     at_once: Annotated[int, typer.Option(min=1, max=1_000, help="How many keys are read together.")] = 50,
     timeout: Annotated[
@@ -61,19 +56,19 @@ def warm(
         raise typer.BadParameter("give either params or --from FILE")
     else:
         keys = list(_params_in(file, settings, query, version))
-    counted: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     failed: list[Failure] = []
     with permissions_named(settings, Permissions.missing_for_readers, "reader"), CacheClient(settings) as client:
         for part in _with_progress([keys[at : at + at_once] for at in range(0, len(keys), at_once)], hidden=as_json_):
             answers = client.get_many([(query, one) for one in part], version=version, timeout=timeout_seconds)
             for one, answer in zip(part, answers, strict=True):
                 if isinstance(answer, Entry):
-                    counted["loaded" if answer.state is EntryState.MISS else "there"] += 1
+                    counts["loaded" if answer.state is EntryState.MISS else "there"] += 1
                 elif is_forbidden(answer.__cause__):
                     raise answer  # every key would meet that
                 else:
                     failed.append((one, answer))
-    _print_result(query, len(keys), counted, failed, json_wanted=as_json_)
+    _print_result(query, len(keys), counts, failed, json_wanted=as_json_)
     raise typer.Exit(1 if failed else 0)
 
 
@@ -110,27 +105,21 @@ def _with_progress(parts: Sequence[list[dict[str, Any]]], *, hidden: bool) -> It
     yield from track(parts, "warming", console=console, transient=True, disable=hidden or not console.is_terminal)
 
 
-def _print_result(
-    query: str, keys: int, counted: Counter[str], failed: Sequence[Failure], *, json_wanted: bool
-) -> None:
+def _print_result(query: str, keys: int, counts: Counter[str], failed: Sequence[Failure], *, json_wanted: bool) -> None:
     if json_wanted:
         failures = [{"params": params, "error": type(error).__name__, "why": str(error)} for params, error in failed]
-        typer.echo(as_json({"keys": keys, "there": counted["there"], "loaded": counted["loaded"], "failed": failures}))
+        typer.echo(as_json({"keys": keys, "there": counts["there"], "loaded": counts["loaded"], "failed": failures}))
         return
     for params, error in failed[:MAX_FAILURES_SHOWN]:
         typer.echo(f"error: {plain(json.dumps(params, ensure_ascii=False), 80)}: {error}", err=True)
     if len(failed) > MAX_FAILURES_SHOWN:
         typer.echo(f"error: and {len(failed) - MAX_FAILURES_SHOWN} more: --json prints all", err=True)
-    counts = f"{counted['there']} already cached, {counted['loaded']} loaded, {len(failed)} failed"
-    typer.echo(f"{query}: {number_of(keys, 'key')}; {counts}")
+    done = f"{counts['there']} already cached, {counts['loaded']} loaded, {len(failed)} failed"
+    typer.echo(f"{query}: {counted(keys, 'key')}; {done}")
 
 
 def refresh(
-    query: QueryName,
-    params: ParamList = None,
-    version: Version = 1,
-    wait: Wait = "30s",
-    as_json_: Json = False,
+    query: QueryName, params: ParamList = None, version: Version = 1, wait: Wait = "30s", as_json_: Json = False
 ) -> None:
     """Load a value now, even if it is fresh or has just failed, and wait for it.
 
@@ -227,5 +216,5 @@ def _invalidate_tags(
     if as_json_:
         typer.echo(as_json({"tags": tags, "entries": entries}))
     else:
-        number = "1 entry is" if entries == 1 else f"{entries} entries are"
+        number = counted(entries, "entry is", "entries are")
         typer.echo(f"{', '.join(tags)}: {number} {'gone' if hard else 'stale'} from now on")

@@ -125,12 +125,7 @@ def profile_by_feed(tx: ManagedTransaction, name: str) -> dict[str, object] | No
 def _two_steps_away(tx: ManagedTransaction, cypher: LiteralString, name: str, limit: int) -> list[dict[str, object]]:
     """Run one of the queries over the friends of friends, within the bounds that keep a hub affordable."""
     found = tx.run(
-        cypher,
-        name=name,
-        limit=_checked(limit),
-        max_friends=MAX_FRIENDS,
-        max_fanout=MAX_FANOUT,
-        max_paths=MAX_PATHS,
+        cypher, name=name, limit=_checked(limit), max_friends=MAX_FRIENDS, max_fanout=MAX_FANOUT, max_paths=MAX_PATHS
     )
     return found.data()
 

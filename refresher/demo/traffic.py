@@ -62,12 +62,12 @@ class Traffic:
             environment.environ, keys, weights, processes=options.readers, reads_per_second=READS_PER_SECOND,
             seed=options.seed, on_report=lambda report: self._state.add(report, time.monotonic()),
         )  # fmt: skip
-        names = [str(params["name"]) for query, params in keys if query == CHECKED_QUERY][:_NAMES]
+        names = [str(params["name"]) for query, params in keys if query == CHECKED_QUERY]
         self._writer = Writer(
-            environment.driver, environment.database, client, self._state.checker, _WATCHED, names,
+            environment.driver, environment.database, client, self._state.checker, _WATCHED, names[:_NAMES],
             pause_seconds=_WRITER_PAUSE_SECONDS, seed=options.seed,
         )  # fmt: skip
-        others = [str(params["name"]) for query, params in keys if query == CHECKED_QUERY][_NAMES : 2 * _NAMES]
+        others = names[_NAMES : 2 * _NAMES]
         self._staleness = (
             Staleness(environment.driver, environment.database, client, others, seed=options.seed)
             if options.feed

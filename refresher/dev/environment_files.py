@@ -17,10 +17,7 @@ from typing import Final
 from refresher.dev.errors import DevError
 
 FOLDER: Final = ".refresher-dev"
-COMMANDS: Final = (
-    ("sh, bash, zsh", f". {FOLDER}/env"),
-    ("fish", f"source {FOLDER}/env"),
-)
+COMMANDS: Final = (("sh, bash, zsh", f". {FOLDER}/env"), ("fish", f"source {FOLDER}/env"))
 """Shells, and what is typed there."""
 
 

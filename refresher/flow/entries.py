@@ -21,14 +21,7 @@ from api_client.protocol.tags import MAX_TAGS, check_tags
 from refresher.errors import LoadFailed, text_of
 from refresher.flow import policy
 from refresher.flow.ports import Encode
-from refresher.flow.run import (
-    MAX_BOOKMARKS_BYTES,
-    MAX_BOOKMARKS_KEPT,
-    LoadedEntry,
-    Run,
-    bookmarks_to_keep,
-    newest,
-)
+from refresher.flow.run import MAX_BOOKMARKS_BYTES, MAX_BOOKMARKS_KEPT, LoadedEntry, Run, bookmarks_to_keep, newest
 from refresher.queries import AUTO, MAX_SECONDS, Loaded, Query
 from refresher.results import UNCHANGED, Previous, Result
 from refresher.settings import WorkerSettings

@@ -9,12 +9,7 @@ from typing import Final, TypedDict
 from msgspec import structs
 
 from api_client.errors import CacheUnavailable
-from api_client.protocol.entry import (
-    Header,
-    Smoothed,
-    UnreadableEntry,
-    decode_header,
-)
+from api_client.protocol.entry import Header, Smoothed, UnreadableEntry, decode_header
 from api_client.protocol.keys import CacheKey
 from api_client.protocol.lease import AcquireReply
 from api_client.protocol.messages import RefreshItem, RefreshReason

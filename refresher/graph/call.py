@@ -16,11 +16,7 @@ from refresher.results import Result as OwnTerms
 
 
 def call_loader(
-    query: Query,
-    tx: Any,
-    calls: Sequence[Mapping[str, Any]],
-    previous: Sequence[Previous | None],
-    max_bytes: int,
+    query: Query, tx: Any, calls: Sequence[Mapping[str, Any]], previous: Sequence[Previous | None], max_bytes: int
 ) -> list[Any]:
     """Call a query's loader and return the value, or `refresher.Result`, of each call; rows that it yields, as a list.
 

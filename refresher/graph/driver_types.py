@@ -8,39 +8,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __all__ = [
-    "Date",
-    "DateTime",
-    "Duration",
-    "EagerResult",
-    "Node",
-    "Path",
-    "Point",
-    "Record",
-    "Relationship",
-    "Result",
-    "Time",
-    "Vector",
-    "errors",
-]
+    "Date", "DateTime", "Duration", "EagerResult", "Node", "Path", "Point", "Record", "Relationship", "Result", "Time",
+    "Vector", "errors",
+]  # fmt: skip
 
-if TYPE_CHECKING:
+try:
     from neo4j import EagerResult, Record, Result
     from neo4j import exceptions as errors
     from neo4j.graph import Node, Path, Relationship
     from neo4j.spatial import Point
     from neo4j.time import Date, DateTime, Duration, Time
     from neo4j.vector import Vector
-else:
-    try:
-        from neo4j import EagerResult, Record, Result
-        from neo4j import exceptions as errors
-        from neo4j.graph import Node, Path, Relationship
-        from neo4j.spatial import Point
-        from neo4j.time import Date, DateTime, Duration, Time
-        from neo4j.vector import Vector
-    except ModuleNotFoundError as error:
-        if error.name != "neo4j":
-            raise
+except ModuleNotFoundError as error:
+    if error.name != "neo4j":
+        raise
+    if not TYPE_CHECKING:
 
         class _Absent(Exception):
             """The type of nothing."""

@@ -7,6 +7,7 @@ import json
 import logging
 import socket
 from collections.abc import Mapping
+from contextlib import closing
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
@@ -68,13 +69,10 @@ class MinimalHTTPHandler(BaseHTTPRequestHandler):
 def get(address: str, port: int, path: str) -> tuple[int, bytes]:
     """Return status and body; raises what `http.client` raises."""
     # Not urllib, which would use a proxy of the environment.
-    connection = http.client.HTTPConnection(nearby(address), port, timeout=CLIENT_SECONDS)
-    try:
+    with closing(http.client.HTTPConnection(nearby(address), port, timeout=CLIENT_SECONDS)) as connection:
         connection.request("GET", path)
         answer = connection.getresponse()
         return answer.status, answer.read()
-    finally:
-        connection.close()
 
 
 def is_ok(address: str, port: int, path: str) -> bool:

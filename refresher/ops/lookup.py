@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import redis
 from redis.exceptions import NoPermissionError
@@ -32,7 +32,11 @@ def explain_keys(client: redis.Redis, keys: Sequence[CacheKey]) -> list[Explanat
             for key in some:
                 for command in explain_reads(key):
                     pipeline.execute_command(*command)  # type: ignore[no-untyped-call] # as redis-py declares it
-            replies = iter(_unrefused(pipeline.execute(raise_on_error=False)))
+            found = pipeline.execute(raise_on_error=False)
+        # Some may be errors: of a key of another type. What the user may not look at would be shown as if it were gone.
+        if refusal := next((reply for reply in found if isinstance(reply, NoPermissionError)), None):
+            raise refusal
+        replies = iter(found)
         explained |= {key: explanation(key, [next(replies) for _ in explain_reads(key)]) for key in some}
     return [explained[key] for key in keys]
 
@@ -46,18 +50,6 @@ def registered_versions(client: redis.Redis, namespace: str, query: str) -> froz
 def cached_versions(client: redis.Redis, key: CacheKey, versions: Iterable[int]) -> frozenset[int]:
     """Return those of ``versions`` in which ``key`` has an entry; errors of Redis come as redis-py raises them."""
     return frozenset(one for one in versions if client.pttl(key_of_version(key, one).entry) != GONE)
-
-
-def _unrefused(replies: list[Any]) -> list[Any]:
-    """Return replies, of which some may be errors (a key of another type): but not for want of a permission.
-
-    Raises:
-        NoPermissionError: what the user may not look at would be shown as if it were not there.
-    """
-    for reply in replies:
-        if isinstance(reply, NoPermissionError):
-            raise reply
-    return replies
 
 
 def find_by_digest(client: redis.Redis, namespace: str, query: str, version: int, digits: str) -> CacheKey | None:

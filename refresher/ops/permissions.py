@@ -14,18 +14,7 @@ import redis
 from redis.exceptions import NoPermissionError
 
 from api_client.config.redis_url import read_url
-from api_client.protocol.keys import (
-    CacheKey,
-    budget_keys,
-    dead_letters_key,
-    feed_state_key,
-    make_key,
-    pending_tags_key,
-    tag_clock_key,
-    tag_index_key,
-    tag_state_key,
-    versions_key,
-)
+from api_client.protocol import keys
 from api_client.transport.redis_py import node_of, open_pubsub
 
 Command: TypeAlias = tuple[str | int, ...]
@@ -67,7 +56,7 @@ class Permissions:
     """
 
     def __init__(self, client: redis.Redis, namespace: str) -> None:
-        self._key = make_key(namespace, "refresher.doctor", {"rights": uuid.uuid4().hex}, 1)
+        self._key = keys.make_key(namespace, "refresher.doctor", {"rights": uuid.uuid4().hex}, 1)
         self._node, self._namespace = node_of(client, self._key.entry), namespace
 
     def missing_for_readers(self) -> list[str]:
@@ -94,7 +83,7 @@ class Permissions:
         return self._missing([
             ("INFO", "server"), ("CLIENT LIST", "ID", 1), ("SCAN", 0, "COUNT", 1),
             ("PUBLISH", key.channel, ""), *self._dead_letter_commands(), self._look_up_versions(),
-            ("GET", feed_state_key(self._namespace)),
+            ("GET", keys.feed_state_key(self._namespace)),
         ])  # fmt: skip
 
     def missing_for_dead_letters(self) -> list[str]:
@@ -103,7 +92,7 @@ class Permissions:
 
     def missing_to_invalidate(self) -> list[str]:
         """Return what invalidating needs and the user lacks."""
-        key, versions = self._key, versions_key(self._namespace, self._key.query)
+        key, versions = self._key, keys.versions_key(self._namespace, self._key.query)
         return self._missing([
             *self._reader_commands(), ("PUBLISH", key.channel, ""), ("SETRANGE", key.entry, 0, ""), ("DEL", key.entry),
             self._look_up_versions(), ("EVAL", _SCRIPT, 1, versions),
@@ -132,15 +121,15 @@ class Permissions:
 
     def _worker_commands(self) -> list[Command]:
         """Return what the scripts of workers run besides, on keys of each kind; nothing is changed."""
-        entry, versions = self._key.entry, versions_key(self._namespace, self._key.query)
-        clock, pending = tag_clock_key(self._namespace), pending_tags_key(self._namespace)
+        entry, versions = self._key.entry, keys.versions_key(self._namespace, self._key.query)
+        clock, pending = keys.tag_clock_key(self._namespace), keys.pending_tags_key(self._namespace)
         index, state = self._tag_keys()
-        shares, pace = budget_keys(self._namespace, self._key.query)
+        shares, pace = keys.budget_keys(self._namespace, self._key.query)
         return [
             ("SET", entry, "", "XX"), ("SETRANGE", entry, 0, ""), ("DEL", entry), self._look_up_versions(),
             ("ZADD", versions, "XX", 0, ""), ("PEXPIREAT", versions, 1), ("ZREMRANGEBYSCORE", versions, 1, 1),
             ("ZCARD", shares), ("ZREM", shares, ""), ("ZRANGEBYSCORE", index, 1, 1), ("ZREMRANGEBYRANK", index, 0, 0),
-            ("GET", clock), ("ZADD", dead_letters_key(self._namespace), "XX", 0, ""),
+            ("GET", clock), ("ZADD", keys.dead_letters_key(self._namespace), "XX", 0, ""),
             ("EVAL", _SCRIPT, 1, versions), ("EVAL", _SCRIPT, 2, shares, pace), ("EVAL", _SCRIPT, 1, index),
             ("EVAL", _SCRIPT, 1, state), ("EVAL", _SCRIPT, 1, clock), ("EVAL", _SCRIPT, 1, pending),
         ]  # fmt: skip
@@ -148,14 +137,14 @@ class Permissions:
     def _tag_keys(self) -> tuple[str, str]:
         """Return index and state of a tag that nobody has."""
         tag = self._key.digest.hex()
-        return tag_index_key(self._namespace, tag), tag_state_key(self._namespace, tag)
+        return keys.tag_index_key(self._namespace, tag), keys.tag_state_key(self._namespace, tag)
 
     def _dead_letter_commands(self) -> list[Command]:
-        letters = dead_letters_key(self._namespace)
+        letters = keys.dead_letters_key(self._namespace)
         return [("ZREVRANGE", letters, 0, 0), ("ZRANGEBYSCORE", letters, 1, 1), ("ZREM", letters, "")]
 
     def _tag_commands(self) -> list[Command]:
-        clock, pending = tag_clock_key(self._namespace), pending_tags_key(self._namespace)
+        clock, pending = keys.tag_clock_key(self._namespace), keys.pending_tags_key(self._namespace)
         index, state = self._tag_keys()
         # A clock that is not there counts as 0, and is left alone where it is there.
         return [
@@ -165,7 +154,7 @@ class Permissions:
         ]  # fmt: skip
 
     def _look_up_versions(self) -> Command:
-        return "ZRANGE", versions_key(self._namespace, self._key.query), 0, -1
+        return "ZRANGE", keys.versions_key(self._namespace, self._key.query), 0, -1
 
     def _missing_to_subscribe(self, timeout_seconds: float) -> list[str]:
         with open_pubsub(self._node) as listener:
@@ -195,31 +184,31 @@ class Permissions:
         ]  # fmt: skip
 
     def _name(self, command: Command, refusal: str) -> str:
-        key: CacheKey = self._key
+        key = self._key
         entries, records = (f"{name.partition('{')[0]}*" for name in (key.entry, key.record))
         part = refused_part(refusal)
         if part == "channel":
             return f"&{key.channel.partition('{')[0]}*"
         if part == "command":
             # The invalidator may write nothing else by these.
-            if command[:2] == ("SET", tag_clock_key(self._namespace)):
+            if command[:2] == ("SET", keys.tag_clock_key(self._namespace)):
                 return f"(+set %RW~{command[1]})"
-            if command[1:2] == (pending_tags_key(self._namespace),):
+            if command[1:2] == (keys.pending_tags_key(self._namespace),):
                 return f"(+zadd +zrem %RW~{command[1]})"
             return "+" + str(command[0]).lower().replace(" ", "|")
         is_script = command[0] in {"EVAL", "EVALSHA"}  # whose keys have to be writable, by name
         if is_script and command[3] == key.entry:
             return f"(+evalsha +eval %RW~{entries} %RW~{records})"
         access = "%RW" if is_script or command[0] in _WRITES else "%R"
-        versions, (index, state) = versions_key(self._namespace, key.query), self._tag_keys()
+        versions, (index, state) = keys.versions_key(self._namespace, key.query), self._tag_keys()
         return {
             key.entry: f"{access}~{entries}",
             key.record: f"%RW~{records}",
             versions: f"{access}~{versions.partition('{')[0]}*",
-            budget_keys(self._namespace, key.query)[0]: f"%RW~{self._namespace}:b1:*",
-            tag_clock_key(self._namespace): f"%RW~{tag_clock_key(self._namespace)}",
-            pending_tags_key(self._namespace): f"%RW~{pending_tags_key(self._namespace)}",
-            feed_state_key(self._namespace): f"%R~{feed_state_key(self._namespace)}",
+            keys.budget_keys(self._namespace, key.query)[0]: f"%RW~{self._namespace}:b1:*",
+            keys.tag_clock_key(self._namespace): f"%RW~{keys.tag_clock_key(self._namespace)}",
+            keys.pending_tags_key(self._namespace): f"%RW~{keys.pending_tags_key(self._namespace)}",
+            keys.feed_state_key(self._namespace): f"%R~{keys.feed_state_key(self._namespace)}",
             index: f"%RW~{self._namespace}:t1:*",
             state: f"%RW~{self._namespace}:g1:*",
-        }.get(str(command[3] if is_script else command[1]), f"%RW~{dead_letters_key(self._namespace)}")
+        }.get(str(command[3] if is_script else command[1]), f"%RW~{keys.dead_letters_key(self._namespace)}")

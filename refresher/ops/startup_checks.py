@@ -47,7 +47,10 @@ GREEN_POOLS: Final = ("gevent", "eventlet")
 
 def log_problems(settings: WorkerSettings, app: Celery | None = None, pool: type | None = None) -> list[str]:
     """Log what is wrong around a starting worker of ``app`` with this pool, each with its remedy; returns the texts."""
-    checks = [cache_problem(settings), graph_problem(settings), _queries(settings)]
+    checks = [cache_problem(settings), graph_problem(settings)]
+    if not len(registry):
+        named = f"REFRESHER_QUERIES={settings.queries!r} names the modules that use @query"
+        checks.append(f"no query is registered: {named}")
     if app is not None:
         checks.append(queue_problem(app, settings))
     if pool is not None:
@@ -210,9 +213,3 @@ def _graph_hint(settings: WorkerSettings, error: LoadFailed) -> str:
         bolt = settings.neo4j_uri.partition(":")[0].replace("neo4j", "bolt")
         return f"; by neo4j:// the driver goes to the addresses that a cluster advertises: for a single server use {bolt}://"
     return ""
-
-
-def _queries(settings: WorkerSettings) -> str | None:
-    if len(registry):
-        return None
-    return f"no query is registered: REFRESHER_QUERIES={settings.queries!r} names the modules that use @query"

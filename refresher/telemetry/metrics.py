@@ -101,9 +101,7 @@ SHARES: Final = _gauge(
 )
 PENDING_TAGS: Final = _gauge("refresher_tag_invalidations_pending", "Invalidations of tags that are not finished yet")
 OLDEST_CHANGE: Final = _gauge(
-    "refresher_feed_oldest_change_seconds",
-    "Age of the graph's oldest change that may not be invalidated yet",
-    unit="s",
+    "refresher_feed_oldest_change_seconds", "Age of the graph's oldest change that may not be invalidated yet", unit="s"
 )
 TTL: Final = _gauge("xfetch_query_ttl_seconds", "Soft expiry of the query's values after their load", "query", unit="s")
 GRACE: Final = _gauge("xfetch_query_grace_seconds", "How long they may be served after it", "query", unit="s")
@@ -165,30 +163,18 @@ class WorkerGauges:
     def parts(self) -> Iterable[tuple[str, Callable[[], Values], tuple[Metric, ...]]]:
         """Return what is looked up together: the part that has to be ready for it ("": none), how, and its metrics."""
         return (
-            ("broker", self.queue, (QUEUE_SIZE,)),
+            ("broker", lambda: {QUEUE_SIZE: {(): self.waiting()}}, (QUEUE_SIZE,)),
             ("cache", self.dead, (DEAD_LETTERS, QUARANTINED)),
-            ("cache", self.tags, (PENDING_TAGS,)),
-            ("cache", self.budgets, (SHARES,)),
+            ("cache", lambda: {PENDING_TAGS: {(): self.pending_tags()}}, (PENDING_TAGS,)),
+            ("cache", lambda: {SHARES: _by_query(self.shares())}, (SHARES,)),
             ("cache", self.feed, (OLDEST_CHANGE,)),
             ("", self.times, (TTL, GRACE)),
         )
-
-    def queue(self) -> Values:
-        """Return how many refreshes wait."""
-        return {QUEUE_SIZE: {(): self.waiting()}}
 
     def dead(self) -> Values:
         """Return the dead letters."""
         kept, quarantined = letters_by_query(self.letters(), (query.name for query in self.queries))
         return {DEAD_LETTERS: _by_query(kept), QUARANTINED: _by_query(quarantined)}
-
-    def tags(self) -> Values:
-        """Return how many invalidations of tags are not finished."""
-        return {PENDING_TAGS: {(): self.pending_tags()}}
-
-    def budgets(self) -> Values:
-        """Return the loads in progress under a budget."""
-        return {SHARES: _by_query(self.shares())}
 
     def feed(self) -> Values:
         """Return the age of the oldest change that may not be invalidated yet."""

@@ -150,15 +150,11 @@ def _item_attributes(item: RefreshItem, settings: WorkerSettings) -> dict[str, s
 
 def _record_outcomes(spans: Sequence[Span], outcomes: Sequence[Outcome]) -> None:
     for span, outcome in zip(spans, outcomes, strict=True):
-        _record_outcome(span, outcome)
-
-
-def _record_outcome(span: Span, outcome: Outcome) -> None:
-    span.set_attribute("refresher.outcome", outcome.kind.value)
-    if outcome.why and outcome.kind not in _COMMITTED:  # of those it is the reason for the refresh
-        span.set_attribute("refresher.why", outcome.why)
-    if outcome.kind in _FAILED:
-        failed(span, outcome.why)
+        span.set_attribute("refresher.outcome", outcome.kind.value)
+        if outcome.why and outcome.kind not in _COMMITTED:  # of those it is the reason for the refresh
+            span.set_attribute("refresher.why", outcome.why)
+        if outcome.kind in _FAILED:
+            failed(span, outcome.why)
 
 
 class _TracedLeaseSteps:

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from refresher.telemetry.metrics import READY, WORKER_METRICS, MeteredWorkerEvents, Values, WorkerGauges, look_up
 
@@ -40,23 +40,15 @@ DEAD: Final = "dead"
 """Stands for the process in the names of prometheus_client's files: of those that have ended."""
 
 
-class Readiness(Protocol):
-    """True where a worker is ready."""
-
-    @property
-    def checks(self) -> Mapping[str, str | None]:
-        """Checks by name: None, or the fault that was found."""
-
-
 class GaugeCollector:
     """Looks gauges up at each scrape, but those of a broker or cache that is not ready: these would not answer.
 
     Args:
-        ready: whether the worker is ready, bounded in time.
+        ready: checks whether the worker is ready, bounded in time; by part None, or the fault that was found.
         gauges: which.
     """
 
-    def __init__(self, ready: Callable[[], Readiness], gauges: WorkerGauges) -> None:
+    def __init__(self, ready: Callable[[], Mapping[str, str | None]], gauges: WorkerGauges) -> None:
         self._ready = ready
         self.gauges: WorkerGauges = gauges
 
@@ -72,7 +64,7 @@ class GaugeCollector:
 
         def readiness() -> Values:
             nonlocal problems
-            problems = self._ready().checks
+            problems = self._ready()
             return {READY: {(part,): float(problem is None) for part, problem in problems.items()}}
 
         for part, look, _ in (("", readiness, (READY,)), *self.gauges.parts()):

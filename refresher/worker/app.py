@@ -123,7 +123,7 @@ def _add(app: Celery, settings: WorkerSettings, events: WorkerEvents | None) -> 
     # The main process queries with connections of its own, which its children must not use.
     health = Health(settings, app.refresher_loop_heartbeat)
 
-    metrics = MetricsServer(settings, GaugeCollector(health.ready, _gauges(settings)))
+    metrics = MetricsServer(settings, GaugeCollector(lambda: health.ready().checks, _gauges(settings)))
     telemetry = Telemetry(settings, functools.partial(_gauges, settings))
     telemetry.connect(app)
 

@@ -65,9 +65,7 @@ class Feed:
     def _count(self, done: Invalidated) -> None:
         events = self._events()
         events.changes_invalidated(
-            transactions=len(done.changes.positions),
-            tags=len(done.changes.tags),
-            bulk=done.changes.bulk,
+            transactions=len(done.changes.positions), tags=len(done.changes.tags), bulk=done.changes.bulk
         )
         seconds = max(done.staleness_seconds, default=0.0)  # which of the changes an entry depended on is not known
         for query in done.by_query.elements():

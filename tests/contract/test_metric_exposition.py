@@ -15,7 +15,6 @@ from prometheus_client import CollectorRegistry
 
 from api_client.metrics import PrometheusEvents
 from api_client.otel import OTelEvents
-from refresher.ops.health import Verdict
 from refresher.otel import OTelWorkerEvents
 from refresher.queries import Registry, query
 from refresher.telemetry.metrics import WorkerGauges
@@ -38,7 +37,7 @@ def exposition() -> Iterator[str]:
     emit_all(PrometheusEvents(readers), READER_EVENTS)
     emit_all(PrometheusWorkerEvents(workers), WORKER_EVENTS)
     looked_up = WorkerGauges(lambda: 7, list, lambda: {"q": 3}, lambda: 2, lambda: 0.5, queries)
-    scraped.register(GaugeCollector(lambda: Verdict({"cache": None}), looked_up))
+    scraped.register(GaugeCollector(lambda: {"cache": None}, looked_up))
     for name, registry in (("reader", readers), ("worker", workers), ("gauge", scraped)):
         yield from sorted(f"prometheus {name} {line}" for line in in_prometheus(registry))
     exported, gauges = InMemoryMetricReader(), InMemoryMetricReader()

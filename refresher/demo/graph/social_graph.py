@@ -81,10 +81,7 @@ class SocialGraph:
 
 
 def load(
-    driver: Driver,
-    database: str | None,
-    graph: SocialGraph,
-    on_progress: Callable[[int], object] = lambda _done: None,
+    driver: Driver, database: str | None, graph: SocialGraph, on_progress: Callable[[int], object] = lambda _done: None
 ) -> None:
     """Write the graph into ``database`` (None: the default one).
 

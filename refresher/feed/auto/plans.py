@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
+from refresher.feed.auto import operators
 from refresher.feed.auto.dependencies import Dependencies, Dependency, Key
 from refresher.feed.auto.expressions import (
     CLOCKS,
@@ -31,24 +32,7 @@ from refresher.feed.auto.expressions import (
     reads_of,
     types_of,
 )
-from refresher.feed.auto.operators import (
-    COMPARES,
-    COUNTS,
-    EXPANDS,
-    ID_SEEKS,
-    INDEX_SCANS,
-    LABEL_SCANS,
-    OF_FIRST_CHILD,
-    OTHERS,
-    PROJECTIONS,
-    ROW_BY_ROW,
-    SEEKS,
-    TYPE_INDEXES,
-    TYPE_SCANS,
-    Operator,
-    tree_of,
-    unknown,
-)
+from refresher.feed.auto.operators import Operator, tree_of, unknown
 from refresher.feed.auto.shown import way_to_result
 from refresher.feed.watches import Watches
 
@@ -112,16 +96,16 @@ class _Analysis:
 
     def run(self, cypher: str, plan: Mapping[str, Any]) -> Dependencies:
         try:
-            operators = list(tree_of(plan).walk())
+            steps = list(tree_of(plan).walk())
             _check_text(cypher)
-            for one in operators:
+            for one in steps:
                 self._bind(one)
             for bindings in self._bindings.values():
                 for binding in bindings:
                     self._look_up(binding)
             for binding in [one for bindings in self._bindings.values() for one in bindings]:
                 self._take_as_neighbour(binding)
-            for one in operators:
+            for one in steps:
                 self._read(one)
             self._resolve()
         except NotUnderstood as error:
@@ -154,7 +138,7 @@ class _Analysis:
         binding = _Binding(found[1], one, (found[2],))
         self._add(binding)
         one.details = found[4] or ""
-        if one.kind in SEEKS:
+        if one.kind in operators.SEEKS:
             self._take_keys(binding, [f"{found[1]}.{condition}" for condition in conjuncts(one.details)])
 
     def seek_id(self, one: Operator) -> None:
@@ -170,7 +154,7 @@ class _Analysis:
         self.hop(one)
 
     def scan_type(self, one: Operator) -> None:
-        found = _matched(_HOP if one.kind in TYPE_SCANS else _INDEXED_HOP, one)
+        found = _matched(_HOP if one.kind in operators.TYPE_SCANS else _INDEXED_HOP, one)
         for name in dict.fromkeys((found["start"], found["end"])):
             self._add(_Binding(name, one, is_hop=True))
         self._give(found["name"], one)
@@ -245,7 +229,9 @@ class _Analysis:
         own = list(conjuncts(below.details)) if below.kind.startswith("OptionalExpand") else []
         self._take(binding, own)
         while (above := below.parent) is not None:
-            if above.kind not in ROW_BY_ROW and not (above.kind in OF_FIRST_CHILD and below.place == 0):
+            if above.kind not in operators.ROW_BY_ROW and not (
+                above.kind in operators.OF_FIRST_CHILD and below.place == 0
+            ):
                 return
             others = [one.operator for one in self._bindings[name] if one is not binding]
             others += [by for by, _ in self._given.get(name, ())]
@@ -259,7 +245,7 @@ class _Analysis:
 
     def _take_as_neighbour(self, binding: _Binding) -> None:
         """Take a node that a scan of labels finds as one that a hop finds, where it has to be next to a known one."""
-        is_scan = binding.operator.kind in LABEL_SCANS and not self._anchors(binding)
+        is_scan = binding.operator.kind in operators.LABEL_SCANS and not self._anchors(binding)
         if is_scan and any(map(self._is_known, binding.neighbours)):
             binding.tests.append(frozenset(binding.labels))
             binding.labels, binding.is_hop = (), True
@@ -439,17 +425,17 @@ class _Analysis:
 
 
 _BINDERS: Final[tuple[tuple[frozenset[str], Callable[[_Analysis, Operator], None]], ...]] = (
-    (LABEL_SCANS, _Analysis.scan_labels),
-    (SEEKS | INDEX_SCANS, _Analysis.scan_index),
-    (ID_SEEKS, _Analysis.seek_id),
-    (EXPANDS, _Analysis.hop),
+    (operators.LABEL_SCANS, _Analysis.scan_labels),
+    (operators.SEEKS | operators.INDEX_SCANS, _Analysis.scan_index),
+    (operators.ID_SEEKS, _Analysis.seek_id),
+    (operators.EXPANDS, _Analysis.hop),
     (frozenset(("ShortestPath",)), _Analysis.find_path),
-    (TYPE_SCANS | TYPE_INDEXES, _Analysis.scan_type),
-    (COUNTS, _Analysis.count),
-    (PROJECTIONS, _Analysis.project),
-    (COMPARES, _Analysis.compare),
+    (operators.TYPE_SCANS | operators.TYPE_INDEXES, _Analysis.scan_type),
+    (operators.COUNTS, _Analysis.count),
+    (operators.PROJECTIONS, _Analysis.project),
+    (operators.COMPARES, _Analysis.compare),
     (frozenset(("RollUpApply",)), _Analysis.roll_up),
-    (OTHERS, _Analysis.keep),
+    (operators.OTHERS, _Analysis.keep),
 )
 
 

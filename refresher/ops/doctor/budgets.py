@@ -10,7 +10,7 @@ from api_client.explain import duration
 from api_client.protocol.budget import Budget
 from refresher.ops.budgets import ALL
 from refresher.ops.doctor.deployment import Deployment
-from refresher.ops.doctor.findings import AS_OPERATOR, Finding, ok, warning
+from refresher.ops.doctor.findings import Finding, ok, warning
 from refresher.ops.scan import QueryKeys
 from refresher.queries import Query, registry
 
@@ -20,8 +20,6 @@ LONG_WAIT_SECONDS: Final = 1.0
 
 def budgets(deployment: Deployment) -> Finding:
     """Compare the budgets with the loads that the keys of a bounded scan need, and those in progress."""
-    if deployment.keys.problem:
-        return warning(f"skipped: {deployment.keys.problem}", AS_OPERATOR)
     bounded = [one for one in _budgeted(deployment) if one.budget.is_bounded]
     if not bounded:
         return ok("none is set")

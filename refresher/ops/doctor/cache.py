@@ -31,8 +31,7 @@ def permissions(deployment: Deployment) -> Finding:
     granted = Permissions(deployment.cache, deployment.worker.namespace)
     if missing := " ".join(granted.missing_for_readers()):
         return problem(
-            f"the user {user} lacks permissions that readers and workers need: {missing}",
-            _grant(user, missing),
+            f"the user {user} lacks permissions that readers and workers need: {missing}", _grant(user, missing)
         )
     if deployment.as_reader:
         return _permissions_for_speed(deployment, granted, user)

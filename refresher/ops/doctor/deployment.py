@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any, Final, Self
 
 import redis
+from redis.exceptions import NoPermissionError
 
 from api_client.config.broker_url import is_rabbitmq
 from api_client.config.settings import ReaderSettings
@@ -71,8 +72,15 @@ class Deployment:
 
     @cached_property
     def keys(self) -> KeysSeen:
-        """The keys that a bounded scan found."""
-        return scan_keys(self.cache, self.worker.namespace)
+        """The keys that a bounded scan found.
+
+        Raises:
+            NoPermissionError: the user may not scan.
+        """
+        seen = scan_keys(self.cache, self.worker.namespace)
+        if seen.problem:
+            raise NoPermissionError(seen.problem)
+        return seen
 
 
 def server_title(info: Mapping[str, Any]) -> str:

@@ -67,8 +67,6 @@ def _process_of(connection: dict[str, str]) -> tuple[str, str, str] | None:
 def entries(deployment: Deployment) -> Finding:
     """Count the entries that no reader can read, among those of a bounded scan."""
     seen = deployment.keys
-    if seen.problem:
-        return warning(f"skipped: {seen.problem}", AS_OPERATOR)
     read, unreadable = sum(row.headers for row in seen.queries.values()), sum(seen.unreadable.values())
     if not unreadable:
         return ok(f"{read} sampled, all readable")
@@ -83,8 +81,6 @@ def entries(deployment: Deployment) -> Finding:
 
 def refreshes(deployment: Deployment) -> Finding:
     """Report refreshes that are slow, failing or lost now, among the keys of a bounded scan."""
-    if deployment.keys.problem:
-        return warning(f"skipped: {deployment.keys.problem}", AS_OPERATOR)
     if faults := list(_faults(deployment)):
         return warning(
             "; ".join(faults), "refresher status shows which; start more workers, or find out why they are slow or gone"
@@ -124,8 +120,6 @@ def dead_letters(deployment: Deployment) -> Finding:
 
 def tags(deployment: Deployment) -> Finding:
     """Check what invalidations of tags rely on: the eviction policy, workers that finish them, small indexes."""
-    if deployment.keys.problem:
-        return warning(f"skipped: {deployment.keys.problem}", AS_OPERATOR)
     seen, policy = deployment.keys.tags, str(deployment.info.get("maxmemory_policy", ""))
     if seen is None:
         return warning("skipped: this user of CACHE_REDIS_URL may not see them", AS_OPERATOR)

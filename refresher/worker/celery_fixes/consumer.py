@@ -184,10 +184,7 @@ class RefreshConsumer(_Consumer):
             return connect(on_failure, *args, **options)
 
         conn.ensure_connection = functools.partial(
-            with_heartbeat,
-            interval_start=CONNECT_AGAIN_SECONDS,
-            interval_step=0,
-            interval_max=CONNECT_AGAIN_SECONDS,
+            with_heartbeat, interval_start=CONNECT_AGAIN_SECONDS, interval_step=0, interval_max=CONNECT_AGAIN_SECONDS
         )
         return super().ensure_connected(conn)
 

@@ -11,7 +11,6 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from api_client.observe.prometheus import PrometheusEvents
-from refresher.ops.health import Verdict
 from refresher.queries import Registry
 from refresher.telemetry.metrics import WorkerGauges
 from refresher.telemetry.prometheus import GaugeCollector, PrometheusWorkerEvents
@@ -70,7 +69,7 @@ def metrics_of_both_sides() -> set[str]:
     PrometheusEvents(readers)
     PrometheusWorkerEvents(workers)
     gauges = WorkerGauges(lambda: 0, list, dict, lambda: 0, lambda: 0.0, Registry())
-    workers.register(GaugeCollector(lambda: Verdict({}), gauges))
+    workers.register(GaugeCollector(dict, gauges))
     return {metric.name for registry in (readers, workers) for metric in registry.collect()}
 
 

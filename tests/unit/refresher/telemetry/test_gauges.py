@@ -9,7 +9,6 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from refresher.flow.ports import DropReason
-from refresher.ops.health import Verdict
 from refresher.queries import Registry
 from refresher.telemetry.metrics import WorkerGauges
 from refresher.telemetry.prometheus import GaugeCollector, PrometheusWorkerEvents
@@ -28,7 +27,7 @@ class Worker:
             self._source("feed", None), Registry(),
         )  # fmt: skip
         self.registry = CollectorRegistry()
-        self.registry.register(GaugeCollector(lambda: Verdict(self.checks), gauges))
+        self.registry.register(GaugeCollector(lambda: self.checks, gauges))
 
     def _source(self, name: str, answer: object) -> Callable[[], Any]:
         def query_once() -> Any:
@@ -74,7 +73,7 @@ def test_a_gauge_that_fails_is_left_out_and_the_others_are_exported(caplog: pyte
 
     dead = ["xfetch_dead_letters", "xfetch_quarantined_keys"]
     gauges = WorkerGauges(fails, list, fails, fails, fails, Registry())
-    assert names(GaugeCollector(lambda: Verdict(WELL), gauges)) == ["refresher_ready", *dead, *TIMES]
+    assert names(GaugeCollector(lambda: WELL, gauges)) == ["refresher_ready", *dead, *TIMES]
     assert names(GaugeCollector(fails, gauges)) == [*dead, *TIMES]
     assert [record.message for record in caplog.records] == ["could not collect some gauges: OSError"] * 9
 
