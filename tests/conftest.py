@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import os
 import signal
 from contextlib import ExitStack
@@ -76,6 +78,16 @@ def pytest_runtest_setup() -> Generator[None, None, None]:
 
 
 pytest_runtest_call = pytest_runtest_setup
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine: by its fixture ``run``, else on an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    given = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+    pyfuncitem.funcargs.get("run", asyncio.run)(pyfuncitem.obj(**given))
+    return True
 
 
 @pytest.fixture

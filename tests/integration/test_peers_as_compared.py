@@ -90,20 +90,17 @@ def aiocache(origin: Origin) -> tuple[Read, Invalidate]:
 
 
 @pytest.mark.parametrize("peer", [dogpile, dogpile_region, cashews_early, cashews_soft, aiocache])
-def test_a_peer_loses_an_invalidation_during_a_load(peer: Callable[[Origin], tuple[Read, Invalidate]]) -> None:
-    async def measured() -> None:
-        origin = Origin()
-        read, invalidate = peer(origin)
-        loading = asyncio.create_task(read())  # type: ignore[arg-type]
-        assert await asyncio.to_thread(origin.has_read.wait, MAX_WAIT_SECONDS)
-        origin.value = "new"
-        await invalidate()
-        origin.may_end.set()
-        assert await loading == "old"
-        assert await read() == "old"
-        assert origin.loads == 1
-
-    asyncio.run(measured())
+async def test_a_peer_loses_an_invalidation_during_a_load(peer: Callable[[Origin], tuple[Read, Invalidate]]) -> None:
+    origin = Origin()
+    read, invalidate = peer(origin)
+    loading = asyncio.create_task(read())  # type: ignore[arg-type]
+    assert await asyncio.to_thread(origin.has_read.wait, MAX_WAIT_SECONDS)
+    origin.value = "new"
+    await invalidate()
+    origin.may_end.set()
+    assert await loading == "old"
+    assert await read() == "old"
+    assert origin.loads == 1
 
 
 @pytest.mark.parametrize("by_tag", [False, True], ids=["by key", "by tag"])

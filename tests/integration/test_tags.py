@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import closing
 from typing import Any
 
@@ -65,12 +64,8 @@ def test_a_hard_invalidation_of_a_tag_drops_its_values(cache: InlineCache) -> No
     assert cache.client.get_entry("friends_of", {"person_id": 1}).state is EntryState.MISS
 
 
-def test_tags_can_be_invalidated_by_a_coroutine(redis_server: RedisServer) -> None:
-    asyncio.run(_invalidated_by_a_coroutine(redis_server.url()))
-
-
-async def _invalidated_by_a_coroutine(url: str) -> None:
-    async with InlineCache(redis_url=url) as cache:
+async def test_tags_can_be_invalidated_by_a_coroutine(redis_server: RedisServer) -> None:
+    async with InlineCache(redis_url=redis_server.url()) as cache:
         friends(cache, {1: [2]})
         await cache.async_client.get("friends_of", {"person_id": 1})
         assert await ainvalidate_tags(["person:2"]) == TagInvalidation(1, is_finished=True)

@@ -189,21 +189,18 @@ def test_two_caches_do_not_see_each_other() -> None:
         assert (first.client.get("q"), second.client.get("q")) == ("first", "second")
 
 
-def test_an_async_test_can_enter_the_cache_on_its_own_event_loop() -> None:
-    async def main() -> None:
-        async with InlineCache() as cache:
-            cache.answer("friends_of", lambda person_id: ["Ada", "Grace"], ttl="5m", grace="1h")
-            assert await aget_cached("friends_of", {"person_id": 42}) == ["Ada", "Grace"]
-            cache.answer("friends_of", lambda person_id: ["Ada"], ttl="5m", grace="1h")
-            cache.advance("6m")
-            assert await aget_cached("friends_of", {"person_id": 42}) == ["Ada", "Grace"]
-            # One cache: the refresh that one reader has triggered is seen by the other.
-            assert get_cached("friends_of", {"person_id": 42}) == ["Ada"]
-            assert len(cache.outcomes) == 2
-        connection = connections_of(reading_link_of(cache.async_client)).current()
-        assert connection is None
-
-    asyncio.run(main())
+async def test_an_async_test_can_enter_the_cache_on_its_own_event_loop() -> None:
+    async with InlineCache() as cache:
+        cache.answer("friends_of", lambda person_id: ["Ada", "Grace"], ttl="5m", grace="1h")
+        assert await aget_cached("friends_of", {"person_id": 42}) == ["Ada", "Grace"]
+        cache.answer("friends_of", lambda person_id: ["Ada"], ttl="5m", grace="1h")
+        cache.advance("6m")
+        assert await aget_cached("friends_of", {"person_id": 42}) == ["Ada", "Grace"]
+        # One cache: the refresh that one reader has triggered is seen by the other.
+        assert get_cached("friends_of", {"person_id": 42}) == ["Ada"]
+        assert len(cache.outcomes) == 2
+    connection = connections_of(reading_link_of(cache.async_client)).current()
+    assert connection is None
 
 
 def test_refreshes_triggered_by_a_batch_are_done_when_it_returns(app: Application) -> None:

@@ -18,7 +18,6 @@ from refresher.embedded import RedisServer
 from tests.support.fault_proxy import FaultProxy
 from tests.support.waiting import MAX_WAIT_SECONDS
 
-Run: TypeAlias = Callable[[Coroutine[Any, Any, None]], None]
 Connect: TypeAlias = Callable[..., Connections]
 
 
@@ -84,8 +83,8 @@ UVLOOP_TOO = pytest.mark.parametrize("run", [None, uvloop.new_event_loop], ids=[
 
 
 @pytest.fixture
-def run(request: pytest.FixtureRequest) -> Run:
-    """Run a coroutine on an event loop of its own, in asyncio's debug mode."""
+def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, None]], None]:
+    """Run a test on an event loop of its own, in asyncio's debug mode."""
     new_loop = getattr(request, "param", None)
 
     async def bounded(coroutine: Coroutine[Any, Any, None]) -> None:

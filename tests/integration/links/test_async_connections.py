@@ -13,111 +13,92 @@ from api_client.transport import multiplexed
 from api_client.transport.connection_maker import name_reader
 from api_client.transport.multiplexed import Closed
 from api_client.transport.wire import pack
-from tests.integration.links.conftest import UVLOOP_TOO, Run
+from tests.integration.links.conftest import UVLOOP_TOO
 from tests.support.fault_proxy import FaultProxy
 from tests.support.internals import by_loop, due_on
 from tests.support.multiplexed import COUNT, current, ended, executed, gets, opened, patient, until
 
+pytestmark = pytest.mark.usefixtures("run")
 
-def test_reads_of_one_key_in_one_tick_are_one_command(run: Run, url: str, control: redis.Redis) -> None:
-    async def read() -> None:
-        async with opened(url) as connections:
-            control.config_resetstat()
-            assert await asyncio.gather(*(connections.get("key") for _ in range(COUNT))) == [b"value"] * COUNT
-            assert gets(control) == 1
 
-    run(read())
+async def test_reads_of_one_key_in_one_tick_are_one_command(url: str, control: redis.Redis) -> None:
+    async with opened(url) as connections:
+        control.config_resetstat()
+        assert await asyncio.gather(*(connections.get("key") for _ in range(COUNT))) == [b"value"] * COUNT
+        assert gets(control) == 1
 
 
 @UVLOOP_TOO
-def test_reads_of_many_keys_in_one_tick_are_one_write(run: Run, url: str, control: redis.Redis) -> None:
+async def test_reads_of_many_keys_in_one_tick_are_one_write(url: str, control: redis.Redis) -> None:
     control.mset({f"key{number}": number for number in range(COUNT)})
-
-    async def read() -> None:
-        async with opened(url) as connections:
-            control.config_resetstat()
-            before = control.info("stats")["total_reads_processed"]
-            replies = await asyncio.gather(*(connections.get(f"key{number}") for number in range(COUNT)))
-            assert replies == [str(number).encode() for number in range(COUNT)]
-            assert control.info("stats")["total_reads_processed"] - before == 2  # and this INFO
-            assert gets(control) == COUNT
-
-    run(read())
+    async with opened(url) as connections:
+        control.config_resetstat()
+        before = control.info("stats")["total_reads_processed"]
+        replies = await asyncio.gather(*(connections.get(f"key{number}") for number in range(COUNT)))
+        assert replies == [str(number).encode() for number in range(COUNT)]
+        assert control.info("stats")["total_reads_processed"] - before == 2  # and this INFO
+        assert gets(control) == COUNT
 
 
-def test_a_read_already_sent_is_not_shared_with_a_later_caller(
-    run: Run, url: str, control: redis.Redis, proxy: FaultProxy
+async def test_a_read_already_sent_is_not_shared_with_a_later_caller(
+    url: str, control: redis.Redis, proxy: FaultProxy
 ) -> None:
-    async def read() -> None:
-        async with opened(url) as connections:
-            control.config_resetstat()
-            proxy.holds_replies()
-            early = asyncio.ensure_future(connections.get("key"))
-            await executed(control, 1)
-            control.set("key", "newer")  # a later caller has to see the change
-            late = asyncio.ensure_future(connections.get("key"))
-            await executed(control, 2)
-            proxy.passes()
-            assert (await early, await late) == (b"value", b"newer")
-
-    run(read())
+    async with opened(url) as connections:
+        control.config_resetstat()
+        proxy.holds_replies()
+        early = asyncio.ensure_future(connections.get("key"))
+        await executed(control, 1)
+        control.set("key", "newer")  # a later caller has to see the change
+        late = asyncio.ensure_future(connections.get("key"))
+        await executed(control, 2)
+        proxy.passes()
+        assert (await early, await late) == (b"value", b"newer")
 
 
-def test_closing_fails_pending_reads_without_a_retry(
-    run: Run, url: str, control: redis.Redis, proxy: FaultProxy
-) -> None:
-    async def read() -> None:
-        async with opened(url) as connections:
-            proxy.holds_replies()
-            tasks = [asyncio.ensure_future(connections.get(f"key{number}")) for number in range(3)]
-            await until(lambda: due_on(current(connections)) == 3, "they are on their way")
-            connections.close()
-            results = await ended(tasks)
-            assert [type(result) for result in results] == [Closed] * 3
-            assert not isinstance(results[0], ConnectionError), "that would be tried again"
-            assert not by_loop(connections)
-
-    run(read())
+async def test_closing_fails_pending_reads_without_a_retry(url: str, control: redis.Redis, proxy: FaultProxy) -> None:
+    async with opened(url) as connections:
+        proxy.holds_replies()
+        tasks = [asyncio.ensure_future(connections.get(f"key{number}")) for number in range(3)]
+        await until(lambda: due_on(current(connections)) == 3, "they are on their way")
+        connections.close()
+        results = await ended(tasks)
+        assert [type(result) for result in results] == [Closed] * 3
+        assert not isinstance(results[0], ConnectionError), "that would be tried again"
+        assert not by_loop(connections)
 
 
 @UVLOOP_TOO
-def test_closing_while_connecting_leaves_no_connection_open(
-    run: Run, url: str, control: redis.Redis, proxy: FaultProxy
+async def test_closing_while_connecting_leaves_no_connection_open(
+    url: str, control: redis.Redis, proxy: FaultProxy
 ) -> None:
-    async def read() -> None:
-        connections = patient(url)
-        proxy.holds_replies()
-        task = asyncio.ensure_future(connections.get("key"))
-        await until(lambda: proxy.open_connections, "it connects")
-        connections.close()
-        proxy.passes()
-        with pytest.raises(RedisError):
-            await task
-        assert not by_loop(connections)
-        await until(lambda: not proxy.open_connections, "nothing is left open")
-
-    run(read())
+    connections = patient(url)
+    proxy.holds_replies()
+    task = asyncio.ensure_future(connections.get("key"))
+    await until(lambda: proxy.open_connections, "it connects")
+    connections.close()
+    proxy.passes()
+    with pytest.raises(RedisError):
+        await task
+    assert not by_loop(connections)
+    await until(lambda: not proxy.open_connections, "nothing is left open")
 
 
-def test_a_node_that_is_left_while_its_connection_is_named_is_connected_anew(
-    run: Run, url: str, control: redis.Redis, monkeypatch: pytest.MonkeyPatch
+async def test_a_node_that_is_left_while_its_connection_is_named_is_connected_anew(
+    url: str, control: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def read() -> None:
-        connections, named = patient(url), 0
+    connections, named = patient(url), 0
 
-        async def leave_once_named(connection: object) -> None:
-            nonlocal named
-            await name_reader(connection)
-            named += 1
-            if named == 1:
-                connections.invalidate_connections()
+    async def leave_once_named(connection: object) -> None:
+        nonlocal named
+        await name_reader(connection)
+        named += 1
+        if named == 1:
+            connections.invalidate_connections()
 
-        monkeypatch.setattr(multiplexed, "name_reader", leave_once_named)
-        with closing(connections):
-            before = control.info("stats")["total_connections_received"]
-            assert await connections.execute(pack("PING")) == b"PONG"
-            assert control.info("stats")["total_connections_received"] - before == 2
-            assert named == 2
-        await asyncio.sleep(0)  # let the transport close
-
-    run(read())
+    monkeypatch.setattr(multiplexed, "name_reader", leave_once_named)
+    with closing(connections):
+        before = control.info("stats")["total_connections_received"]
+        assert await connections.execute(pack("PING")) == b"PONG"
+        assert control.info("stats")["total_connections_received"] - before == 2
+        assert named == 2
+    await asyncio.sleep(0)  # let the transport close

@@ -145,7 +145,7 @@ def test_values_beyond_the_reply_timeout_fail_alone_and_open_no_breaker(
     eventually(lambda: outcomes() == ["too slow", "value"] * 7, "each fails alone, seven times in a row")
 
 
-def test_small_values_behind_a_large_one_on_a_shared_connection_do_not_time_out(
+async def test_small_values_behind_a_large_one_on_a_shared_connection_do_not_time_out(
     url: str, clean_redis: RedisServer, control: redis.Redis, proxy: FaultProxy
 ) -> None:
     plant(control, "large", LARGE)
@@ -154,23 +154,19 @@ def test_small_values_behind_a_large_one_on_a_shared_connection_do_not_time_out(
         redis_url=url, broker_url=clean_redis.url(1), namespace=NAMESPACE, redis_timeout_seconds=SHORT_SECONDS,
         redis_reply_timeout_seconds=MAX_WAIT_SECONDS,
     )  # fmt: skip
+    client = AsyncCacheClient(settings)
+    await aeventually(lambda: client.get("small", timeout=0, default=None), "a hit")
+    proxy.slows(0.0, len(LARGE) / LARGE_SECONDS)
 
-    async def read() -> None:
-        client = AsyncCacheClient(settings)
-        await aeventually(lambda: client.get("small", timeout=0, default=None), "a hit")
-        proxy.slows(0.0, len(LARGE) / LARGE_SECONDS)
+    async def all_came() -> bool:
+        accepted, began = proxy.accepted, time.monotonic()
+        values = await asyncio.gather(
+            client.get("large"), *(client.get("small") for _ in range(20)), return_exceptions=True
+        )
+        if values != [LARGE] + ["value"] * 20 or proxy.accepted != accepted:
+            return False
+        assert time.monotonic() - began > 2 * SHORT_SECONDS, "the proxy was not slow"
+        return True
 
-        async def all_came() -> bool:
-            accepted, began = proxy.accepted, time.monotonic()
-            values = await asyncio.gather(
-                client.get("large"), *(client.get("small") for _ in range(20)), return_exceptions=True
-            )
-            if values != [LARGE] + ["value"] * 20 or proxy.accepted != accepted:
-                return False
-            assert time.monotonic() - began > 2 * SHORT_SECONDS, "the proxy was not slow"
-            return True
-
-        await aeventually(all_came, "all values on one connection")  # a busy machine exceeds the timeout
-        await client.close()
-
-    asyncio.run(read())
+    await aeventually(all_came, "all values on one connection")  # a busy machine exceeds the timeout
+    await client.close()

@@ -101,11 +101,8 @@ def test_one_client_serves_event_loops_side_by_side(
     assert events["triggered"] == [["miss"]]
 
 
-def test_an_event_loop_does_not_wait_for_the_subscription_of_a_task(
-    run: Callable[[Coroutine[Any, Any, T]], T],
-    client: AsyncCacheClient,
-    new_key: NewKey,
-    monkeypatch: pytest.MonkeyPatch,
+async def test_an_event_loop_does_not_wait_for_the_subscription_of_a_task(
+    client: AsyncCacheClient, new_key: NewKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, go_on, is_over = threading.Event(), threading.Event(), threading.Event()
 
@@ -115,21 +112,18 @@ def test_an_event_loop_does_not_wait_for_the_subscription_of_a_task(
         go_on.wait(MAX_WAIT_SECONDS / 4)
         is_over.set()
 
-    async def read() -> None:
-        first = asyncio.ensure_future(client.get("q", {"n": 1}))
-        await asyncio.to_thread(eventually, new_key("q", {"n": 1}).has_subscriber, "it is subscribed")
-        monkeypatch.setattr(PubSub, "subscribe", slow)
-        second = asyncio.ensure_future(client.get("q", {"n": 2}))
-        await asyncio.to_thread(begun.wait, MAX_WAIT_SECONDS)
-        assert not is_over.is_set(), "the loop went on meanwhile"
-        go_on.set()
-        await asyncio.to_thread(new_key("q", {"n": 2}).load, "two")
-        assert await second == "two"
-        await asyncio.to_thread(new_key("q", {"n": 1}).load, "one")
-        assert await first == "one"
-        await client.close()
-
-    run(read())
+    first = asyncio.ensure_future(client.get("q", {"n": 1}))
+    await asyncio.to_thread(eventually, new_key("q", {"n": 1}).has_subscriber, "it is subscribed")
+    monkeypatch.setattr(PubSub, "subscribe", slow)
+    second = asyncio.ensure_future(client.get("q", {"n": 2}))
+    await asyncio.to_thread(begun.wait, MAX_WAIT_SECONDS)
+    assert not is_over.is_set(), "the loop went on meanwhile"
+    go_on.set()
+    await asyncio.to_thread(new_key("q", {"n": 2}).load, "two")
+    assert await second == "two"
+    await asyncio.to_thread(new_key("q", {"n": 1}).load, "one")
+    assert await first == "one"
+    await client.close()
 
 
 # Of asyncio and redis-py: sockets that a loop leaves open which is closed like this.

@@ -69,24 +69,15 @@ def test_threads_that_share_a_failed_wait_get_an_exception_each(client: CacheCli
         assert 0 < error.retry_after_seconds <= 30
 
 
-def test_tasks_that_share_a_failed_wait_get_an_exception_each(settings: dict[str, Any], new_key: NewKey) -> None:
-    async def read() -> list[BaseException | None]:
-        client = AsyncCacheClient(ReaderSettings(**settings))
-        found = await failures([client.get("q", {}) for _ in range(TASKS)], new_key().abandon)
-        await client.close()
-        return found
-
-    are_each_their_own(asyncio.run(read()), RefreshFailed)
+async def test_tasks_that_share_a_failed_wait_get_an_exception_each(settings: dict[str, Any], new_key: NewKey) -> None:
+    async with AsyncCacheClient(ReaderSettings(**settings)) as client:
+        errors = await failures([client.get("q", {}) for _ in range(TASKS)], new_key().abandon)
+    are_each_their_own(errors, RefreshFailed)
 
 
-def test_tasks_that_share_a_refused_connection_get_an_exception_each(cut_off: ReaderSettings) -> None:
-    async def read() -> list[BaseException | None]:
-        client = AsyncCacheClient(cut_off)
-        found = await failures([client.get("q", {}) for _ in range(TASKS)], lambda: None)
-        await client.close()
-        return found
-
-    errors = asyncio.run(read())
+async def test_tasks_that_share_a_refused_connection_get_an_exception_each(cut_off: ReaderSettings) -> None:
+    async with AsyncCacheClient(cut_off) as client:
+        errors = await failures([client.get("q", {}) for _ in range(TASKS)], lambda: None)
     are_each_their_own(errors, CacheUnavailable)
     assert {type(error.__cause__).__name__ for error in errors if error is not None} == {"ConnectionError"}
 

@@ -156,22 +156,19 @@ def test_a_late_failure_of_another_thread_is_not_taken_for_the_probe_s(breaker: 
     assert pause_seconds(breaker, time) == pytest.approx(0.5, abs=0.02)
 
 
-def test_a_late_failure_of_another_task_is_not_taken_for_the_probe_s(breaker: Breaker, time: Time) -> None:
+async def test_a_late_failure_of_another_task_is_not_taken_for_the_probe_s(breaker: Breaker, time: Time) -> None:
     async def late(probing: asyncio.Event) -> None:
         assert breaker.allows()
         await probing.wait()
         breaker.failed()
 
-    async def outage() -> None:
-        probing = asyncio.Event()
-        under_way = asyncio.create_task(late(probing))
-        await asyncio.sleep(0)
-        fail(breaker, 5)
-        assert pause_seconds(breaker, time) == pytest.approx(0.25, abs=0.02)
-        probing.set()
-        await under_way
-        assert pause_seconds(breaker, time) == pytest.approx(0.25, abs=0.02)
-        breaker.failed()
-        assert pause_seconds(breaker, time) == pytest.approx(0.5, abs=0.02)
-
-    asyncio.run(outage())
+    probing = asyncio.Event()
+    under_way = asyncio.create_task(late(probing))
+    await asyncio.sleep(0)
+    fail(breaker, 5)
+    assert pause_seconds(breaker, time) == pytest.approx(0.25, abs=0.02)
+    probing.set()
+    await under_way
+    assert pause_seconds(breaker, time) == pytest.approx(0.25, abs=0.02)
+    breaker.failed()
+    assert pause_seconds(breaker, time) == pytest.approx(0.5, abs=0.02)
