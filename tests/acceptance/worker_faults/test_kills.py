@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 
 import pytest
 
@@ -50,16 +51,8 @@ def while_loading(world: World, key: str) -> Iterator[int]:
 
 
 @contextmanager
-def before_commit(world: World, key: str) -> Iterator[int]:
-    with world.cache_proxy.stopping("commit", StopPoint.REQUEST, key=world.tag(key), drops=True) as stop:
-        world.read(key)
-        stop.wait()
-        yield world.loads(key)[-1]
-
-
-@contextmanager
-def after_commit(world: World, key: str) -> Iterator[int]:
-    with world.cache_proxy.stopping("commit", StopPoint.REPLY, key=world.tag(key), drops=True) as stop:
+def at_commit(point: StopPoint, world: World, key: str) -> Iterator[int]:
+    with world.cache_proxy.stopping("commit", point, key=world.tag(key), drops=True) as stop:
         world.read(key)
         stop.wait()
         yield world.loads(key)[-1]
@@ -68,8 +61,8 @@ def after_commit(world: World, key: str) -> Iterator[int]:
 MOMENTS: dict[str, Callable[[World, str], AbstractContextManager[int]]] = {
     "before_acquire": before_acquire,
     "while_loading": while_loading,
-    "before_commit": before_commit,
-    "after_commit": after_commit,
+    "before_commit": partial(at_commit, StopPoint.REQUEST),
+    "after_commit": partial(at_commit, StopPoint.REPLY),
 }
 INTERRUPTING = {"while_loading", "before_commit"}
 """Those at which a killed process has begun a run that it can't end."""
