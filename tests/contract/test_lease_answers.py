@@ -71,14 +71,6 @@ def test_the_replies_to_a_claim_and_its_repetition(clocked_world: ClockedWorld) 
     assert world.claim() == replace(first, left_seconds=lasting.QUEUE_TTL_SECONDS - 3, now_us=world.now_us())
 
 
-def test_the_replies_to_an_acquire_without_a_claim_and_its_repetition(clocked_world: ClockedWorld) -> None:
-    world, at = clocked_world, clocked_world.now_us()
-    first = world.acquire()
-    assert (first.claimed_at_us, world.record()["claim_number"]) == (at, b"1")
-    world.pass_time(3)
-    assert world.acquire() == replace(first, left_seconds=lasting.LEASE_SECONDS - 3, now_us=world.now_us())
-
-
 def test_a_run_is_handed_back_under_the_newest_claim_that_it_knows(clocked_world: ClockedWorld) -> None:
     world = clocked_world
     number = world.claim().number + 7
@@ -91,27 +83,6 @@ def test_a_run_after_an_abandoned_refresh_counts_attempts_from_the_start(clocked
     world.pass_time(lasting.COOLING_SECONDS)
     assert world.acquire(OTHER).attempts == 0
     assert "attempts" not in world.record()
-
-
-def test_a_number_that_an_invalidation_drew_is_not_drawn_again(clocked_world: ClockedWorld) -> None:
-    world = clocked_world
-    world.claim()
-    generation = world.invalidate(hard=True)
-    assert world.claim("another").number == generation + 1
-
-
-@pytest.mark.parametrize("is_claimed", [False, True])
-def test_the_reply_to_a_claim_of_an_already_refreshed_entry(clocked_world: ClockedWorld, is_claimed: bool) -> None:
-    world = clocked_world
-    if is_claimed:
-        world.claim()
-        world.pass_time(3)
-    world.plant(5)
-    state = RecordState.QUEUED if is_claimed else RecordState.IDLE
-    assert world.claim("another", seen=4) == ClaimReply(
-        ClaimStatus.ALREADY_REFRESHED, state, 0.0, "", 0, world.now_us(), 0, world.now_us()
-    )
-    assert bool(world.record()) == is_claimed
 
 
 def test_the_reply_to_a_claim_during_cooling(clocked_world: ClockedWorld) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from api_client.protocol import lease
@@ -48,116 +46,6 @@ def test_a_run_whose_lease_expired_is_reported_as_overtaken_once(world: World, c
     assert world.acquire(nonce(1)).has_overtaken, "the same, repeated"
     world.retry(overtaking.token, nonce(1))
     assert not world.acquire(nonce(2), ticket="ticket-1").has_overtaken
-
-
-@pytest.mark.parametrize("claims", [0, 1])
-def test_a_repeated_acquire_does_not_overtake_its_own_run(world: World, claims: int) -> None:
-    world.acquire(nonce(0))  # its reply is lost
-    world.pass_time(LONG_SECONDS)
-    for number in range(claims):
-        world.claim(f"claim-{number}")
-    repeated = world.acquire(nonce(0))
-    assert (repeated.status, repeated.has_overtaken) == (AcquireStatus.ACQUIRED, False)
-
-
-@pytest.mark.parametrize("end", ["retry", "hand_back", "fail", "commit"])
-def test_a_run_that_ended_by_itself_is_not_reported_as_overtaken(world: World, end: str) -> None:
-    getattr(world, end)(world.acquire(nonce(0)).token, nonce(0))
-    world.pass_time(LONG_SECONDS)
-    world.claim()
-    assert not world.acquire(nonce(1), number=2**52).has_overtaken
-
-
-def test_unserved_claims_do_not_count_an_expired_run_twice(world: World) -> None:
-    taken_over(world, 1)
-    for number in range(3):
-        world.claim(f"again-{number}")
-        world.pass_time(LONG_SECONDS)
-    assert world.acquire(nonce(9)).attempts == 1
-
-
-def test_a_run_taken_over_after_a_retry_is_one_more_failed_attempt(world: World) -> None:
-    world.retry(world.acquire(nonce(0)).token, nonce(0))
-    assert world.acquire(nonce(1), ticket="ticket-1").attempts == 1
-    world.pass_time(LONG_SECONDS)
-    world.claim()
-    assert world.acquire(nonce(2)).attempts == 2
-
-
-def test_failed_attempts_are_kept_when_the_message_of_a_retry_is_lost(world: World) -> None:
-    world.retry(world.acquire(nonce(0)).token, nonce(0))
-    world.pass_time(LONG_SECONDS)
-    world.claim()
-    assert world.acquire(nonce(1)).attempts == 1
-
-
-def test_a_run_that_is_handed_back_does_not_count_as_an_attempt(world: World) -> None:
-    taken_over(world, 1)
-    world.claim("second")
-    world.hand_back(world.acquire(nonce(8)).token, nonce(8))
-    assert world.acquire(nonce(9)).attempts == 1
-
-
-def commits(world: World) -> None:
-    world.commit(world.acquire(nonce(8)).token, nonce(8))
-
-
-def commits_late(world: World) -> None:
-    token = world.acquire(nonce(8)).token
-    world.pass_time(LONG_SECONDS)
-    world.claim("while it stood still")
-    world.commit(token, nonce(8))
-
-
-def commits_late_what_was_hard_invalidated(world: World) -> None:
-    token = world.acquire(nonce(8)).token
-    world.invalidate(hard=True)
-    world.pass_time(LONG_SECONDS)
-    world.claim("while it stood still")
-    world.commit(token, nonce(8))
-
-
-def is_abandoned(world: World) -> None:
-    world.fail(world.acquire(nonce(8)).token, nonce(8))
-    world.claim("forced", force=True)
-
-
-def is_abandoned_and_taken_by_a_late_message(world: World) -> None:
-    world.fail(world.acquire(nonce(8)).token, nonce(8))
-    world.pass_time(LONG_SECONDS)
-
-
-def is_invalidated(world: World) -> None:
-    world.invalidate()
-
-
-def is_invalidated_while_it_runs(world: World) -> None:
-    token = world.acquire(nonce(8)).token
-    world.invalidate()
-    world.hand_back(token, nonce(8))
-
-
-@pytest.mark.parametrize(
-    "end",
-    [
-        commits, commits_late, commits_late_what_was_hard_invalidated, is_abandoned,
-        is_abandoned_and_taken_by_a_late_message, is_invalidated, is_invalidated_while_it_runs,
-    ],
-)  # fmt: skip
-def test_a_commit_a_final_failure_or_an_invalidation_resets_the_attempt_count(
-    world: World, end: Callable[[World], None]
-) -> None:
-    taken_over(world, 2)
-    world.claim("third")
-    end(world)
-    assert world.acquire(nonce(9), number=2**52).attempts == 0
-
-
-def test_a_record_without_an_attempt_count_has_no_failed_attempt(world: World) -> None:
-    world.claim()
-    assert "attempts" not in world.record()
-    assert world.acquire(nonce(0)).attempts == 0
-    assert "attempts" not in world.record()
 
 
 @pytest.mark.promise("Protocol", "A load in place that its task's end interrupts counts as no attempt")

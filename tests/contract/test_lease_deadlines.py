@@ -119,60 +119,6 @@ def test_no_reply_returns_a_longer_wait_than_was_granted(
     assert is_over or reply.left_seconds == pytest.approx(min(lasts, lasts - 9 + back))
 
 
-def test_an_invalidated_record_has_no_deadline(clocked_world: ClockedWorld) -> None:
-    cooling(clocked_world)
-    clocked_world.invalidate()
-    assert (clocked_world.record()["until"], clocked_world.record().get("since")) == (b"0", None)
-
-
-def test_a_lease_renewed_after_the_clock_was_set_back_lasts_from_the_renewal(clocked_world: ClockedWorld) -> None:
-    world = clocked_world
-    token = world.acquire().token
-    world.pass_time(-HOUR)
-    assert world.renew(token) == lasting.LEASE_SECONDS
-    held = world.claim("second")
-    assert (held.status, held.left_seconds) == (ClaimStatus.REFUSED, lasting.LEASE_SECONDS)
-    world.pass_time(lasting.LEASE_SECONDS)
-    assert world.renew(token) == 0
-    assert world.claim("second").status is ClaimStatus.CLAIMED
-
-
-@pytest.mark.parametrize("back", [0.5, HOUR])
-def test_a_clock_set_back_gives_no_run_more_than_its_budget(clocked_world: ClockedWorld, back: float) -> None:
-    world = clocked_world
-    token = world.acquire().token
-    world.pass_time(900)
-    assert world.renew(token) == lasting.LEASE_SECONDS
-    world.pass_time(-back)
-    left = lasting.LIMIT_SECONDS - 900
-    while left > lasting.LEASE_SECONDS:
-        assert world.renew(token) == lasting.LEASE_SECONDS
-        world.pass_time(500)
-        left -= 500
-    assert world.renew(token) == left
-    world.pass_time(left)
-    assert world.renew(token) == 0
-
-
-def test_without_entry_and_record_numbers_restart_at_the_clock_and_earlier_runs_are_rejected(
-    clocked_world: ClockedWorld,
-) -> None:
-    world = clocked_world
-    before = world.acquire().token
-    world.pass_time(-HOUR)
-    world.client.delete(world.key.record)
-    assert world.commit(before) is CommitStatus.LOST
-    after = world.acquire(OTHER).token
-    assert after == world.now_us() < before
-    assert world.commit(before) is CommitStatus.SUPERSEDED
-    generation = world.invalidate()
-    assert after < generation < before
-    assert world.commit(before) is CommitStatus.SUPERSEDED
-    assert world.commit(after, OTHER) is CommitStatus.ACCEPTED_AS_STALE
-    assert world.commit(before) is CommitStatus.SUPERSEDED
-    assert world.acquire(number=generation).token > generation
-
-
 def test_a_step_repeated_after_the_clock_was_set_back_returns_the_same_result(clocked_world: ClockedWorld) -> None:
     world = clocked_world
     number = world.claim("mine").number
@@ -186,20 +132,6 @@ def test_a_step_repeated_after_the_clock_was_set_back_returns_the_same_result(cl
     world.fail(token)
     world.pass_time(-HOUR)
     assert world.store.run(lasting.fail_call(world.key, token, b"nonce--1")).pause_seconds == 0
-
-
-def test_a_republication_is_due_once_the_clock_is_set_back_beyond_the_tolerance(
-    clocked_world: ClockedWorld,
-) -> None:
-    world = clocked_world
-    number = world.claim().number
-    world.pass_time(2 * lasting.REPUBLISH_SECONDS)
-    assert world.republish() == number
-    world.pass_time(-TOLERATED)
-    assert world.republish() == 0
-    world.pass_time(-US)
-    assert world.republish() == number
-    assert world.republish() == 0
 
 
 @EVERY
@@ -277,32 +209,6 @@ def test_a_republication_is_due_to_the_microsecond(clocked_world: ClockedWorld) 
         assert world.republish() == number
 
 
-def test_a_repeated_step_returns_the_time_left_now(clocked_world: ClockedWorld) -> None:
-    world = clocked_world
-    world.claim("mine")
-    world.pass_time(100)
-    assert world.claim("mine").left_seconds == lasting.QUEUE_TTL_SECONDS - 100
-    token = world.acquire().token
-    world.pass_time(100)
-    assert world.acquire().left_seconds == lasting.LEASE_SECONDS - 100
-    world.fail(token)
-    world.pass_time(100)
-    again = world.store.run(lasting.fail_call(world.key, token, b"nonce--1"))
-    assert (again.pause_seconds, again.failed_token) == (lasting.COOLING_SECONDS - 100, 0)
-
-
-@pytest.mark.parametrize("bring", [running, retrying, cooling, queued])
-def test_a_record_expires_once_its_retention_has_passed(
-    clocked_world: ClockedWorld, bring: Callable[[ClockedWorld], float]
-) -> None:
-    world = clocked_world
-    longest = max(bring(world), lasting.LIMIT_SECONDS if bring is running else 0)
-    world.pass_time(longest + lasting.RETENTION_SECONDS)
-    assert world.look().record_ms == 0
-    world.pass_time(0.001)
-    assert world.look().record == {}
-
-
 @pytest.mark.promise("Protocol", "Numbers grow although Redis' clock was set back")
 @pytest.mark.parametrize("step", ["acquire", "claim", "invalidate"])
 def test_each_number_drawn_after_the_clock_was_set_back_is_larger(clocked_world: ClockedWorld, step: str) -> None:
@@ -316,11 +222,3 @@ def test_each_number_drawn_after_the_clock_was_set_back_is_larger(clocked_world:
         "invalidate": world.invalidate,
     }[step]()
     assert drawn == token + 1
-
-
-def test_the_queue_wait_is_not_negative_when_the_clock_was_set_back(clocked_world: ClockedWorld) -> None:
-    world = clocked_world
-    world.claim()
-    world.pass_time(-HOUR)
-    reply = world.acquire()
-    assert reply.claimed_at_us == reply.now_us == world.now_us()

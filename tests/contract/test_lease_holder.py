@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from api_client.protocol import lease
@@ -40,13 +38,6 @@ def test_a_record_names_its_claimer_then_its_worker_until_cooling_ends(world: Wo
     assert holder(world) == "celery@node:7"
     world.invalidate()
     assert holder(world) is None, "no owner: the next reader may claim"
-
-
-def test_the_default_owner_is_this_process(world: World) -> None:
-    world.claim()
-    host, _, pid = (holder(world) or "").rpartition(":")
-    assert host
-    assert int(pid) == os.getpid()
 
 
 @pytest.mark.parametrize(

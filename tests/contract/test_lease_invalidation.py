@@ -8,7 +8,7 @@ import pytest
 
 from api_client.protocol import lease
 from api_client.protocol.lease import AcquireStatus, ClaimStatus, CommitStatus
-from tests.support.lease_world import RETENTION_SECONDS, World, a_header
+from tests.support.lease_world import World, a_header
 
 OTHER = b"nonce--2"
 
@@ -32,12 +32,6 @@ def test_a_soft_invalidation_only_makes_the_entry_stale(world: World) -> None:
         token, bookmarks=("b0",), length=entry.length, generation=generation, soft_expiry_us=entry.soft_expiry_us
     )
     assert world.client.pttl(world.key.entry) > 0
-
-
-def test_a_soft_invalidation_never_makes_an_entry_fresher(world: World) -> None:
-    world.plant(100, soft_expiry_us=200)
-    world.invalidate()
-    assert world.entry().soft_expiry_us == 200
 
 
 @pytest.mark.parametrize("there", ["entry", "garbage", "list", "nothing"])
@@ -75,32 +69,14 @@ def test_a_commit_after_a_soft_invalidation_is_stale_and_after_a_hard_one_reject
     assert world.acquire(OTHER).token > generation
 
 
-@pytest.mark.parametrize("hard_first", [False, True])
-def test_a_hard_invalidation_before_or_after_a_soft_one_rejects_the_commit(world: World, hard_first: bool) -> None:
-    token = world.acquire().token
-    world.invalidate(hard=hard_first)
-    world.invalidate(hard=not hard_first)
-    assert world.commit(token) is CommitStatus.INVALIDATED
-    assert world.entry() is None
-
-
-def test_a_hard_invalidation_before_an_acquire_does_not_reject_its_commit(world: World) -> None:
-    world.invalidate(hard=True)
-    token = world.acquire().token
-    assert world.commit(token) is CommitStatus.ACCEPTED
-    token = world.acquire(OTHER, number=token).token
-    world.invalidate()
-    assert world.commit(token, OTHER) is CommitStatus.ACCEPTED_AS_STALE
-
-
 @pytest.mark.parametrize("hard", [False, True])
 def test_a_late_commit_after_an_invalidation_keeps_the_claim_made_meanwhile(world: World, hard: bool) -> None:
     token = world.acquire().token
+    world.invalidate(hard=hard)
     world.pass_time(10_000)
     number = world.claim("second").number
-    world.invalidate(hard=hard)
     assert world.commit(token) is (CommitStatus.INVALIDATED if hard else CommitStatus.ACCEPTED_AS_STALE)
-    assert (world.state(), world.record().keys() & {"token", "nonce", "limit"}) == ("queued", set())
+    assert (world.state(), world.record().keys() & {"token", "nonce", "limit", "attempts"}) == ("queued", set())
     assert world.claim("second").number == number
     assert world.acquire(OTHER, number=number).status is AcquireStatus.ACQUIRED
 
@@ -116,17 +92,6 @@ def test_an_invalidation_keeps_a_queued_claim_and_ends_a_pause_and_cooling(world
     world.fail(world.acquire(OTHER).token, OTHER)
     world.invalidate()
     assert (world.state(), world.claim("third").status) == ("invalidated", ClaimStatus.CLAIMED)
-
-
-@pytest.mark.parametrize("bring", ["claim", "acquire"])
-def test_an_invalidation_is_kept_for_at_least_its_retention(world: World, bring: str) -> None:
-    getattr(world, bring)()
-    world.client.pexpire(world.key.record, 1_000)
-    world.invalidate()
-    assert world.client.pttl(world.key.record) == pytest.approx(RETENTION_SECONDS * 1000, abs=60_000)
-    world.client.pexpire(world.key.record, 600_000_000)
-    world.invalidate()
-    assert world.client.pttl(world.key.record) > 500_000_000
 
 
 MANY = tuple(f"bookmark-{n:04d}-{'x' * 1000}" for n in range(40))
@@ -163,13 +128,6 @@ def test_a_claim_with_the_maximum_of_bookmarks_keeps_all_of_them(world: World) -
     assert world.acquire().bookmarks == tuple(most)
 
 
-def test_bookmarks_of_an_invalidation_outlast_a_claim_a_run_and_a_pause(world: World) -> None:
-    world.invalidate(bookmarks=["b1"])
-    world.claim(bookmarks=["b2"])
-    world.retry(world.acquire().token)
-    assert world.acquire(OTHER, ticket="ticket-1").bookmarks == ("b1", "b2")
-
-
 # Repeats: the reply was lost, and the caller sends the same call again.
 
 
@@ -192,15 +150,6 @@ def test_a_repeated_commit_is_accepted_again_and_writes_nothing(world: World, si
     assert (world.client.get(world.key.entry), world.record()) == before
 
 
-def test_a_commit_repeated_after_another_run_s_commit_is_superseded_or_lost(world: World) -> None:
-    token = world.acquire().token
-    world.commit(token)
-    world.commit(world.acquire(OTHER, number=token).token, OTHER)
-    assert world.commit(token) is CommitStatus.LOST
-    world.claim()
-    assert world.commit(token) is CommitStatus.SUPERSEDED
-
-
 @pytest.mark.parametrize(("step", "state"), [("retry", "retrying"), ("fail", "cooling"), ("hand_back", "queued")])
 def test_a_repeated_end_of_a_run_returns_the_same_reply(world: World, step: str, state: str) -> None:
     world.claim()
@@ -218,18 +167,6 @@ def test_a_repeated_commit_needs_the_token_and_the_nonce_of_the_entry(world: Wor
     assert world.commit(100) is CommitStatus.ACCEPTED
     assert world.commit(token, nonce) is CommitStatus.LOST
     assert (world.entry().token, world.entry().nonce) == (100, b"nonce--1")
-
-
-@pytest.mark.parametrize("step", ["retry", "fail", "hand_back"])
-def test_an_end_repeated_after_the_record_changed_is_refused(world: World, step: str) -> None:
-    world.claim()
-    token = world.acquire().token
-    assert getattr(world, step)(token)
-    world.pass_time(10_000)
-    world.acquire(OTHER, ticket="ticket-1")
-    before = world.record()
-    assert not getattr(world, step)(token)
-    assert world.record() == before
 
 
 def test_a_failure_repeated_after_an_invalidation_is_refused(world: World) -> None:

@@ -8,48 +8,9 @@ import pytest
 
 from api_client.protocol import lease
 from api_client.protocol.lease import AcquireStatus, ClaimStatus
-from tests.support import lease_world as lasting
 from tests.support.lease_world import World
 
 OTHER = b"nonce--2"
-OF_A_RUN = {"token", "nonce", "limit"}
-
-
-@pytest.mark.parametrize("end", ["retry", "fail", "hand_back"])
-def test_an_ended_run_leaves_no_token_nonce_or_limit_in_the_record(world: World, end: str) -> None:
-    world.claim()
-    assert getattr(world, end)(world.acquire().token)
-    assert world.record().keys() & OF_A_RUN == set()
-
-
-def test_a_hand_back_restarts_the_republication_interval(world: World) -> None:
-    number = world.claim().number
-    for seconds in (1_000, 2_000):
-        world.pass_time(seconds)
-        assert world.republish() == number
-    world.hand_back(world.acquire(number=number).token)
-    world.pass_time(1_000)
-    assert world.republish() == number
-
-
-def test_a_failure_with_another_nonce_is_refused_while_the_key_cools(world: World) -> None:
-    token = world.acquire().token
-    world.fail(token)
-    before = world.record()
-    assert world.store.run(lasting.fail_call(world.key, token, OTHER)) is None
-    assert world.record() == before
-
-
-@pytest.mark.parametrize("newer", ["the message", "an invalidation"])
-def test_an_acquire_is_granted_if_its_message_or_an_invalidation_is_newer_than_the_entry(
-    world: World, newer: str
-) -> None:
-    number = world.claim().number
-    requested = number + 10 if newer == "the message" else number
-    if newer == "an invalidation":
-        world.invalidate()
-    world.plant(number + 5)  # data from before the claim came back under a number above it
-    assert world.acquire(number=requested).status is AcquireStatus.ACQUIRED
 
 
 @pytest.mark.parametrize("field", ["token", "generation"])
@@ -79,3 +40,15 @@ def test_bookmarks_are_dropped_whole_and_only_beyond_the_limit(
         call = lease.invalidate(world.key, hard=False, bookmarks=[bookmark], retention_seconds=60)
         world.store.run(replace(call, args=(*call.args[:2], limit, *call.args[3:])))
     assert world.record()["bookmarks"].decode() == kept
+
+
+@pytest.mark.parametrize("newer", ["the message", "an invalidation"])
+def test_an_acquire_is_granted_if_its_message_or_an_invalidation_is_newer_than_the_entry(
+    world: World, newer: str
+) -> None:
+    number = world.claim().number
+    requested = number + 10 if newer == "the message" else number
+    if newer == "an invalidation":
+        world.invalidate()
+    world.plant(number + 5)  # data from before the claim came back under a number above it
+    assert world.acquire(number=requested).status is AcquireStatus.ACQUIRED

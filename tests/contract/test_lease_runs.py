@@ -5,15 +5,8 @@ from __future__ import annotations
 import pytest
 
 from api_client.protocol import lease
-from api_client.protocol.lease import AcquireStatus, CommitStatus, RecordState
-from tests.support.lease_world import (
-    LEASE_SECONDS,
-    LIMIT_SECONDS,
-    QUEUE_TTL_SECONDS,
-    RETENTION_SECONDS,
-    World,
-    a_header,
-)
+from api_client.protocol.lease import CommitStatus
+from tests.support.lease_world import LEASE_SECONDS, LIMIT_SECONDS, RETENTION_SECONDS, World, a_header
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 OTHER = b"nonce--2"
@@ -63,16 +56,6 @@ def test_no_step_of_a_run_is_accepted_without_a_record(world: World) -> None:
     assert (world.client.exists(world.key.record), world.entry()) == (0, None)
 
 
-@pytest.mark.parametrize("end", ["retry", "fail", "hand_back"])
-def test_the_token_of_an_ended_run_has_no_effect(world: World, end: str) -> None:
-    world.claim()
-    token = world.acquire().token
-    assert getattr(world, end)(token)
-    assert world.commit(token) in {CommitStatus.SUPERSEDED, CommitStatus.LOST}
-    assert world.renew(token) == 0
-    assert world.entry() is None
-
-
 def test_a_run_whose_expired_lease_was_claimed_can_only_commit(world: World) -> None:
     token = world.acquire().token
     world.pass_time(LEASE_SECONDS * 1.5)
@@ -89,15 +72,6 @@ def test_another_retry_does_not_replace_the_ticket_of_a_pause(world: World) -> N
     assert world.retry(token, ticket="ticket-1")
     assert not world.retry(token, ticket="ticket-2")
     assert world.record()["ticket"] == b"ticket-1"
-
-
-def test_a_late_commit_keeps_a_claim_made_meanwhile(world: World) -> None:
-    token = world.acquire().token
-    world.pass_time(10_000)
-    number = world.claim("second").number
-    assert world.commit(token) is CommitStatus.ACCEPTED
-    assert (world.state(), world.record().keys() & {"token", "nonce", "limit"}) == ("queued", set())
-    assert world.acquire(OTHER, number=number).status is AcquireStatus.ACQUIRED
 
 
 @pytest.mark.promise("Protocol", "I2: an entry's token never decreases")
@@ -134,31 +108,6 @@ def test_a_failure_and_an_invalidation_notify_waiters(world: World, step: str, w
 
 
 @pytest.mark.parametrize("invalidate_first", [False, True])
-def test_an_unclaim_restores_the_record_from_before_the_claim(world: World, invalidate_first: bool) -> None:
-    if invalidate_first:
-        world.invalidate(bookmarks=["b1"])
-    world.claim()
-    assert world.unclaim()
-    assert world.state() == ("invalidated" if invalidate_first else "idle")
-    assert world.record().get("bookmarks", b"") == (b"b1" if invalidate_first else b"")
-    if invalidate_first:
-        assert world.client.pttl(world.key.record) == pytest.approx(RETENTION_SECONDS * 1000, abs=60_000)
-
-
-def test_a_run_handed_back_is_queued_under_its_claim_and_may_be_acquired(world: World) -> None:
-    number = world.claim().number
-    token = world.acquire(number=number).token
-    world.pass_time(5_000)
-    assert world.hand_back(token) == number
-    record = world.record()
-    assert int(record["until"]) - world.now_us() == pytest.approx(QUEUE_TTL_SECONDS * 1e6, abs=60e6)
-    kept_ms = (QUEUE_TTL_SECONDS + RETENTION_SECONDS) * 1000
-    assert world.client.pttl(world.key.record) == pytest.approx(kept_ms, abs=60_000)
-    assert world.republish() == 0
-    assert world.acquire(OTHER, number=number).status is AcquireStatus.ACQUIRED
-
-
-@pytest.mark.parametrize("invalidate_first", [False, True])
 def test_a_run_handed_back_but_not_published_is_unclaimed_by_its_nonce(world: World, invalidate_first: bool) -> None:
     if invalidate_first:
         world.invalidate()
@@ -174,18 +123,3 @@ def test_a_committed_entry_is_stored_unchanged(world: World) -> None:
     token = world.acquire().token
     world.commit(token, degree=12)
     assert world.entry() == a_header(token, b"nonce--1", degree=12)
-
-
-def test_a_run_without_a_claim_can_be_handed_back_too(world: World) -> None:
-    token = world.acquire(number=0).token
-    assert world.hand_back(token) > 0
-    assert world.state() == "queued"
-
-
-def test_a_late_acquire_of_a_run_that_was_handed_back_takes_nothing(world: World) -> None:
-    world.claim()
-    run = world.acquire(b"nonce--1")
-    assert world.hand_back(run.token, b"nonce--1")
-    late = world.acquire(b"nonce--1")
-    assert (late.status, late.state) == (AcquireStatus.HELD, RecordState.QUEUED)
-    assert world.acquire(b"nonce--2").status is AcquireStatus.ACQUIRED, "another worker takes it"

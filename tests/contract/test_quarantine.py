@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from api_client.protocol import lease
-from api_client.protocol.lease import ClaimStatus, CommitStatus, FailReply
-from tests.support.lease_world import QUEUE_TTL_SECONDS, RETENTION_SECONDS, ClockedWorld, World
+from api_client.protocol.lease import ClaimStatus, FailReply
+from tests.support.lease_world import RETENTION_SECONDS, ClockedWorld, World
 
 FIRST_SECONDS, MAX_SECONDS = 30.0, 3_600.0
 
@@ -57,44 +57,6 @@ def test_a_maximum_pause_below_the_first_pause_is_raised_to_it(world: World) -> 
     assert [failed(world, longest_seconds=1).pause_seconds] == [FIRST_SECONDS]
 
 
-def test_a_repeated_fail_step_counts_once_and_returns_the_same_reply(world: World) -> None:
-    world.claim()
-    token = world.acquire().token
-    call = lease.fail(
-        world.key, token=token, nonce=b"nonce--1", cooling_seconds=FIRST_SECONDS, kind="syntax", attempts=1,
-        retention_seconds=60, longest_seconds=MAX_SECONDS,
-    )  # fmt: skip
-    replies = [world.store.run(call), world.store.run(call)]
-    assert [reply and reply.failures for reply in replies] == [1, 1]
-    assert FIRST_SECONDS - 10 < replies[1].pause_seconds <= FIRST_SECONDS
-
-
-def test_a_failure_returns_the_token_of_the_previous_failed_run(world: World) -> None:
-    assert failed(world).failed_token == 0
-    first = int(world.record()["failed_token"])
-    world.pass_time(FIRST_SECONDS)
-    assert failed(world).failed_token == first
-    assert int(world.record()["failed_token"]) > first
-
-
-@pytest.mark.parametrize("force", [False, True])
-def test_a_claim_and_a_run_keep_the_failure_count(world: World, force: bool) -> None:
-    failed(world)
-    if not force:
-        world.pass_time(FIRST_SECONDS)
-    assert world.claim("again", force=force).status is ClaimStatus.CLAIMED
-    assert world.record()["failures"] == b"1"
-    assert abandoned(world).failures == 2
-
-
-def test_a_retry_of_the_run_keeps_the_failure_count(world: World) -> None:
-    failed_often(world, 1)
-    world.claim("again")
-    world.retry(world.acquire().token)
-    assert world.acquire(b"nonce--2", ticket="ticket-1").token
-    assert world.record()["failures"] == b"1"
-
-
 @pytest.mark.parametrize("claimed", ["in time", "too late"])
 def test_a_row_in_a_record_kept_for_bookmarks_ends_as_long_after_its_pause_as_that_was(
     clocked_world: ClockedWorld, claimed: str
@@ -108,13 +70,6 @@ def test_a_row_in_a_record_kept_for_bookmarks_ends_as_long_after_its_pause_as_th
     world.claim("again")
     world.pass_time(60)  # in the queue
     assert abandoned(world).failures == (4 if claimed == "in time" else 1)
-
-
-def test_a_row_in_a_record_kept_for_bookmarks_lasts_for_the_retention_at_least(clocked_world: ClockedWorld) -> None:
-    clocked_world.invalidate(bookmarks=["bookmark"])
-    failed(clocked_world)
-    clocked_world.pass_time(FIRST_SECONDS + 60.0 - 1e-6)
-    assert failed(clocked_world).failures == 2
 
 
 def test_a_row_that_an_earlier_release_has_counted_goes_on(world: World) -> None:
@@ -154,7 +109,7 @@ def forget(world: World) -> None:
 
 @pytest.mark.parametrize("end", [commit, commit_late, invalidate_a_run, invalidate_at_rest, forget])
 @pytest.mark.parametrize("invalidated_before", [False, True])
-def test_the_count_of_failures_ends_with_a_commit_an_invalidation_or_forget(
+def test_failures_and_attempts_end_with_a_commit_an_invalidation_or_forget(
     world: World, end: Callable[[World], None], invalidated_before: bool
 ) -> None:
     if invalidated_before:
@@ -162,7 +117,7 @@ def test_the_count_of_failures_ends_with_a_commit_an_invalidation_or_forget(
     failed_often(world, 4)
     assert world.record()["failures"] == b"4"
     end(world)
-    assert "failures" not in world.record()
+    assert world.record().keys() & {"failures", "failures_until", "attempts"} == set()
 
 
 @pytest.mark.parametrize("invalidated_before", [False, True])
@@ -188,50 +143,15 @@ def test_an_unclaim_keeps_the_count_of_failures(world: World, how: str, force: b
     assert (reply.pause_seconds, reply.failures) == (MAX_SECONDS, 9)
 
 
-def test_an_unclaim_does_not_shorten_the_lifetime_of_the_failure_count(world: World) -> None:
-    failed(world)
-    life_ms = 2 * int(QUEUE_TTL_SECONDS + RETENTION_SECONDS) * 1_000
-    world.client.pexpire(world.key.record, life_ms)
-    world.claim("again", force=True)
-    world.unclaim("again")
-    assert world.client.pttl(world.key.record) == pytest.approx(life_ms, abs=60_000)
-
-
-@pytest.mark.parametrize("times", [0, 1])
-def test_a_claim_extends_a_shorter_lived_record_and_shortens_one_without_failures(world: World, times: int) -> None:
-    failed_often(world, times)
-    if not times:
-        world.invalidate()
-    claim_ms = int(QUEUE_TTL_SECONDS + RETENTION_SECONDS) * 1_000
-    world.client.pexpire(world.key.record, 1_000 if times else 2 * claim_ms)
-    world.claim("again")
-    assert world.client.pttl(world.key.record) == pytest.approx(claim_ms, abs=60_000)
-
-
-def claimed_after_a_run_that_lapsed(world: World) -> None:
-    world.acquire(number=world.claim("again", force=True).number)
+@pytest.mark.parametrize("forget", [False, True])
+def test_an_unclaim_keeps_the_count_of_failed_attempts_or_forgets_it(world: World, forget: bool) -> None:
+    if forget:
+        world.invalidate()  # which keeps the record
+    world.acquire(number=world.claim("again").number)
     world.pass_time(10_000)
     assert world.claim("once more").status is ClaimStatus.CLAIMED
-
-
-def test_an_unclaim_keeps_the_count_of_failed_attempts(world: World) -> None:
-    claimed_after_a_run_that_lapsed(world)
-    assert world.unclaim("once more")
-    assert (world.state(), world.record()["attempts"]) == ("idle", b"1")
-    assert world.acquire(b"nonce--2").attempts == 1
-
-
-@pytest.mark.parametrize("invalidated_before", [False, True])
-def test_an_unclaim_with_forget_leaves_neither_failures_nor_attempts(world: World, invalidated_before: bool) -> None:
-    if invalidated_before:
-        world.invalidate()
-    failed(world)
-    claimed_after_a_run_that_lapsed(world)
-    assert (world.record()["failures"], world.record()["attempts"]) == (b"1", b"1")
-    assert world.unclaim("once more", forget=True)
-    assert not world.record().keys() & {"failures", "attempts"}
-    assert world.state() == ("invalidated" if invalidated_before else "idle")
-    assert bool(world.record()) == invalidated_before
+    assert world.unclaim("once more", forget=forget)
+    assert world.record().get("attempts") == (None if forget else b"1")
 
 
 def test_an_invalidation_is_kept_for_its_retention_after_a_late_unclaim(world: World) -> None:
@@ -241,35 +161,6 @@ def test_an_invalidation_is_kept_for_its_retention_after_a_late_unclaim(world: W
     world.client.pexpire(world.key.record, 1_000)
     world.unclaim("again")
     assert world.client.pttl(world.key.record) == pytest.approx(RETENTION_SECONDS * 1_000, abs=60_000)
-
-
-def test_a_late_commit_after_another_claim_was_unclaimed_is_superseded(world: World) -> None:
-    failed(world)
-    token = world.acquire(number=world.claim("again", force=True).number).token
-    world.pass_time(10_000)
-    world.claim("yet again")
-    world.unclaim("yet again")
-    assert world.commit(token) is CommitStatus.SUPERSEDED
-
-
-def test_after_an_invalidation_a_claim_is_granted_at_once(world: World) -> None:
-    failed_often(world, 4)
-    failed(world)
-    world.invalidate()
-    assert failed(world).failures == 1
-
-
-def test_the_failure_count_outlives_its_pause_by_the_longer_of_pause_and_retention(world: World) -> None:
-    failed_often(world, 5)
-    pause_seconds = failed(world).pause_seconds
-    assert pause_seconds == 960
-    left_seconds = world.client.pttl(world.key.record) / 1_000
-    assert 2 * pause_seconds - 10 < left_seconds <= 2 * pause_seconds
-    world.pass_time(pause_seconds)
-    long = failed(world, retention_seconds=RETENTION_SECONDS)
-    left_seconds = world.client.pttl(world.key.record) / 1_000
-    kept_seconds = long.pause_seconds + RETENTION_SECONDS
-    assert kept_seconds - 10 < left_seconds <= kept_seconds
 
 
 def test_after_a_record_without_a_failure_count_the_next_failure_is_the_first(world: World) -> None:
