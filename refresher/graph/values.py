@@ -34,19 +34,7 @@ from celery.exceptions import SoftTimeLimitExceeded
 from api_client.protocol.arrays import ELEMENT_TYPES, MAX_DIMENSIONS, PackedArray
 from api_client.protocol.payload import Packed
 from refresher.errors import LoadFailed, text_of
-from refresher.graph.driver_types import (
-    Date,
-    DateTime,
-    Duration,
-    EagerResult,
-    Node,
-    Path,
-    Point,
-    Record,
-    Relationship,
-    Time,
-    Vector,
-)
+from refresher.graph import driver_types
 
 _TEXT: Final = (str, bytes, bytearray)
 _ELEMENTS_OF_VECTORS: Final = {"i8": "i1", "i16": "i2", "i32": "i4", "i64": "i8", "f32": "f4", "f64": "f8"}
@@ -228,11 +216,11 @@ class _Normaliser:
         named = {_name_in(field) or name: getattr(value, name) for name, field in fields.items() if not field.exclude}
         return self.mapping(named | (value.model_extra or {}))
 
-    def node(self, value: Node) -> object:
+    def node(self, value: driver_types.Node) -> object:
         self.charge(len("id labels properties") + len(value.element_id))
         return {"id": value.element_id, "labels": sorted(value.labels), "properties": self.mapping(dict(value))}
 
-    def relationship(self, value: Relationship) -> object:
+    def relationship(self, value: driver_types.Relationship) -> object:
         start, end = (node.element_id if node is not None else None for node in value.nodes)
         self.charge(len("id type start end properties") + len(value.element_id) + len(start or "") + len(end or ""))
         return {
@@ -240,11 +228,11 @@ class _Normaliser:
             "properties": self.mapping(dict(value)),
         }  # fmt: skip
 
-    def path(self, value: Path) -> object:
+    def path(self, value: driver_types.Path) -> object:
         self.charge(len("nodes relationships"))
         return {"nodes": self.many(value.nodes), "relationships": self.many(value.relationships)}
 
-    def vector(self, value: Vector) -> object:
+    def vector(self, value: driver_types.Vector) -> object:
         return self._array(_ELEMENTS_OF_VECTORS[value.dtype.value], (len(value),), value.raw(byteorder="little"))
 
     def numpy(self, value: Any) -> object:
@@ -272,18 +260,18 @@ Shape: TypeAlias = Callable[[_Normaliser, Any], object]
 _SHAPES: Final[tuple[tuple[type | tuple[type, ...], Shape], ...]] = (
     (Enum, lambda normaliser, value: normaliser.to_plain(value.value)),
     (_TEXT, _Normaliser.text),
-    ((dict, Record), _Normaliser.mapping),
+    ((dict, driver_types.Record), _Normaliser.mapping),
     # These are tuples too, which the encoder would take for arrays.
-    (EagerResult, lambda normaliser, value: normaliser.many(value.records)),
-    (Duration, lambda _, value: _duration(value)),
-    (Point, lambda _, value: {"srid": value.srid, "coordinates": list(value)}),
+    (driver_types.EagerResult, lambda normaliser, value: normaliser.many(value.records)),
+    (driver_types.Duration, lambda _, value: _duration(value)),
+    (driver_types.Point, lambda _, value: {"srid": value.srid, "coordinates": list(value)}),
     ((list, tuple, set, frozenset), _Normaliser.many),
     (msgspec.Struct, _Normaliser.struct),
-    ((Date, Time, DateTime), lambda _, value: value.iso_format()),
-    (Node, _Normaliser.node),
-    (Relationship, _Normaliser.relationship),
-    (Path, _Normaliser.path),
-    (Vector, _Normaliser.vector),
+    ((driver_types.Date, driver_types.Time, driver_types.DateTime), lambda _, value: value.iso_format()),
+    (driver_types.Node, _Normaliser.node),
+    (driver_types.Relationship, _Normaliser.relationship),
+    (driver_types.Path, _Normaliser.path),
+    (driver_types.Vector, _Normaliser.vector),
     (PurePath, lambda normaliser, value: normaliser.text(str(value))),
 )
 """Shapes of values, the first that fits; these methods have no docstrings of their own."""
@@ -329,7 +317,7 @@ def _refuse(value: object) -> NoReturn:
     raise TypeError(f"{kind.__module__}.{kind.__qualname__} has no shape in a payload: return {instead}")
 
 
-def _duration(value: Duration) -> str:
+def _duration(value: driver_types.Duration) -> str:
     # Python's timedelta is read from "-P1DT2S", and not from the driver's "P-1DT-2S".
     if any(value) and max(value) <= 0:
         return f"-{(-value).iso_format()}"
