@@ -84,29 +84,22 @@ class ArcadeDbServer(BoltServer):
         server._launch_or_clean_up()
         return server
 
-    @property
-    def _http_port(self) -> int:
-        return self.ports[0]
-
-    @property
-    def _bolt_port(self) -> int:
-        return self.ports[1]
-
     def _launch(self) -> None:
         super()._launch()
         # It has the password, and has been read by now.
         self._arguments_file.unlink(missing_ok=True)
 
     def _prepare(self) -> tuple[Sequence[str], Mapping[str, str] | None]:
+        http_port, bolt_port = self.ports
         settings = {
             "server.rootPath": self.directory,
             "server.rootPassword": self.password,
             "server.defaultDatabases": f"{self.database}[{self.user}]",
             "server.plugins": "Bolt:com.arcadedb.bolt.BoltProtocolPlugin",
             "server.httpIncomingHost": self.host,
-            "server.httpIncomingPort": self._http_port,
+            "server.httpIncomingPort": http_port,
             "bolt.host": self.host,
-            "bolt.port": self._bolt_port,
+            "bolt.port": bolt_port,
             "bolt.defaultDatabase": self.database,
             "command.timeout": round(QUERY_SECONDS * 1000),
         }
@@ -134,14 +127,14 @@ class ArcadeDbServer(BoltServer):
             return False
 
     def _speaks_bolt(self) -> bool:
-        with socket.create_connection((self.host, self._bolt_port), _ANSWER_SECONDS) as connection:
+        with socket.create_connection((self.host, self.ports[1]), _ANSWER_SECONDS) as connection:
             connection.sendall(_BOLT_MAGIC + _BOLT_VERSIONS)
             return len(connection.recv(4)) == len(_BOLT_MAGIC)
 
     def _ask(self, path: str) -> bytes:
         # Not urllib, which would use a proxy of the environment for a loopback address.
         credentials = base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
-        with closing(http.client.HTTPConnection(self.host, self._http_port, timeout=_ANSWER_SECONDS)) as connection:
+        with closing(http.client.HTTPConnection(self.host, self.ports[0], timeout=_ANSWER_SECONDS)) as connection:
             connection.request("GET", path, headers={"Authorization": f"Basic {credentials}"})
             return connection.getresponse().read()
 

@@ -61,7 +61,8 @@ class Neo4jServer(BoltServer):
     def __init__(self, release: Neo4jRelease, start_seconds: float, java_options: Sequence[str] = ()) -> None:
         super().__init__(start_seconds)
         self._release, self._java_options = release, java_options
-        self._java, self._jars = find_java(release), neo4j_jars(release)
+        self._java, self._class_path = find_java(release), [str(neo4j_jars(release) / "*")]
+        self._more_settings: dict[str, str] = {}
 
     @classmethod
     def start(
@@ -82,12 +83,6 @@ class Neo4jServer(BoltServer):
         server._launch_or_clean_up()
         return server
 
-    def _more_settings(self) -> dict[str, str]:
-        return {}
-
-    def _class_path(self) -> str:
-        return str(self._jars / "*")
-
     def _prepare(self) -> tuple[Sequence[str], Mapping[str, str] | None]:
         settings = {
             "server.default_listen_address": self.host,
@@ -106,7 +101,7 @@ class Neo4jServer(BoltServer):
             "internal.server.bolt.connection_shutdown_wait_time": "100ms",
             "db.tx_log.rotation.size": "16m",
             "db.tx_log.preallocate": "false",  # else 256 MB of it for each database
-            **self._more_settings(),
+            **self._more_settings,
         }
         if self._release is NEWEST:
             settings["db.query.default_language"] = "CYPHER_25"  # its own default is still Cypher 5
@@ -120,7 +115,7 @@ class Neo4jServer(BoltServer):
             *(f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in _OPENED),
             "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
             "-cp",
-            self._class_path(),
+            os.pathsep.join(self._class_path),
             self._release.main_class,
             f"--home-dir={self.directory}",
             f"--config-dir={self.directory}",
@@ -158,22 +153,18 @@ class Neo4jServer(BoltServer):
 
 
 class Neo4jWithApoc(Neo4jServer):
-    """Neo4j's LTS release with APOC, whose triggers it runs, and takes up at once."""
+    """Neo4j's LTS release with APOC, whose triggers it runs, and activates at once."""
 
     triggers_enabled: ClassVar[bool] = True
 
     def __init__(self, _: Neo4jRelease, start_seconds: float, java_options: Sequence[str] = ()) -> None:
         super().__init__(LTS, start_seconds, java_options)
-        self._apoc_jars = apoc_jars(LTS)
+        # Neo4j finds APOC's procedures in the folder of plugins, and what runs its triggers on the class path alone.
+        folder = str(apoc_jars(LTS))
+        self._more_settings = {"server.directories.plugins": folder, "dbms.security.procedures.unrestricted": "apoc.*"}
+        self._class_path.append(f"{folder}/*")
 
     def _prepare(self) -> tuple[Sequence[str], Mapping[str, str] | None]:
         enabled = str(self.triggers_enabled).lower()
         (self.directory / "apoc.conf").write_text(f"apoc.trigger.enabled={enabled}\napoc.trigger.refresh=50\n")
         return super()._prepare()
-
-    def _more_settings(self) -> dict[str, str]:
-        # Neo4j finds APOC's procedures in the folder of plugins, and what runs its triggers on the class path alone.
-        return {"server.directories.plugins": str(self._apoc_jars), "dbms.security.procedures.unrestricted": "apoc.*"}
-
-    def _class_path(self) -> str:
-        return f"{super()._class_path()}{os.pathsep}{self._apoc_jars / '*'}"
