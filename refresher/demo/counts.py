@@ -53,6 +53,7 @@ class Histogram:
 class Tally:
     """The counts of readers, by how a read ended.
 
+    ``gave_up`` are those that waited on a cold key for longer than their timeout.
     ``at_once`` has the latencies of reads served from the cache, ``waited`` those that met a cold key,
     ``without_worker`` those served from the cache while no worker was alive. ``overdue_seconds`` is the greatest age
     of a served value beyond its TTL.
@@ -61,6 +62,7 @@ class Tally:
     fresh: int = 0
     stale: int = 0
     misses: int = 0
+    gave_up: int = 0
     failed: int = 0
     suppressed: int = 0
     triggered: int = 0
@@ -75,7 +77,7 @@ class Tally:
     @property
     def reads(self) -> int:
         """All reads that ended."""
-        return self.fresh + self.stale + self.misses + self.failed
+        return self.fresh + self.stale + self.misses + self.gave_up + self.failed
 
     @property
     def spared(self) -> int:

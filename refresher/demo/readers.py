@@ -27,6 +27,7 @@ from api_client import (
     ReaderSettings,
     RefreshReason,
     RefreshState,
+    WaitTimeout,
 )
 from refresher.checker.oracle import Observation
 from refresher.demo.counts import Report, Tally
@@ -262,6 +263,10 @@ class Reads(ReaderEvents):
         began = time.monotonic()
         try:
             entry = client.get_entry(query, params)
+        except WaitTimeout:  # a cold key, on a machine that has too much to do
+            with self._lock:
+                self._report.tally.gave_up += 1
+            return
         except CacheError as error:
             with self._lock:
                 self._report.tally.failed += 1

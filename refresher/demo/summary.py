@@ -38,8 +38,8 @@ class Result:
 
     @property
     def is_fine(self) -> bool:
-        """True where every read returned a value and every guarantee held."""
-        return not (self.broken or self.tally.failed or self.failures)
+        """True where no read failed, every guarantee held, and most of the cold keys were loaded in time."""
+        return not (self.broken or self.tally.failed or self.failures or self.tally.gave_up > self.tally.misses)
 
 
 def paragraphs(result: Result) -> Iterator[str]:
@@ -60,13 +60,14 @@ def _reads(result: Result) -> str:
     stale = (
         f"{_count(tally.stale, 'of them was stale', 'of them were stale')}, by {tally.overdue_seconds:.1f} s at most"
     )
+    gave_up = f"; {tally.gave_up:,} gave up: this machine is too busy" if tally.gave_up else ""
     failed = "none failed" if not tally.failed else f"{tally.failed:,} FAILED"
     return (
         f"{_count(tally.reads, 'read')} in {result.seconds:.0f} s from {_count(result.processes, 'process')}; "
         f"{failed}. "
         f"{share:.1%} were answered from the cache at once (p50 {_ms(tally.at_once.quantile_seconds(0.5))}, "
         f"p99 {_ms(tally.at_once.quantile_seconds(0.99))}); {stale if tally.stale else 'none of them was stale'}. "
-        f"{_count(tally.misses, 'read')} waited on a cold key, {_ms(tally.waited.longest_seconds)} at most."
+        f"{_count(tally.misses, 'read')} waited on a cold key, {_ms(tally.waited.longest_seconds)} at most{gave_up}."
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from api_client import CacheClient, Entry, EntryState, ReaderEvents, RefreshState, WaitTimeout
+from api_client import CacheClient, CacheUnavailable, Entry, EntryState, ReaderEvents, RefreshState, WaitTimeout
 from refresher.checker.oracle import Checker
 from refresher.demo.counts import RunState
 from refresher.demo.readers import Load, Reads
@@ -59,15 +59,16 @@ def test_reads_are_counted_by_how_they_ended() -> None:
         entry(1),
         entry(1, EntryState.STALE, RefreshState.SUPPRESSED),
         WaitTimeout("profile", 5.0, "queued"),
+        CacheUnavailable("refused"),
     )
-    reading.read(4)
+    reading.read(5)
     report = reading.reads.take()
     tally = report.tally
-    assert (tally.misses, tally.fresh, tally.stale, tally.failed, tally.reads) == (1, 1, 1, 1, 4)
+    assert (tally.misses, tally.fresh, tally.stale, tally.gave_up, tally.failed, tally.reads) == (1, 1, 1, 1, 1, 5)
     assert (tally.suppressed, tally.overdue_seconds) == (1, 2.0)
     assert (tally.at_once.count, tally.waited.count, tally.without_worker.count) == (2, 1, 0)
     assert len(report.failures) == 1
-    assert "WaitTimeout" in report.failures[0]
+    assert "CacheUnavailable" in report.failures[0]
     assert {(seen.token, seen.version) for seen in report.observations.values()} == {(1, 7)}
 
 

@@ -33,6 +33,8 @@ REFUSED = WorkerCounts(90, Counter(superseded=2, lost=1))
             replace(FINE, outage=OutageReport(10.02, 2.9, 0.8, 37, 2.41, 3)),
             "37 keys had grown stale, and all but 3 were fresh again 2.4 s after it was ready.", True,
         ),
+        (replace(FINE, tally=Tally(misses=9, gave_up=2)), "at most; 2 gave up: this machine is too busy.", True),
+        (replace(FINE, tally=Tally(misses=1, gave_up=2)), "2 gave up", False),
         (replace(FINE, worker=REFUSED), "3 late writes were refused (1 lost, 2 superseded)", True),
         (replace(FINE, tally=Tally(dropped=4)), "4 triggers were dropped, because the queue was full", True),
         (replace(FINE, tally=Tally()), "0 reads", True),
