@@ -19,8 +19,8 @@ try:
     from neo4j.spatial import Point
     from neo4j.time import Date, DateTime, Duration, Time
     from neo4j.vector import Vector
-except ModuleNotFoundError as error:
-    if error.name != "neo4j":
+except ModuleNotFoundError as _missing:
+    if _missing.name != "neo4j":
         raise
     if not TYPE_CHECKING:
 
