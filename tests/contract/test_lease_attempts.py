@@ -84,3 +84,13 @@ def test_readers_are_told_why_a_refresh_failed_until_the_next_one(world: World) 
     assert world.claim("claim-2").why == ""
     world.fail(world.acquire(nonce(1)).token, nonce(1))
     assert world.claim("claim-3").why == ""
+
+
+@pytest.mark.parametrize("claims", [0, 1])
+def test_a_repeated_acquire_does_not_overtake_its_own_run(world: World, claims: int) -> None:
+    world.acquire(nonce(0))  # its reply is lost
+    world.pass_time(LONG_SECONDS)
+    for number in range(claims):
+        world.claim(f"claim-{number}")
+    repeated = world.acquire(nonce(0))
+    assert (repeated.status, repeated.has_overtaken) == (AcquireStatus.ACQUIRED, False)

@@ -169,3 +169,20 @@ def test_a_failure_not_due_to_bookmarks_blocks_all_claims_and_drops_no_bookmark(
     assert world.claim("another").status is REFUSED
     world.pass_time(1_000_000)
     assert world.acquire(OTHER).bookmarks == ("b1",)
+
+
+@pytest.mark.parametrize("since", ["claim", "acquire", "invalidate"])
+def test_the_next_failure_not_due_to_bookmarks_blocks_all_claims_again(world: World, since: str) -> None:
+    world.claim("reader", bookmarks=["bad"])
+    fails(world, BookmarkFault.REFUSED)
+    if since == "acquire":
+        world.pass_time(1_000_000)
+    elif since == "invalidate":
+        world.invalidate()
+        assert "cools_only_bookmarks" not in world.record()
+    else:
+        assert world.claim("another").status is CLAIMED
+        assert "cools_only_bookmarks" not in world.record()
+    fails(world, BookmarkFault.NONE, OTHER)
+    assert "cools_only_bookmarks" not in world.record()
+    assert world.claim("late").status is REFUSED

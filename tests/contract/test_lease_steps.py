@@ -215,3 +215,11 @@ def test_numbers_in_a_record_are_plain_digits(world: World, state: str) -> None:
     words |= {"bookmarks", "bookmarks_before", "claim_bookmarks"}
     numbers = {name: value for name, value in world.record().items() if name not in words}
     assert [name for name, value in numbers.items() if not value.isdigit()] == []
+
+
+def test_an_acquire_repeated_after_its_lease_expired_and_was_claimed_is_a_new_run(world: World) -> None:
+    first = world.acquire()
+    world.pass_time(10_000)
+    number = world.claim("second").number
+    again = world.acquire(number=number)
+    assert (again.token > first.token, world.state()) == (True, "running")
