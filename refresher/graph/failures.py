@@ -20,9 +20,21 @@ _UNAVAILABLE: Final = (
     driver_errors.SessionExpired,
 )
 _MISTAKES: Final = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, TypeError, ValueError)
-# Some releases count these among the client's errors, others among the transient ones.
-_TIMED_OUT: Final = (".Transaction.TransactionTimedOut", ".Transaction.TransactionTimedOutClientConfiguration")
-_TERMINATED: Final = (".Transaction.Terminated", ".Transaction.LockClientStopped")
+_TIMED_OUT: Final = frozenset(
+    {
+        "Neo.ClientError.Transaction.TransactionTimedOut",
+        "Neo.ClientError.Transaction.TransactionTimedOutClientConfiguration",
+        "Neo.TransientError.Transaction.TransactionTimedOut",
+    }
+)
+_TERMINATED: Final = frozenset(
+    {
+        "Neo.ClientError.Transaction.Terminated",
+        "Neo.ClientError.Transaction.LockClientStopped",
+        "Neo.TransientError.Transaction.Terminated",
+        "Neo.TransientError.Transaction.LockClientStopped",
+    }
+)
 _WRITES: Final = "Neo.ClientError.Statement.AccessMode"
 _LOCKED_OUT: Final = "Neo.ClientError.Security.AuthenticationRateLimit"
 _NO_DATABASE: Final = "Neo.ClientError.Database.DatabaseNotFound"
@@ -96,9 +108,9 @@ def _server_failure(error: driver_errors.Neo4jError, message: str) -> LoadFailed
     code = error.code or ""
     if code == _WRITES:
         return write_failure()
-    if code.endswith(_TIMED_OUT):
+    if code in _TIMED_OUT:
         return LoadFailed("timeout", message, is_transient=True, max_attempts=_FEW_ATTEMPTS)
-    if code.endswith(_TERMINATED):
+    if code in _TERMINATED:
         return LoadFailed("terminated", message, is_transient=True, max_attempts=_FEW_ATTEMPTS)
     if isinstance(error, driver_errors.AuthError) or code == _LOCKED_OUT:
         return LoadFailed("auth", message, is_transient=False)
@@ -136,7 +148,7 @@ def _bookmark_fault(error: BaseException, *, waits: bool) -> BookmarkFault:
     code = (error.code or "") if isinstance(error, driver_errors.Neo4jError) else ""
     if code in _BOOKMARKS_REFUSED or (waits and code == _UNKNOWN_ERROR):
         return BookmarkFault.REFUSED
-    if code == _BOOKMARK_TIMEOUT or (waits and (code.endswith(_TIMED_OUT) or isinstance(error, SoftTimeLimitExceeded))):
+    if code == _BOOKMARK_TIMEOUT or (waits and (code in _TIMED_OUT or isinstance(error, SoftTimeLimitExceeded))):
         return BookmarkFault.NOT_REACHED
     return BookmarkFault.NONE
 
