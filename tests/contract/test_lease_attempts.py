@@ -71,19 +71,32 @@ def test_a_run_in_place_keeps_the_attempts_that_were_counted_before_it(world: Wo
     assert world.acquire(nonce(6)).attempts == 2
 
 
-def test_readers_are_told_why_a_refresh_failed_until_the_next_one(world: World) -> None:
-    failed = world.acquire(nonce(0))
+def fail_in_a_cycle(world: World) -> None:
+    """Let a run fail, whose readers are told of the cycle."""
+    token = world.acquire(nonce(0)).token
     world.store.run(
         lease.fail(
-            world.key, token=failed.token, nonce=nonce(0), cooling_seconds=LONG_SECONDS, kind="cycle", attempts=1,
+            world.key, token=token, nonce=nonce(0), cooling_seconds=LONG_SECONDS, kind="cycle", attempts=1,
             retention_seconds=LONG_SECONDS, why="a → b → a",
         )
     )  # fmt: skip
     assert world.claim("claim-1").why == "a → b → a"
+
+
+@pytest.mark.parametrize("claimed", [True, False])
+def test_readers_are_told_why_a_refresh_failed_until_the_next_one(world: World, claimed: bool) -> None:
+    fail_in_a_cycle(world)
     world.pass_time(2 * LONG_SECONDS)
-    assert world.claim("claim-2").why == ""
+    if claimed:  # else the next run begins by a message that comes late
+        assert world.claim("claim-2").why == ""
     world.fail(world.acquire(nonce(1)).token, nonce(1))
     assert world.claim("claim-3").why == ""
+
+
+def test_an_invalidation_takes_a_failure_out_of_the_record(world: World) -> None:
+    fail_in_a_cycle(world)
+    world.invalidate()
+    assert world.record().keys() & {"kind", "why"} == set()
 
 
 @pytest.mark.parametrize("claims", [0, 1])

@@ -28,8 +28,11 @@ BUDGET_SECONDS: Final = {"check": 60, "test": 300, "all": 840, "long": 5_400}
 WORK_SECONDS: Final = 0.002
 """Processor time of `_work` on the cores that the budgets assume, while a tier runs."""
 
-TOLERANCE: Final = 1.25
-"""How many times its budget a run may take: disks and networks differ from one machine to the other, too."""
+TOLERANCE: Final = 1.5
+"""How many times its budget a run may take: disks and networks differ from one machine to the other, too.
+
+What fails is a tier that has grown: on one machine the same tests take a fifth more or less from run to run.
+"""
 
 MAX_OTHERS_SHARE: Final = 0.15
 """Of all processor time. Beyond it the machine was not quiet. What an orphan of a test used counts as others', too."""
