@@ -15,6 +15,7 @@ import msgspec
 from api_client.config.durations import Duration, seconds
 from api_client.protocol.entry import Flag, Header, Revalidation, encode_revalidation, encode_tags
 from api_client.protocol.entry import encode as encode_entry
+from api_client.protocol.keys import CacheKey
 from api_client.protocol.params import plain
 from api_client.protocol.payload import Packed, pack
 from api_client.protocol.tags import MAX_TAGS, check_tags
@@ -46,7 +47,7 @@ def entry_of(
 ) -> LoadedEntry | LoadFailed:
     """Return the entry of what a run has loaded, or why it has none; of an unchanged value it is a header alone."""
     try:
-        terms = terms_of(query, loaded, run.key.params, run.before if previous else None)
+        terms = _terms_of(query, loaded, run.key, run.before if previous else None)
         unchanged = run.before if terms.is_unchanged else None
         if unchanged:
             packed = Packed(b"", unchanged.is_compressed, unchanged.has_arrays)
@@ -151,7 +152,7 @@ class Terms:
         return self.ttl_seconds + self.grace_seconds if self.ttl_seconds else HANDOFF_SECONDS
 
 
-def terms_of(query: Query, loaded: Loaded, params: dict[str, Any], previous: Header | None = None) -> Terms:
+def _terms_of(query: Query, loaded: Loaded, key: CacheKey, previous: Header | None) -> Terms:
     """Return the terms of what a loader returned; ``previous`` is the entry that it may have found unchanged.
 
     Raises:
@@ -167,7 +168,7 @@ def terms_of(query: Query, loaded: Loaded, params: dict[str, Any], previous: Hea
     ttl_seconds = query.ttl_seconds if own.ttl_seconds is None else own.ttl_seconds
     grace_seconds = query.grace_seconds if own.grace_seconds is None else own.grace_seconds
     # A value that is never cached is in no index.
-    tags = _tags_of(query, result, loaded.tags, params, previous) if ttl_seconds else ()
+    tags = _tags_of(query, result, loaded.tags, key, previous) if ttl_seconds else ()
     return Terms(result.value, ttl_seconds, grace_seconds, tags, own if query.revalidates else NONE_KEPT)
 
 
@@ -223,7 +224,7 @@ def _is_empty(value: Any) -> bool:
 
 
 def _tags_of(
-    query: Query, result: Result, read: tuple[str, ...], params: dict[str, Any], previous: Header | None
+    query: Query, result: Result, read: tuple[str, ...], key: CacheKey, previous: Header | None
 ) -> tuple[str, ...]:
     try:
         own = check_tags(result.tags)
@@ -239,7 +240,7 @@ def _tags_of(
         elif result.value is UNCHANGED:
             of_query = ()  # the function needs the value
         else:
-            of_query = check_tags(query.tags(result.value, **params))
+            of_query = check_tags(query.tags(result.value, **key.params))
         return check_tags((*kept, *of_query, *own)) if kept or own else of_query
     except Exception as error:
         raise LoadFailed("tags", f"tags of {query.name!r}: {text_of(error)}", is_transient=False) from error

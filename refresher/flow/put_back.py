@@ -86,12 +86,13 @@ def fitting(query: Query | None, item: RefreshItem, params: Mapping[str, Any]) -
 def pass_on(deps: RefreshDeps, namespace: str, query: Query | None, items: Sequence[RefreshItem]) -> list[Outcome]:
     """Return the outcomes of items of one query that another worker may be able to load; none: load them here.
 
+    The first item speaks for all: several are loaded together only by a loader that takes any params.
+
     Raises:
         CacheUnavailable: Redis did not answer.
     """
     try:
-        for item in items:
-            fitting(query, item, item.key(namespace).params)
+        fitting(query, items[0], items[0].key(namespace).params)
     except InvalidQuery:
         return []
     except LoadFailed as misfit:
