@@ -13,40 +13,34 @@ from pathlib import Path
 
 import pytest
 import redis
+from typer.testing import Result
 
 from api_client import EntryState
 from api_client.protocol import payload
 from api_client.protocol.entry import encode
 from api_client.protocol.keys import make_key
 from api_client.transport.scripts import LeaseStore
+from refresher.cli.commands import EXPECTED_ERRORS
 from refresher.embedded import RedisServer, free_port
 from tests.acceptance.conftest import NO_GRAPH, ROOT, System, system_of_module
+from tests.support.command_line import CommandLine
 from tests.support.lease_world import World, a_header
-from tests.support.patience import patient_environment
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
-pytestmark = pytest.mark.usefixtures("published_once")
+pytestmark = pytest.mark.usefixtures("published_once", "patient_commands")
 
 SECRET = "canary-71c0"
 BARE = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
-def run(env: dict[str, str], *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "refresher.cli", *arguments],
-        env=env,
-        input=stdin, capture_output=True, text=True, timeout=MAX_WAIT_SECONDS, check=False,
-    )  # fmt: skip
-
-
 class Commands:
-    """The command line, in a system's environment; it publishes patiently."""
+    """The command line, in a system's environment."""
 
-    def __init__(self, system: System, folder: Path) -> None:
-        self.system, self.env = system, patient_environment(folder, system.env)
+    def __init__(self, system: System) -> None:
+        self.system, self.env = system, system.env
 
-    def run(self, *arguments: str, stdin: str = "", **changes: str) -> subprocess.CompletedProcess[str]:
-        return run({**self.env, **changes}, *arguments, stdin=stdin)
+    def run(self, command: str, *arguments: str, stdin: str = "", **changes: str) -> Result:
+        return CommandLine(command, self.env).run(*arguments, stdin=stdin, **changes)
 
 
 @pytest.fixture(scope="module")
@@ -58,14 +52,14 @@ def module_worker(redis_server: RedisServer, tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.fixture
-def commands(system_with_worker: System, tmp_path: Path) -> Commands:
-    return Commands(system_with_worker, tmp_path)
+def commands(system_with_worker: System) -> Commands:
+    return Commands(system_with_worker)
 
 
 @pytest.fixture
-def idle(system_without_graph: System, tmp_path: Path) -> Commands:
+def idle(system_without_graph: System) -> Commands:
     """Without a worker."""
-    return Commands(system_without_graph, tmp_path)
+    return Commands(system_without_graph)
 
 
 def test_keys_are_warmed_from_a_file_and_those_that_fail_are_named(commands: Commands, tmp_path: Path) -> None:
@@ -74,12 +68,12 @@ def test_keys_are_warmed_from_a_file_and_those_that_fail_are_named(commands: Com
     file = tmp_path / "keys.jsonl"
     file.write_text("\n".join(json.dumps({"key": key}) for key in ("there", "a", "b", "bad", "c")) + "\n\n")
     done = commands.run("warm", "long_lived", "--from", str(file), "--at-once", "2", "--timeout", "60s")
-    assert done.returncode == 1
+    assert done.exit_code == 1
     assert done.stdout == "long_lived: 5 keys; 1 already cached, 3 loaded, 1 failed\n"
     assert done.stderr.startswith('error: {"key": "bad"}: the refresh of \'long_lived\' failed (transient)')
     assert [commands.system.loads(key) for key in ("there", "a", "b", "c")] == [1, 1, 1, 1]
     again = commands.run("warm", "long_lived", "--from", "-", "--json", stdin='{"key": "a"}\n{"key": "d"}\n')
-    assert again.returncode == 0
+    assert again.exit_code == 0
     assert json.loads(again.stdout) == {"keys": 2, "there": 1, "loaded": 1, "failed": []}
 
 
@@ -100,22 +94,22 @@ def test_the_refresh_command_waits_for_the_value_and_reports_a_failure(commands:
     client = commands.system.client()
     assert client.get("long_lived", {"key": "refreshed"})["load"] == 1
     done = commands.run("refresh", "long_lived", "key=refreshed")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "long_lived v1: refreshed\n", "")
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "long_lived v1: refreshed\n", "")
     assert client.get("long_lived", {"key": "refreshed"})["load"] == 2
     commands.system.control.rpush("script:refreshed", "fail")
     failed = commands.run("refresh", "long_lived", "key=refreshed")
-    assert failed.returncode == 1
-    assert failed.stderr.startswith("error: the refresh of 'long_lived' failed (transient)")
+    assert failed.exit_code == 1
+    assert str(failed.exception).startswith("the refresh of 'long_lived' failed (transient)")
 
 
 def test_the_get_command_reads_as_an_application_does(commands: Commands) -> None:
     client = commands.system.client()
     missed = commands.run("get", "long_lived", "key=got")
-    assert (missed.returncode, "long_lived v1: loaded for this read, " in missed.stderr) == (0, True), missed.stderr
+    assert (missed.exit_code, "long_lived v1: loaded for this read, " in missed.stderr) == (0, True), missed.stderr
     entry = client.get_entry("long_lived", {"key": "got"})
     assert json.loads(missed.stdout) == entry.value
     hit = commands.run("get", "long_lived", "key=got", "--timeout", "0", "--json")
-    assert (hit.returncode, hit.stderr) == (0, "")
+    assert (hit.exit_code, hit.stderr) == (0, "")
     said = json.loads(hit.stdout)
     assert (said["value"], said["state"], said["token"]) == (entry.value, "fresh", entry.token)
     assert entry.age < said["age"] < said["age"] + said["ttl_remaining"]
@@ -124,15 +118,15 @@ def test_the_get_command_reads_as_an_application_does(commands: Commands) -> Non
     old = commands.run("get", "long_lived", "key=got", "--max-age", "1h")
     assert re.fullmatch(r"long_lived v1: \S+ m?s old, fresh for another \S+ (s|min|h)\n", old.stderr), old.stderr
     failed = commands.run("get", "unencodable")
-    assert (failed.returncode, failed.stdout) == (1, "")
-    assert failed.stderr.startswith("error: the refresh of 'unencodable' failed (not_encodable)")
+    assert (failed.exit_code, failed.stdout) == (1, "")
+    assert str(failed.exception).startswith("the refresh of 'unencodable' failed (not_encodable)")
 
 
 def test_the_get_command_of_a_query_that_nobody_loads(idle: Commands) -> None:
     late = idle.run("get", "long_live", "key=a", "--timeout", "100ms")
-    assert (late.returncode, late.stdout) == (1, "")
-    assert late.stderr.startswith("error: timed out after 0.1")
-    assert late.stderr.endswith("no worker has registered it: is its name right, and is a worker running?\n")
+    assert (late.exit_code, late.stdout) == (1, "")
+    assert str(late.exception).startswith("timed out after 0.1")
+    assert str(late.exception).endswith("no worker has registered it: is its name right, and is a worker running?")
 
 
 def test_the_get_command_prints_large_values_whole_and_none_that_json_has_not(idle: Commands) -> None:
@@ -147,28 +141,28 @@ def test_the_get_command_prints_large_values_whole_and_none_that_json_has_not(id
         large = ["é" * 1_000] * 2_000
         plant(large)
         whole = idle.run("get", "long_lived", "key=planted")
-        assert (whole.returncode, json.loads(whole.stdout) == large) == (0, True), whole.stderr
+        assert (whole.exit_code, json.loads(whole.stdout) == large) == (0, True), whole.stderr
         plant({None: b"x"})
         unprinted = idle.run("get", "long_lived", "key=planted")
-        assert (unprinted.returncode, unprinted.stdout) == (1, "")
+        assert (unprinted.exit_code, unprinted.stdout) == (1, "")
         assert "error: the value can't be printed as JSON: " in unprinted.stderr
 
 
 def test_the_refresh_command_without_wait_triggers_once(idle: Commands) -> None:
     first = idle.run("refresh", "long_lived", "key=a", "--wait", "0")
-    assert (first.returncode, first.stdout) == (0, "long_lived v1: triggered\n")
+    assert (first.exit_code, first.stdout) == (0, "long_lived v1: triggered\n")
     second = idle.run("refresh", "long_lived", "key=a", "--wait", "0", "--json")
     assert json.loads(second.stdout)["refresh"] == "suppressed"
     late = idle.run("refresh", "long_lived", "key=a", "--wait", "100ms")
-    assert late.returncode == 1
-    assert late.stderr.startswith("error: timed out after 0.10 s waiting for 'long_lived'")
+    assert late.exit_code == 1
+    assert str(late.exception).startswith("timed out after 0.10 s waiting for 'long_lived'")
 
 
 def test_an_invalidated_value_is_stale_and_a_hard_one_gone(commands: Commands) -> None:
     client = commands.system.client()
     token = client.get_entry("long_lived", {"key": "invalidated"}).token
     soft = commands.run("invalidate", "long_lived", "key=invalidated", "--json")
-    assert soft.returncode == 0
+    assert soft.exit_code == 0
     assert (said := json.loads(soft.stdout))["generation"] > token
     assert said["cached"] == [1]
     assert client.get_entry("long_lived", {"key": "invalidated"}).state is EntryState.STALE
@@ -176,17 +170,17 @@ def test_an_invalidated_value_is_stale_and_a_hard_one_gone(commands: Commands) -
     hard = commands.run("invalidate", "long_lived", '{"key": "invalidated"}', "--hard")
     assert (hard.stdout.startswith("long_lived v1: gone from now on, generation "), hard.stderr) == (True, "")
     assert client.get_entry("long_lived", {"key": "invalidated"}).state is EntryState.MISS
-    alone = commands.run("invalidate", "long_lived", "key=invalidated", "--replicas", "1")
-    assert alone.returncode == 1
+    alone = commands.run("invalidate", "long_lived", "key=invalidated", "--replicas", "1", CACHE_REDIS_TIMEOUT="2s")
+    assert alone.exit_code == 1
     assert "fewer than 1 replicas have it" in alone.stderr
 
 
 def test_the_invalidate_command_reports_a_missing_entry_and_an_unregistered_query(commands: Commands) -> None:
     absent = commands.run("invalidate", "long_lived", "key=absent")
-    assert (absent.returncode, absent.stderr) == (0, "")
+    assert (absent.exit_code, absent.stderr) == (0, "")
     assert absent.stdout.startswith("long_lived v1: there was no entry, generation ")
     misspelled = commands.run("invalidate", "long_live", "key=absent")
-    assert misspelled.returncode == 0
+    assert misspelled.exit_code == 0
     assert misspelled.stdout.startswith("long_live v1: there was no entry, generation ")
     assert misspelled.stderr == (
         "warning: no worker has registered long_live: is its name right, and is a worker running?\n"
@@ -197,7 +191,7 @@ def test_the_invalidate_command_reports_a_missing_entry_and_an_unregistered_quer
 
 def test_queries_are_listed_with_how_each_is_cached(idle: Commands) -> None:
     done = idle.run("queries")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.exit_code, done.stderr) == (0, "")
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("long_lived")]
     assert "key: str, hold: str = ''" in line
     assert "plain, β0 1" in line
@@ -210,9 +204,11 @@ def test_queries_are_listed_with_how_each_is_cached(idle: Commands) -> None:
     assert {one["beta"] for one in off} == {"none"}
 
 
-def test_the_queries_command_without_queries_names_the_variable(idle: Commands) -> None:
-    done = idle.run("queries", REFRESHER_QUERIES="")
-    assert done.returncode == 1
+def test_an_expected_error_is_one_line_on_stderr() -> None:
+    argv = [sys.executable, "-m", "refresher.cli", "queries"]
+    environ = {**BARE, "REFRESHER_QUERIES": ""}
+    done = subprocess.run(argv, env=environ, capture_output=True, text=True, timeout=MAX_WAIT_SECONDS, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
     assert done.stderr.startswith("error: REFRESHER_QUERIES='' is not valid")
 
 
@@ -228,11 +224,11 @@ def test_commands_import_query_modules_from_the_working_directory(command: list[
 
 
 @pytest.mark.parametrize("command", ["warm", "refresh", "invalidate", "explain", "dead"])
-def test_a_command_without_redis_prints_one_error_line_without_the_password(command: str) -> None:
+def test_a_command_without_redis_names_its_variable_without_the_password(command: str) -> None:
     subject = ["list"] if command == "dead" else ["long_lived", "key=a"]
-    done = run({**BARE, "CACHE_REDIS_URL": f"redis://:{SECRET}@127.0.0.1:{free_port()}/0"}, command, *subject)
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: ")
-    assert "CACHE_REDIS_URL" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-    assert SECRET not in done.stdout + done.stderr
+    url = f"redis://:{SECRET}@127.0.0.1:{free_port()}/0"
+    done = CommandLine(command, {"CACHE_REDIS_URL": url}).run(*subject)
+    said = done.output + str(done.exception)
+    assert (done.exit_code, isinstance(done.exception, (*EXPECTED_ERRORS, SystemExit))) == (1, True)
+    assert "CACHE_REDIS_URL" in said
+    assert SECRET not in said

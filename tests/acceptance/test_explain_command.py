@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import redis
+from typer.testing import Result
 
 from api_client.protocol import lease
 from api_client.protocol.entry import Smoothed
@@ -20,8 +19,8 @@ from api_client.protocol.messages import RefreshItem
 from api_client.transport.scripts import LeaseStore
 from api_client.trigger.broker import CeleryBroker
 from refresher.embedded import RedisServer, free_port
+from tests.support.command_line import CommandLine
 from tests.support.lease_world import World
-from tests.support.waiting import MAX_WAIT_SECONDS
 
 ROOT = Path(__file__).parents[2]
 SECRET = "canary-8d13"
@@ -44,15 +43,9 @@ class Cache:
             beta=3.3, degree=10, delta=Smoothed(2.5, 0.5),
         )  # fmt: skip
 
-    def explain(self, *arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "refresher.cli", "explain", *arguments],
-            env={
-                **os.environ, "PYTHONPATH": str(ROOT), "CACHE_REDIS_URL": self.server.url(0),
-                "CACHE_BROKER_URL": self.server.url(1), "CACHE_REDIS_TIMEOUT": "20s", **changes,
-            },
-            capture_output=True, text=True, timeout=MAX_WAIT_SECONDS, check=False,
-        )  # fmt: skip
+    def explain(self, *arguments: str, **changes: str) -> Result:
+        urls = {"CACHE_REDIS_URL": self.server.url(0), "CACHE_BROKER_URL": self.server.url(1)}
+        return CommandLine("explain", {**urls, "CACHE_REDIS_TIMEOUT": "20s"}).run(*arguments, **changes)
 
 
 @pytest.fixture
@@ -74,7 +67,7 @@ def test_explain_shows_why_a_key_is_refreshed_and_by_which_worker(cache: Cache) 
         broker.publish([RefreshItem(query="q")], has_waiter=True)
     broker.close()
     done = cache.explain("friends_of", *cache.params)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.exit_code, done.stderr) == (0, "")
     assert "every read triggers a refresh; celery@web-1:4711 loads it" in done.stdout
     assert "δ 2.5 s, β 3.3 (degree 10, σ 1), at most 30 min early; likely now: 100 %" in done.stdout
     assert "1 background, 2 blocking" in done.stdout
@@ -101,7 +94,7 @@ def test_explain_prints_json(cache: Cache) -> None:
 
 def test_explain_reports_a_never_requested_key_as_a_miss_with_exit_code_0(cache: Cache) -> None:
     done = cache.explain("friends_of", "person_id=7")
-    assert done.returncode == 0
+    assert done.exit_code == 0
     assert "a miss: there is no entry; the next read will trigger a refresh and wait for it" in done.stdout
     unknown = "no worker has registered it: is its name right, and is a worker running?"
     assert unknown in done.stdout
@@ -112,13 +105,13 @@ def test_explain_reports_a_never_requested_key_as_a_miss_with_exit_code_0(cache:
 
 def test_explain_without_a_broker_reports_everything_else(cache: Cache) -> None:
     done = cache.explain("friends_of", CACHE_BROKER_URL=f"redis://:{SECRET}@127.0.0.1:{free_port()}/1")
-    assert done.returncode == 0
+    assert done.exit_code == 0
     assert "the broker at CACHE_BROKER_URL can't be queried" in done.stdout
     assert SECRET not in done.stdout + done.stderr
 
 
 def test_wrong_usage_is_exit_code_2(cache: Cache) -> None:
     done = cache.explain("friends of")
-    assert done.returncode == 2
+    assert done.exit_code == 2
     assert "'friends of'" in done.stderr
     assert "Traceback" not in done.stderr

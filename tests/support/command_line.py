@@ -17,8 +17,8 @@ class CommandLine:
     def __init__(self, command: str, env: Mapping[str, str]) -> None:
         self.command, self.env = command, {**env, "COLUMNS": "200"}
 
-    def run(self, *arguments: str, **changes: str) -> Result:
-        return CliRunner().invoke(app, [self.command, *arguments], env={**self.env, **changes})
+    def run(self, *arguments: str, stdin: str = "", **changes: str) -> Result:
+        return CliRunner().invoke(app, [self.command, *arguments], input=stdin, env={**self.env, **changes})
 
     def run_json(self, *arguments: str, exit_code: int = 0, **changes: str) -> Any:
         """Run it with ``--json``, and return what it reports."""
