@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tests.acceptance.test_demo import ROOT, SMALL
+from tests.servers.neo4j_server import SHORT_LIVED_ENV
 from tests.support.pictures import are_for_the_docs, keep
 from tests.support.waiting import MAX_WAIT_SECONDS
 
@@ -34,8 +36,13 @@ _UP: Final = "\x1b[1A"
 _FROM_ELSEWHERE: Final = re.compile(r"@font-face \{.*?\}\s*|<!--.*?-->\s*", re.DOTALL)
 
 
-def run_on_terminal(argv: Sequence[str], folder: Path, env: Mapping[str, str], seconds: float) -> tuple[int, str]:
-    """Run a program on a terminal of its own, with a timeout; return its exit code and output."""
+def run_on_terminal(
+    argv: Sequence[str], folder: Path, env: Mapping[str, str], seconds: float, interrupt_at: str
+) -> tuple[int, str]:
+    """Run a program on a terminal of its own, with a timeout; return its exit code and output.
+
+    It is interrupted once it has printed ``interrupt_at``, a regular expression.
+    """
     ours, its = pty.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
     process = subprocess.Popen(
@@ -49,7 +56,7 @@ def run_on_terminal(argv: Sequence[str], folder: Path, env: Mapping[str, str], s
     )
     os.close(its)
     deadline = time.monotonic() + seconds
-    written = bytearray()
+    written, is_interrupted = bytearray(), False
     try:
         while process.poll() is None or select.select([ours], [], [], 0)[0]:
             assert time.monotonic() < deadline, written[-2_000:].decode(errors="replace")
@@ -58,6 +65,9 @@ def run_on_terminal(argv: Sequence[str], folder: Path, env: Mapping[str, str], s
                     written += os.read(ours, 65_536)
                 except OSError:  # the other end is closed
                     break
+            if not is_interrupted and re.search(interrupt_at.encode(), written):
+                is_interrupted = True
+                process.send_signal(signal.SIGINT)
         return process.wait(max(1.0, deadline - time.monotonic())), written.decode(errors="replace")
     finally:
         with contextlib.suppress(ProcessLookupError):
@@ -92,17 +102,20 @@ def as_svg(screen: str, title: str) -> bytes:
     return _FROM_ELSEWHERE.sub("", console.export_svg(title=title, unique_id="terminal")).encode()
 
 
-def test_the_final_terminal_screen_of_the_demo(tmp_path: Path) -> None:
-    options = ["--seconds", "20"] if are_for_the_docs() else ["--seconds", "4", "--no-chaos"]
+def test_the_demo_goes_on_until_ctrl_c_and_leaves_its_last_screen_and_a_summary(tmp_path: Path) -> None:
+    options = ["--seconds", "20"] if are_for_the_docs() else ["--seconds", "4", "--keep", "--no-chaos"]
     code, written = run_on_terminal(
         [sys.executable, "-m", "refresher.cli", "demo", *SMALL, "--readers", "1", *options],
-        ROOT, {**os.environ, "TMPDIR": str(tmp_path)}, 2 * MAX_WAIT_SECONDS,
+        ROOT, {**os.environ, **SHORT_LIVED_ENV, "TMPDIR": str(tmp_path)}, 2 * MAX_WAIT_SECONDS,
+        interrupt_at=r" 6\.\d s until Ctrl-C",
     )  # fmt: skip
     assert code == 0, written
     screen = last_screen(written)
     assert screen.count("READS") == screen.count("graph loaded") == 1  # the last form of each alone
     said = " ".join(screen.split())  # lines may be broken anywhere
-    assert said.index("servers started") < said.index("READS") < said.index("none failed")
+    assert said.index("servers started") < said.index("READS") < said.index("from 1 process; none failed")
+    assert ("SIGKILL" in said) is are_for_the_docs()
+    assert "Traceback" not in screen
     picture = as_svg(re.sub(r"password \S+", "password …", screen), "refresher demo --persons 100")
     assert b"://" not in picture.replace(b"http://www.w3.org/", b"").replace(b"http://127.0.0.1", b"")
     keep("demo.svg", picture)

@@ -15,6 +15,7 @@ import pytest
 
 from refresher.embedded import free_port
 from refresher.ops.http import get
+from tests.servers.neo4j_server import SHORT_LIVED_ENV
 from tests.support.distribution import version_of
 from tests.support.installations import ROOT, WHAT_BUILDS, built, copied
 from tests.support.pages import blocks_of
@@ -100,6 +101,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     desk = Desk(
         folder,
         of_pip
+        | SHORT_LIVED_ENV
         | {
             "PATH": f"{programs}{os.pathsep}/usr/local/bin:/usr/bin:/bin",
             "HOME": str(home),

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import psutil
 
+from tests.servers.neo4j_server import SHORT_LIVED_ENV
 from tests.support.processes import is_gone
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
@@ -40,7 +41,7 @@ class WatchedCommand:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "refresher.cli", *arguments],
                 stdout=out, stderr=subprocess.STDOUT if one_output else err, cwd=cwd, start_new_session=True,
-                env={**os.environ, "TMPDIR": str(self.temporary), **environ},
+                env={**os.environ, **SHORT_LIVED_ENV, "TMPDIR": str(self.temporary), **environ},
             )  # fmt: skip
         self.pids: set[int] = set()
 

@@ -16,6 +16,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from api_client import __version__
 from refresher.cli.commands import app
 from tests.support.waiting import MAX_WAIT_SECONDS
 
@@ -76,3 +77,7 @@ def test_h_is_short_for_help(path: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("group", [(), ("dead",)], ids=["refresher", "dead"])
 def test_the_list_of_commands_is_not_cut(group: tuple[str, ...]) -> None:
     assert "..." not in CliRunner().invoke(app, [*group, "--help"]).output.partition("Commands:")[2]
+
+
+def test_the_version_is_that_of_the_packages() -> None:
+    assert CliRunner().invoke(app, ["--version"]).output == f"refresher {__version__}\n"

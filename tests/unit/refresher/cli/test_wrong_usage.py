@@ -44,6 +44,7 @@ DEEP = "[" * 90_000
         (["demo", "--seconds", "0"], "", "'--seconds'"),
         (["demo", "--readers", "0"], "", "'--readers'"),
         (["demo", "--bogus"], "", "--bogus"),
+        (["demo", "--feed"], "", "the change feed needs APOC, which --graph-server neo4j brings"),
         (["dev", "m", "--neo4j-uri", "bolt://neo4j:secret@127.0.0.1:1"], "", "no password on the command line"),
     ],
 )
