@@ -189,6 +189,17 @@ def test_the_invalidate_command_reports_a_missing_entry_and_an_unregistered_quer
     assert "no worker has registered version 2 of long_lived: " in later.stderr
 
 
+def test_the_invalidate_command_invalidates_by_tag(commands: Commands) -> None:
+    client, keys = commands.system.client(), [f"key-{n}" for n in range(5)]
+    for key in keys:
+        assert client.get("tagged", {"key": key})["load"] == 1
+    done = commands.run("invalidate", "--tag", "key:key-1", "--tag", "key:key-2")
+    assert (done.exit_code, done.stdout) == (0, "key:key-1, key:key-2: 2 entries are stale from now on\n")
+    done = commands.run("invalidate", "--tag", "all", "--hard", "--json")
+    assert json.loads(done.stdout) == {"tags": ["all"], "entries": len(keys)}
+    assert client.get_entry("tagged", {"key": "key-1"}).state is EntryState.MISS
+
+
 def test_queries_are_listed_with_how_each_is_cached(idle: Commands) -> None:
     done = idle.run("queries")
     assert (done.exit_code, done.stderr) == (0, "")

@@ -96,23 +96,3 @@ def test_dev_leaves_nothing_behind_after_sigterm_or_sigkill(
     dev = started("my_queries")
     dev.wait_for(READY)
     assert dev.end_by(number) == {signal.SIGTERM: 0, signal.SIGKILL: -signal.SIGKILL}[number]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ((), "error: name the module that uses @query: refresher dev my_queries"),
-        (("my_queries.py",), "error: 'my_queries.py' is not a module's name: refresher dev my_queries"),
-        (("./my_queries.py",), "error: './my_queries.py' is not a module's name: refresher dev my_queries"),
-        (("not_there",), "error: there is no module not_there in "),
-        (("broken",), "error: REFRESHER_QUERIES='broken' is not valid: importing it failed with SyntaxError"),
-    ],
-)
-def test_dev_names_a_module_that_cannot_be_imported_before_it_starts_anything(
-    started: Callable[..., Dev], tmp_path: Path, arguments: tuple[str, ...], said: str
-) -> None:
-    (tmp_path / "app" / "broken.py").write_text("(")
-    dev = started(*arguments)
-    assert dev.process.wait(MAX_WAIT_SECONDS) == 1
-    assert dev.out.startswith(said)
-    assert names_in(dev.folder) == ["broken.py", "my_queries.py"]

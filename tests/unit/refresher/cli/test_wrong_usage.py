@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 from refresher.cli.commands import app
 
 DEEP = "[" * 90_000
+KEY_OR_TAGS = "give either QUERY with its params, --version and --replicas, or --tag"
 
 
 @pytest.mark.parametrize(
@@ -40,6 +41,11 @@ DEEP = "[" * 90_000
         (["explain", "f", "--version", "0"], "", "--version"),
         (["explain"], "", "QUERY"),
         (["invalidate", "--tag", ""], "", "--tag: a tag of 0 bytes"),
+        (["invalidate", "--tag", "x" * 201], "", "--tag: a tag of 201 bytes: expected at most 64 texts of 1 to 200"),
+        (["invalidate"], "", KEY_OR_TAGS),
+        (["invalidate", "tagged", "--tag", "all"], "", KEY_OR_TAGS),
+        (["invalidate", "--tag", "all", "--version", "1"], "", KEY_OR_TAGS),
+        (["invalidate", "--tag", "all", "--replicas", "1"], "", KEY_OR_TAGS),
         (["demo", "--persons", "1"], "", "'--persons'"),
         (["demo", "--seconds", "0"], "", "'--seconds'"),
         (["demo", "--readers", "0"], "", "'--readers'"),
