@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import threading
 from collections.abc import Callable
 from http import HTTPStatus
@@ -32,7 +31,6 @@ class HealthServer:
     def __init__(self, settings: WorkerSettings, heartbeat: Heartbeat, health: Health) -> None:
         self._settings, self._heartbeat, self._health = settings, heartbeat, health
         self._server: MinimalHTTPServer | None = None
-        self._pid = os.getpid()
 
     def start(self) -> None:
         """Begin to serve. A failure is logged; a worker without its health port still refreshes."""
@@ -41,17 +39,16 @@ class HealthServer:
             return
         address, port = self._settings.health_address, self._settings.health_port
         try:
-            server = _server(address, port, {"/live": self._health.live, "/ready": self._health.ready})
+            self._server = _server(address, port, {"/live": self._health.live, "/ready": self._health.ready})
         except OSError as error:
             log.error("no health at %s:%s: %s", address, port, error)
             return
-        self._pid, self._server = os.getpid(), server
-        threading.Thread(target=server.serve_forever, name="health", daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, name="health", daemon=True).start()
         log.info("health: http://%s:%s/ready and /live", address, port)
 
     def after_fork(self) -> None:
         """In a process of the pool: close the port, which is the main process's."""
-        if self._server is not None and self._pid != os.getpid():
+        if self._server is not None:
             self._server.socket.close()
             self._server = None
 

@@ -107,7 +107,6 @@ class MetricsServer:
         self._server: WSGIServer | None = None
         self._own_folder: OwnFolder | None = None
         self._over = threading.Event()
-        self._pid = os.getpid()
 
     def start(self) -> None:
         """Begin to count and to serve; an obstacle is logged, and the worker refreshes without metrics."""
@@ -126,11 +125,9 @@ class MetricsServer:
 
     def after_fork(self) -> None:
         """Close the port in a process of the pool: it is the main process's."""
-        if self._server is None or self._pid == os.getpid():
-            return  # the solo pool's one process is the main one
-        self._server.socket.close()
-        self._server = None
-        self._own_folder = None
+        if self._server is not None:
+            self._server.socket.close()
+            self._server = self._own_folder = None
 
     def close(self) -> None:
         """Stop serving, and remove the files, unless their folder was given."""
@@ -151,7 +148,6 @@ class MetricsServer:
                 log.warning("the metrics of processes that have ended could not be added up: %s", error)
 
     def _serve(self) -> None:
-        self._pid = os.getpid()
         self._own_folder = _use_folder()
         from prometheus_client import CollectorRegistry, start_http_server
 

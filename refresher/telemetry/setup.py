@@ -11,9 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from typing import TYPE_CHECKING, Any, Final
-
-from celery import signals
+from typing import TYPE_CHECKING, Final
 
 from refresher.flow.ports import WorkerEvents
 from refresher.settings import WorkerSettings
@@ -21,8 +19,6 @@ from refresher.telemetry.metrics import WorkerGauges
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from celery import Celery
 
 log: Final = logging.getLogger(__name__)
 FLUSH_SECONDS: Final = 2.0
@@ -42,30 +38,9 @@ class Telemetry:
         self._events: WorkerEvents | None = None
         self._pid = 0
 
-    def connect(self, app: Celery) -> None:
-        """Begin and end with the processes of a worker of ``app``."""
-        if not self._settings.otel:
-            return
-
-        def begin(sender: Any = None, **_: Any) -> None:
-            if sender.app is app and _refreshes_itself(sender.pool):
-                self.start()
-
-        def begin_process(**_: Any) -> None:
-            self.start()
-
-        def end(**_: Any) -> None:
-            self.close()
-
-        self._receivers = (begin, begin_process, end)  # Celery's signals hold weak references only
-        signals.worker_ready.connect(begin)
-        signals.worker_process_init.connect(begin_process)
-        signals.worker_process_shutdown.connect(end)
-        signals.worker_shutdown.connect(end)
-
     def start(self) -> None:
         """Begin, in a process that refreshes; an obstacle is logged, and the worker refreshes without OpenTelemetry."""
-        if self._pid == os.getpid():
+        if not self._settings.otel or self._pid == os.getpid():
             return
         self._pid, self._events = os.getpid(), None
         try:
@@ -87,13 +62,6 @@ class Telemetry:
         """Send what is left, for a few seconds at most: nothing else does when a pool's process ends."""
         if self.events is not None:
             _send_what_is_left()
-
-
-def _refreshes_itself(pool: Any) -> bool:
-    """Return whether the process with this pool refreshes, rather than forks those that do."""
-    from celery.concurrency.prefork import TaskPool
-
-    return not isinstance(pool, TaskPool)
 
 
 def set_up_sdk() -> None:

@@ -37,11 +37,11 @@ from refresher.telemetry.metrics import WorkerGauges
 from refresher.telemetry.prometheus import GaugeCollector, MetricsServer
 from refresher.telemetry.setup import Telemetry
 from refresher.worker.celery_fixes.app import translate_broker_urls
-from refresher.worker.feed import Feed
+from refresher.worker.feed import feed
 from refresher.worker.in_place import InPlace
 from refresher.worker.lifecycle import Lifecycle, LifecycleStep
 from refresher.worker.monitors import Monitors
-from refresher.worker.periodic import Periodic
+from refresher.worker.periodic import Periodic, in_redis
 from refresher.worker.runtime import PerProcess, Runtime
 from refresher.worker.shutdown import ShutdownFlag
 from refresher.worker.slots import NodeSlots
@@ -125,7 +125,6 @@ def _add(app: Celery, settings: WorkerSettings, events: WorkerEvents | None) -> 
 
     metrics = MetricsServer(settings, GaugeCollector(lambda: health.ready().checks, _gauges(settings)))
     telemetry = Telemetry(settings, functools.partial(_gauges, settings))
-    telemetry.connect(app)
 
     def build_events() -> WorkerEvents:
         found = [one for one in (events, telemetry.events, metrics.events) if one is not None]
@@ -151,6 +150,7 @@ def _add(app: Celery, settings: WorkerSettings, events: WorkerEvents | None) -> 
         in_place=_in_place(app, settings, runtimes, monitors),
         monitors=monitors,
         metrics=metrics,
+        telemetry=telemetry,
         health=HealthServer(settings, app.refresher_loop_heartbeat, health),
         periodic=_periodic(app, settings),
     )
@@ -166,16 +166,12 @@ def _in_place(app: Celery, settings: WorkerSettings, runtimes: PerProcess, monit
     )
 
 
-def _periodic(app: Celery, settings: WorkerSettings) -> list[Periodic | Feed]:
+def _periodic(app: Celery, settings: WorkerSettings) -> list[Periodic]:
+    register = in_redis(settings.redis_url, lambda link: register_versions(link, settings, registry))
     return [
-        Periodic(
-            "register the queries' versions",
-            settings.redis_url,
-            HEARTBEAT_SECONDS,
-            lambda link: register_versions(link, settings, registry),
-        ),
-        Periodic("keep up the tags", settings.redis_url, UPKEEP_SECONDS, TagUpkeep(settings)),
-        Feed(settings, lambda: events_of(app)),
+        Periodic("register the queries' versions", HEARTBEAT_SECONDS, register),
+        Periodic("keep up the tags", UPKEEP_SECONDS, in_redis(settings.redis_url, TagUpkeep(settings))),
+        *([feed(settings, lambda: events_of(app))] if settings.feed else ()),
     ]
 
 

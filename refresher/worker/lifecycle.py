@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,10 +14,10 @@ from api_client.read.in_place import LoadsInPlace, use
 from refresher.ops.health_server import HealthServer
 from refresher.settings import WorkerSettings
 from refresher.telemetry.prometheus import MetricsServer
+from refresher.telemetry.setup import Telemetry
 from refresher.worker.celery_fixes import warn_of_unchecked_versions
 from refresher.worker.celery_fixes.app import redact_debug_loggers, remove_decompressors
 from refresher.worker.celery_fixes.pool_pipes import read_all_in_time
-from refresher.worker.feed import Feed
 from refresher.worker.monitors import Monitors
 from refresher.worker.periodic import Periodic
 from refresher.worker.runtime import PerProcess
@@ -46,8 +47,7 @@ class LifecycleStep(_Step):
     def start(self, worker: Any) -> None:
         """Mend the pool, whose processes are forked, and run the checks. The worker's health is served meanwhile."""
         read_all_in_time(worker.pool)
-        worker.app.refresher_lifecycle.serve_health()
-        worker.app.refresher_lifecycle.log_problems(worker)
+        worker.app.refresher_lifecycle.start(worker)
 
 
 class Lifecycle:
@@ -66,13 +66,15 @@ class Lifecycle:
         in_place: LoadsInPlace,
         monitors: Monitors,
         metrics: MetricsServer,
+        telemetry: Telemetry,
         health: HealthServer,
-        periodic: Sequence[Periodic | Feed],
+        periodic: Sequence[Periodic],
     ) -> None:
         self._app, self._settings, self._slots = app, settings, slots
         self._runtimes, self._metrics, self._health, self._periodic = runtimes, metrics, health, periodic
         self._in_place: LoadsInPlace | None = in_place
-        self._monitors = monitors
+        self._pid = os.getpid()
+        self._monitors, self._telemetry = monitors, telemetry
         for signal, receive in (
             (signals.worker_ready, self._begin_to_consume),
             (signals.worker_process_init, self._begin_process),
@@ -85,6 +87,7 @@ class Lifecycle:
 
     def begin(self, worker: Any) -> None:
         """Begin what the whole worker has; its pool is about to be made."""
+        self._pid = os.getpid()
         self._slots.open(max(worker.concurrency or 1, worker.max_concurrency or 1))
         redact_debug_loggers()
         if getattr(self._app, "refreshes_only", False):
@@ -98,18 +101,17 @@ class Lifecycle:
             self._use_in_place(self._in_place)
         warn_of_unchecked_versions()
 
-    def serve_health(self) -> None:
-        """Answer probes, once there is a pool: their threads would be in the way of its forks."""
-        self._health.start()
-
-    def log_problems(self, worker: Any) -> None:
-        """Log what is wrong around the worker."""
+    def start(self, worker: Any) -> None:
+        """Answer probes, once there is a pool, whose forks their threads would hold up; log what is wrong meanwhile."""
         from refresher.ops.startup_checks import log_problems
 
+        self._health.start()
         log_problems(self._settings, self._app, worker.pool_cls)
 
     def _begin_to_consume(self, sender: Any = None, **_: Any) -> None:
         if getattr(sender, "app", None) is self._app:
+            if not isinstance(sender.pool, PreforkPool):
+                self._telemetry.start()
             for one in self._periodic:
                 one.start()
 
@@ -118,8 +120,10 @@ class Lifecycle:
 
     def _begin_process(self, **_: Any) -> None:
         self._use_in_place(self._in_place)
-        self._metrics.after_fork()
-        self._health.after_fork()
+        self._telemetry.start()
+        if self._pid != os.getpid():  # the solo pool's one process is the main one
+            self._metrics.after_fork()
+            self._health.after_fork()
 
     def _begin_to_stop(self, **_: Any) -> None:
         self._app.refresher_shutdown.set()
@@ -129,9 +133,10 @@ class Lifecycle:
 
     def _end_process(self, **_: Any) -> None:
         self._runtimes.close()
+        self._telemetry.close()
 
     def _end(self, **_: Any) -> None:
         self._use_in_place(None)
-        self._runtimes.close()
+        self._end_process()
         self._metrics.close()
         self._health.close()

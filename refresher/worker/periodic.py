@@ -1,4 +1,4 @@
-"""Chores of a worker's main process in Redis, every few seconds, on a thread for each kind."""
+"""Chores of a worker's main process, every few seconds, on a thread for each kind."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import closing
-from typing import Final
+from typing import Final, TypeAlias
 
 from redis.exceptions import RedisError
 
@@ -16,21 +16,29 @@ from refresher.worker.redis_link import RetryingLink
 
 log: Final = logging.getLogger(__name__)
 
+Act: TypeAlias = Callable[[threading.Event], object]
+"""Does a chore; one that takes long ends when the event is set."""
+
 
 class Periodic:
     """Acts every ``interval_seconds`` on a thread, from `start` to `stop`.
 
     Args:
         what: as a log says that it failed.
-        redis_url: of connections of its own, made for each time: a process of the pool that is forked meanwhile must
-            not use them.
-        act: is given the link; what Redis refuses or does not answer is tried again the next time.
+        interval_seconds: the pause between two times.
+        act: what it fails at is tried again the next time.
+        expected: errors that the log shows without a traceback.
     """
 
     def __init__(
-        self, what: str, redis_url: str, interval_seconds: float, act: Callable[[RetryingLink], object]
+        self,
+        what: str,
+        interval_seconds: float,
+        act: Act,
+        *,
+        expected: tuple[type[Exception], ...] = (CacheUnavailable, RedisError),
     ) -> None:
-        self._what, self._redis_url, self._interval_seconds, self._act = what, redis_url, interval_seconds, act
+        self._what, self._interval_seconds, self._act, self._expected = what, interval_seconds, act, expected
         self._stopped = threading.Event()
 
     def start(self) -> None:
@@ -43,16 +51,25 @@ class Periodic:
         self._stopped.set()
 
     def _run(self) -> None:
-        failed: type[Exception] | None = None
+        failure = ""
         while not self._stopped.is_set():
             try:
-                with fork_gate.at_work(), closing(RetryingLink(self._redis_url)) as link:
-                    self._act(link)
-                failed = None
+                self._act(self._stopped)
+                failure = ""
             except Exception as error:
                 # Whatever it met may be gone the next time; a thread that ended would be missing until a restart.
-                if failed is not type(error):
-                    is_known = isinstance(error, CacheUnavailable | RedisError)
-                    log.warning("could not %s (%s); retrying", self._what, error, exc_info=not is_known)
-                failed = type(error)
+                if failure != str(error):
+                    is_expected = isinstance(error, self._expected)
+                    log.warning("could not %s (%s); retrying", self._what, error, exc_info=not is_expected)
+                failure = str(error)
             self._stopped.wait(self._interval_seconds)
+
+
+def in_redis(url: str, act: Callable[[RetryingLink], object]) -> Act:
+    """Return a chore in Redis, over connections of its own each time: a process that is forked must not use them."""
+
+    def act_over_link(_: threading.Event) -> None:
+        with fork_gate.at_work(), closing(RetryingLink(url)) as link:
+            act(link)
+
+    return act_over_link

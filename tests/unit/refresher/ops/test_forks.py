@@ -14,7 +14,7 @@ from refresher.ops import health
 from refresher.ops.forks import ForkGate, fork_gate
 from refresher.ops.heartbeat import Heartbeat
 from refresher.settings import WorkerSettings
-from refresher.worker.periodic import Periodic
+from refresher.worker.periodic import Periodic, in_redis
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 
@@ -97,7 +97,7 @@ def test_threads_of_a_worker_s_main_process_are_at_work_while_they_probe(monkeyp
     def probe_once(*_: object) -> None:
         seen.put(fork_gate.is_at_work)
 
-    periodic = Periodic("test", "redis://127.0.0.1:1/0", MAX_WAIT_SECONDS, probe_once)
+    periodic = Periodic("test", MAX_WAIT_SECONDS, in_redis("redis://127.0.0.1:1/0", probe_once))
     periodic.start()
     assert seen.get(timeout=MAX_WAIT_SECONDS)
     periodic.stop()

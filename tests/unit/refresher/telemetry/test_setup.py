@@ -16,16 +16,18 @@ from celery.concurrency.prefork import TaskPool as Prefork
 from celery.concurrency.solo import TaskPool as Solo
 from opentelemetry import trace
 
-from refresher.flow.ports import NO_SPANS
+from refresher.flow.ports import NO_SPANS, events_of
 from refresher.queries import Registry
 from refresher.settings import WorkerSettings
 from refresher.telemetry import setup
 from refresher.telemetry.metrics import WorkerGauges
 from refresher.telemetry.setup import Telemetry
+from refresher.worker.app import make_app
+from refresher.worker.periodic import Periodic
 from tests.support.processes import run_forked
 from tests.support.waiting import MAX_WAIT_SECONDS
 
-Connect: TypeAlias = Callable[[Telemetry, Celery], None]
+Make: TypeAlias = Callable[..., Celery]
 
 
 @pytest.fixture
@@ -36,25 +38,24 @@ def set_ups(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return seen
 
 
-def telemetry(*, otel: bool = True) -> Telemetry:
+def telemetry() -> Telemetry:
     return Telemetry(
-        WorkerSettings(otel=otel), lambda: WorkerGauges(lambda: 0, list, dict, lambda: 0, lambda: None, Registry())
+        WorkerSettings(otel=True), lambda: WorkerGauges(lambda: 0, list, dict, lambda: 0, lambda: None, Registry())
     )
 
 
 @pytest.fixture
-def connected() -> Iterator[Connect]:
-    """Return a function that connects telemetry to its app until the test is over."""
-    made: list[Telemetry] = []
+def make(set_ups: list[int], monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
+    """Return a function that makes a worker's app, whose chores do nothing."""
+    monkeypatch.setattr(Periodic, "start", lambda _: None)
+    kept: list[Celery] = []
 
-    def connect(one: Telemetry, app: Celery) -> None:
-        one.connect(app)
-        made.append(one)
+    def make_one(*, otel: bool = True) -> Celery:
+        kept.append(make_app(WorkerSettings(otel=otel)))
+        return kept[-1]
 
-    yield connect
-    for receiver in (receiver for one in made for receiver in getattr(one, "_receivers", ())):
-        for signal in (signals.worker_ready, signals.worker_process_init, signals.worker_process_shutdown):
-            signal.disconnect(receiver)
+    yield make_one
+    signals.worker_shutdown.send(sender=None)
 
 
 class Consumer:
@@ -68,34 +69,31 @@ def spans_of(made: Telemetry) -> object:
     return NO_SPANS if made.events is None else made.events.spans
 
 
-def test_without_the_setting_a_worker_starts_no_telemetry(set_ups: list[int], connected: Connect) -> None:
-    made = telemetry(otel=False)
-    connected(made, Celery(set_as_current=False))
+def test_without_the_setting_a_worker_starts_no_telemetry(set_ups: list[int], make: Make) -> None:
+    app = make(otel=False)
     signals.worker_process_init.send(sender=None)
-    assert (set_ups, made.events) == ([], None)
+    assert set_ups == []
+    assert events_of(app).spans is NO_SPANS
 
 
 @pytest.mark.parametrize(("pool", "begins"), [(Solo, True), (Prefork, False)], ids=["solo", "prefork"])
 def test_the_main_process_starts_telemetry_only_if_it_refreshes_itself(
-    set_ups: list[int], connected: Connect, pool: type, begins: bool
+    set_ups: list[int], make: Make, pool: type, begins: bool
 ) -> None:
-    app, other = Celery(set_as_current=False), Celery(set_as_current=False)
-    made = telemetry()
-    connected(made, app)
-    signals.worker_ready.send(sender=Consumer(other, pool))
+    app = make()
+    signals.worker_ready.send(sender=Consumer(Celery(set_as_current=False), pool))
     assert set_ups == []
     signals.worker_ready.send(sender=Consumer(app, pool))
     assert set_ups == [os.getpid()] * begins
-    assert (spans_of(made) is not NO_SPANS) == begins
+    assert (events_of(app).spans is not NO_SPANS) == begins
 
 
-def test_a_pool_process_starts_telemetry_once(set_ups: list[int], connected: Connect) -> None:
-    made = telemetry()
-    connected(made, Celery(set_as_current=False))
+def test_a_pool_process_starts_telemetry_once(set_ups: list[int], make: Make) -> None:
+    app = make()
     for _ in range(2):
         signals.worker_process_init.send(sender=None)
     assert set_ups == [os.getpid()]
-    assert spans_of(made) is not NO_SPANS
+    assert events_of(app).spans is not NO_SPANS
 
 
 def test_a_forked_child_starts_telemetry_anew(set_ups: list[int]) -> None:

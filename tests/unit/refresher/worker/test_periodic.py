@@ -8,7 +8,7 @@ from queue import SimpleQueue
 import pytest
 
 from api_client import CacheUnavailable
-from refresher.worker.periodic import Periodic
+from refresher.worker.periodic import Periodic, in_redis
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 
@@ -28,7 +28,7 @@ def test_a_failure_is_logged_once_and_tried_again(
         if answer is not None:
             raise answer
 
-    periodic = Periodic("keep up the tags", "redis://127.0.0.1:1/0", 0.001, act)
+    periodic = Periodic("keep up the tags", 0.001, in_redis("redis://127.0.0.1:1/0", act))
     with caplog.at_level(logging.WARNING, "refresher"):
         periodic.start()
         for _ in range(4):
