@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Annotated, Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
@@ -53,14 +53,12 @@ def opened_cache(url: str) -> Iterator[redis.Redis]:
     Raises:
         CacheUnavailable: it can't be used; the message names it, without its password.
     """
-    client = connect(url, timeout_seconds=TIMEOUT_SECONDS)
     try:
-        yield client
+        with closing(connect(url, timeout_seconds=TIMEOUT_SECONDS)) as client:
+            yield client
     except (RedisError, OSError) as error:
         shown = shown_url(url)
         raise CacheUnavailable(f"the cache at CACHE_REDIS_URL={shown} can't be used: {reason(error, url)}") from error
-    finally:
-        client.close()
 
 
 def without_password(url: str | None) -> str | None:

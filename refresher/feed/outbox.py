@@ -7,7 +7,7 @@ kept: one that commits late is found late, and none is passed over.
 from __future__ import annotations
 
 import time
-from typing import Final
+from typing import Any, Final
 
 import neo4j
 
@@ -44,7 +44,6 @@ class Outbox:
 
     def __init__(self, triggers: Triggers, watches: Watches) -> None:
         self._triggers, self._watches = triggers, watches
-        self._driver, self._database = triggers.driver, triggers.database
         self._check_at = 0.0
 
     def take(self) -> Changes:
@@ -53,7 +52,7 @@ class Outbox:
         Raises:
             FeedError: there is none, and the trigger is not installed any more, or paused.
         """
-        with self._driver.session(database=self._database, default_access_mode=neo4j.READ_ACCESS, **QUIET) as session:
+        with self._session(default_access_mode=neo4j.READ_ACCESS) as session:
             row = session.execute_read(lambda tx: tx.run(_TAKE, limit=TAKEN_AT_ONCE).single(strict=True))
             # After the read: they cover each transaction that it has seen.
             bookmarks = tuple(session.last_bookmarks().raw_values)
@@ -66,6 +65,9 @@ class Outbox:
 
     def acknowledge(self, changes: Changes) -> None:
         """Delete the notes of these changes."""
-        with self._driver.session(database=self._database, **QUIET) as session:
+        with self._session() as session:
             taken = {"positions": list(changes.positions)}
             session.execute_write(lambda tx: tx.run(_ACKNOWLEDGE, taken=taken).consume())
+
+    def _session(self, **options: Any) -> neo4j.Session:
+        return self._triggers.driver.session(database=self._triggers.database, **QUIET, **options)

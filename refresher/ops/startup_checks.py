@@ -145,19 +145,17 @@ def _server_of(url: str) -> tuple[object, ...]:
 
 def cache_problem(settings: WorkerSettings) -> str | None:
     """Return what is wrong with the cache, as text; None: it is reachable and writable, and its user may refresh."""
-    client = connect(settings.redis_url, timeout_seconds=TIMEOUT_SECONDS)
     key = make_key(settings.namespace, READY_KEY, None, 1).entry
     try:
-        granted = Permissions(client, settings.namespace)
-        with suppress(NoPermissionError):  # named below, with all others
-            # Changes nothing, for there is no such key; a replica and a full server refuse it.
-            client.set(key, b"", xx=True)
-        missing, missing_to_notify = " ".join(granted.missing_for_workers()), " ".join(granted.missing_to_notify())
+        with closing(connect(settings.redis_url, timeout_seconds=TIMEOUT_SECONDS)) as client:
+            granted = Permissions(client, settings.namespace)
+            with suppress(NoPermissionError):  # named below, with all others
+                # Changes nothing, for there is no such key; a replica and a full server refuse it.
+                client.set(key, b"", xx=True)
+            missing, missing_to_notify = " ".join(granted.missing_for_workers()), " ".join(granted.missing_to_notify())
     except (RedisError, OSError) as error:
         url, why = without_password(settings.redis_url), reason(error, settings.redis_url)
         return f"the cache at CACHE_REDIS_URL={url} can't be used: {why}; refreshes fail until it can"
-    finally:
-        client.close()
     user = user_of(settings.redis_url)
     if missing:
         return (
@@ -176,16 +174,14 @@ def broker_memory_problem(settings: WorkerSettings) -> str | None:
     """Return what keeps a broker on Redis from taking messages, as text; None: nothing does, or it is not a Redis."""
     if is_rabbitmq(settings.broker_url):
         return None
-    client = connect(settings.broker_url, timeout_seconds=TIMEOUT_SECONDS)
     try:
-        # As above. A full one still reports its queue lengths.
-        client.set(f"{settings.namespace}.{READY_KEY}", b"", xx=True)
+        with closing(connect(settings.broker_url, timeout_seconds=TIMEOUT_SECONDS)) as client:
+            # As above. A full one still reports its queue lengths.
+            client.set(f"{settings.namespace}.{READY_KEY}", b"", xx=True)
     except NoPermissionError:
         return None  # a user that may publish need not have this permission
     except (RedisError, OSError) as error:
         return f"the broker at {broker_place(settings)} can't be used: {reason(error, settings.broker_url)}"
-    finally:
-        client.close()
     return None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from enum import Enum, auto
 from time import monotonic
 from types import FrameType
@@ -48,9 +48,8 @@ class SoftTimeLimit:
     def __call__(self, number: int, frame: FrameType | None) -> None:
         """Handle the signal."""
         now = monotonic()
-        if self._handle is None or now < self._ignored_until or self._now is _Now.LEFT_ALONE:
-            return
-        if not current_task:
+        is_ignored = now < self._ignored_until or self._now is _Now.LEFT_ALONE or not current_task
+        if self._handle is None or is_ignored:
             return
         self._ignored_until = now + SAME_SIGNAL_SECONDS
         if self._now is _Now.INTERRUPTED_LATER:
@@ -58,23 +57,17 @@ class SoftTimeLimit:
         else:
             self._handle(number, frame)
 
-    @contextmanager
-    def in_task(self) -> Iterator[None]:
+    def in_task(self) -> AbstractContextManager[None]:
         """Interrupt nothing of this block, a refresh task, but loads."""
-        with self._while(_Now.LEFT_ALONE):
-            yield
+        return self._while(_Now.LEFT_ALONE)
 
-    @contextmanager
-    def in_place(self) -> Iterator[None]:
+    def in_place(self) -> AbstractContextManager[None]:
         """Interrupt nothing of this block, in whatever task, but loads; the task is interrupted at the block's end."""
-        with self._while(_Now.INTERRUPTED_LATER):
-            yield
+        return self._while(_Now.INTERRUPTED_LATER)
 
-    @contextmanager
-    def in_load(self) -> Iterator[None]:
+    def in_load(self) -> AbstractContextManager[None]:
         """Have the limit interrupt this block."""
-        with self._while(_Now.INTERRUPTED):
-            yield
+        return self._while(_Now.INTERRUPTED)
 
     @contextmanager
     def _while(self, now: _Now) -> Iterator[None]:
