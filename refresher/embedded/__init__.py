@@ -5,7 +5,7 @@ with this process, also when it is killed. Nothing here knows the cache.
 """
 
 from refresher.embedded.arcadedb import ArcadeDbServer
-from refresher.embedded.errors import EmbeddedServerError, ServerDidNotStart, ServerMissing, ServerStopped
+from refresher.embedded.errors import EmbeddedServerError, ServerDidNotStart, ServerMissing
 from refresher.embedded.interrupts import Interrupts
 from refresher.embedded.ports import free_port
 from refresher.embedded.process import GuardedProcess
@@ -19,6 +19,5 @@ __all__ = [
     "RedisServer",
     "ServerDidNotStart",
     "ServerMissing",
-    "ServerStopped",
     "free_port",
 ]

@@ -12,7 +12,6 @@ from __future__ import annotations
 import base64
 import http.client
 import os
-import shutil
 import socket
 from contextlib import closing
 from importlib.util import find_spec
@@ -137,9 +136,6 @@ class ArcadeDbServer(BoltServer):
         with closing(http.client.HTTPConnection(self.host, self.ports[0], timeout=_ANSWER_SECONDS)) as connection:
             connection.request("GET", path, headers={"Authorization": f"Basic {credentials}"})
             return connection.getresponse().read()
-
-    def _forget_data(self) -> None:
-        shutil.rmtree(self.directory / "databases", ignore_errors=True)
 
 
 def quoted_argument(argument: str) -> str:

@@ -4,8 +4,7 @@
 
     EmbeddedServerError
     ├── ServerMissing        no program to run: a package is not installed
-    ├── ServerDidNotStart    it was started, and ended early or did not answer in time
-    └── ServerStopped        it was stopped for good, and its data is gone
+    └── ServerDidNotStart    it was started, and ended early or did not answer in time
 
 The messages are meant for the user and say what to do. No message holds a password.
 """
@@ -32,10 +31,3 @@ class ServerDidNotStart(EmbeddedServerError):
     def __init__(self, what: str, problem: str, log_tail: str = "") -> None:
         tail = f"; the end of its log:\n{log_tail}" if log_tail else "; its log is empty"
         super().__init__(f"{what} did not start: {problem}{tail}")
-
-
-class ServerStopped(EmbeddedServerError):
-    """The server was stopped for good: its data directory is gone, so that it can't be started again."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(f"{what} was stopped for good; start a new one")

@@ -148,9 +148,6 @@ class Neo4jServer(BoltServer):
             return False
         return True
 
-    def _forget_data(self) -> None:
-        shutil.rmtree(self.directory / "data", ignore_errors=True)
-
 
 class Neo4jWithApoc(Neo4jServer):
     """Neo4j's LTS release with APOC, whose triggers it runs, and activates at once."""

@@ -95,7 +95,7 @@ class RedisServer(EmbeddedServer):
 
     @property
     def port(self) -> int:
-        """Its TCP port; it stays the same over `restart`."""
+        """Its TCP port."""
         return self.ports[0]
 
     def url(self, db: int = 0) -> str:
@@ -134,14 +134,3 @@ class RedisServer(EmbeddedServer):
                 return bool(client.ping())
         except (redis.RedisError, OSError):  # refused, still loading, or another server's port
             return False
-
-    def _save(self) -> None:
-        with self._client(self.start_seconds) as client:
-            client.save()
-
-    def _forget_data(self) -> None:
-        for path in self.directory.iterdir():
-            if path.is_dir():
-                shutil.rmtree(path)
-            elif path.suffix in {".rdb", ".aof"}:
-                path.unlink()

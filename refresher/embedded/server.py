@@ -1,7 +1,7 @@
 """Base of the embedded servers: a life cycle with bounded waits, and data in a directory that is removed with them.
 
-A subclass defines the program (`_prepare`), a check that it answers (`_answers`), and the files of its data
-(`_forget_data`). Every server listens on the loopback address only, with a random password.
+A subclass defines the program (`_prepare`), and a check that it answers (`_answers`). Every server listens on the
+loopback address only, with a random password.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from refresher.embedded.directories import new_directory
-from refresher.embedded.errors import ServerDidNotStart, ServerStopped
+from refresher.embedded.errors import ServerDidNotStart
 from refresher.embedded.ports import LOOPBACK, free_ports, port_is_free
 from refresher.embedded.process import GuardedProcess
 
@@ -49,13 +49,6 @@ class EmbeddedServer(ABC):
     def _answers(self) -> bool:
         """Return whether it answers a request made with the password. Bounded to about a second."""
 
-    @abstractmethod
-    def _forget_data(self) -> None:
-        """Remove the data from `directory`; called while it is down."""
-
-    def _save(self) -> None:  # noqa: B027 - most servers have everything on disk
-        """Write to disk what is only in memory; called while it is up."""
-
     @property
     def pid(self) -> int:
         """The server's process id, also after it ended."""
@@ -83,30 +76,9 @@ class EmbeddedServer(ABC):
         return "" if self._process is None else self._process.tail_of_log(lines)
 
     def kill(self) -> None:
-        """SIGKILL it, and wait until it is gone. Data on disk stays; `restart` brings it back."""
+        """SIGKILL it, and wait until it is gone. Data on disk stays."""
         if self._process is not None:
             self._process.kill()
-
-    def restart(self, *, keep_data: bool) -> None:
-        """Start it again on the same ports with the same password.
-
-        With ``keep_data`` a running server ends gracefully and comes back with its data; one that was killed, with its
-        data on disk. Without, it comes back empty.
-
-        Raises:
-            ServerStopped: it was stopped for good.
-            ServerDidNotStart: as for the first start.
-        """
-        if not self.directory.exists():
-            raise ServerStopped(self.title)
-        if keep_data:
-            if self._process is not None and self.is_running:
-                self._save()
-                self._process.terminate()
-        else:
-            self.kill()
-            self._forget_data()
-        self._launch()
 
     def _launch_or_clean_up(self) -> None:
         """Make its directory and start it for the first time; leave nothing behind when that fails."""
@@ -118,7 +90,7 @@ class EmbeddedServer(ABC):
             raise
 
     def _launch(self) -> None:
-        """Run it and wait until it answers; a first start may move to other ports, a restart stays on its own."""
+        """Run it and wait until it answers; a first start may move to other ports, a later one stays on its own."""
         first_start = not self.ports
         deadline = time.monotonic() + self.start_seconds
         while True:
@@ -162,7 +134,7 @@ class BoltServer(EmbeddedServer):
 
     @property
     def bolt_uri(self) -> str:
-        """Address for the neo4j driver; it stays the same over `restart`. Sign in with `user` and `password`."""
+        """Address for the neo4j driver; it never changes. Sign in with `user` and `password`."""
         return f"bolt://{self.host}:{self.ports[-1]}"
 
     @property

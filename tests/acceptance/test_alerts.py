@@ -19,6 +19,7 @@ from api_client import CacheClient, ReaderSettings
 from api_client.protocol.keys import make_key
 from refresher.embedded import ArcadeDbServer, RedisServer
 from tests.acceptance.conftest import ROOT
+from tests.servers.restarts import restart
 from tests.support.http_requests import CannedHttpServer
 from tests.support.monitored_system import MonitoredSystem, go_on, stop
 from tests.support.requirements import IS_LONG
@@ -77,7 +78,7 @@ def _empty(server: str, policy: str) -> Change:
 
 
 def _restart(server: str) -> Change:
-    return lambda system: getattr(system, server).restart(keep_data=False)
+    return lambda system: restart(getattr(system, server), keep_data=False)
 
 
 def _become_replica(system: MonitoredSystem) -> None:

@@ -11,6 +11,7 @@ import pytest
 from tests.acceptance.conftest import System
 from tests.acceptance.test_broker_outages import BACK_WITHIN_SECONDS
 from tests.servers.rabbitmq_server import RabbitMqServer
+from tests.servers.restarts import restart
 from tests.support.timing import promptly
 from tests.support.waiting import eventually
 
@@ -52,7 +53,7 @@ def test_worker_and_reader_come_back_after_the_broker_has_restarted(
     try:
         assert client.get("long_lived", {"key": "before"})["load"] == 1  # a hit needs no broker
     finally:
-        rabbitmq.restart(keep_data=True)  # it accepts connections again when this returns
+        restart(rabbitmq, keep_data=True)  # it accepts connections again when this returns
     # By a new client, since the pauses of the reader itself have grown meanwhile.
     soon = on_rabbitmq.client()
     promptly(

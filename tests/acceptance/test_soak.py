@@ -31,6 +31,7 @@ from refresher.checker.writer import check_repairs
 from refresher.embedded import ArcadeDbServer, GuardedProcess, RedisServer
 from tests.acceptance.conftest import ROOT, System
 from tests.acceptance.soak.processes import BUCKETS_MS, QUERY, SOAKED
+from tests.servers.restarts import restart
 from tests.support.failing_queries import FAILING
 from tests.support.fault_proxy import FaultProxy
 from tests.support.graph_session import watched_nodes
@@ -176,7 +177,7 @@ class Faults:
     def restart_the_cache(self) -> None:
         self._system.redis_server.kill()
         threading.Event().wait(DOWN_SECONDS)
-        self._system.redis_server.restart(keep_data=False)
+        restart(self._system.redis_server, keep_data=False)
         eventually(self._system.cache.ping, "the cache is back")
 
     def lose_the_messages(self) -> None:

@@ -15,6 +15,7 @@ from refresher.embedded import free_port
 from refresher.settings import WorkerSettings
 from refresher.worker.app import make_app
 from tests.acceptance.conftest import ROOT, System
+from tests.servers.restarts import restart
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 SECRET = "canary-5c2592d9"
@@ -71,7 +72,7 @@ def test_a_worker_that_starts_before_its_broker_consumes_once_it_is_there(system
     system.redis_server.kill()
     worker = system.start_worker(ready=False)
     eventually(lambda: "Trying again in" in worker.tail_of_log(10_000), "it says that it tries again")
-    system.redis_server.restart(keep_data=False)
+    restart(system.redis_server, keep_data=False)
     assert eventually(lambda: system.client().get("long_lived", {"key": "a"}, timeout=2, default=None), "it consumes")
 
 

@@ -20,6 +20,7 @@ from api_client.trigger import publisher
 from api_client.trigger.backlog import Backlog, Trigger, TriggerDropped
 from api_client.trigger.broker import CeleryBroker
 from refresher.embedded import RedisServer
+from tests.servers.restarts import restart
 from tests.support.lease_world import World
 from tests.support.publisher_harness import NAMESPACE, Ended, PublisherHarness, ScriptedBroker, held, key
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
@@ -320,7 +321,7 @@ def test_an_unreachable_redis_fails_all_triggers_and_the_publisher_thread_lives_
     bench.handle(*(bench.trigger(n + 1, done=done) for n, done in enumerate(ends)))
     assert all(isinstance(done.error(), CacheUnavailable) for done in ends)
     assert bench.events.recorded[1:] == [("failed", "ConnectionError")] * 3
-    own_redis.restart(keep_data=False)
+    restart(own_redis, keep_data=False)
     bench.handle(bench.trigger(1), bench.trigger(2))
     assert bench.events.recorded[4:] == [("triggered", "stale")] * 2
     bench.close()

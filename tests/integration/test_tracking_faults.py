@@ -18,6 +18,7 @@ from api_client.local.tracking import (
     STEADY_SECONDS,
 )
 from refresher.embedded import RedisServer
+from tests.servers.restarts import restart
 from tests.support.fault_proxy import FaultProxy
 from tests.support.internals import failures_of, pause_seconds, set_refused
 from tests.support.processes import run_forked
@@ -136,7 +137,7 @@ def test_the_tier_is_off_while_the_server_is_killed_and_recovers_after_its_resta
     own_redis.kill()
     off(tracked)
     eventually(lambda: tracked.pauses >= 2, "another attempt")
-    own_redis.restart(keep_data=False)
+    restart(own_redis, keep_data=False)
     tracked.works(KEY)
     assert len(losses(caplog)) == 1
 

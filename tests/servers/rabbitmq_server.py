@@ -50,7 +50,7 @@ class RabbitMqServer(EmbeddedServer):
 
     @property
     def url(self) -> str:
-        """Address for Celery; it stays the same over `restart`."""
+        """Address for Celery."""
         return f"amqp://{self.user}:{self.password}@{self.host}:{self.ports[0]}//"
 
     def knows_on_disk(self, namespace: str) -> bool:
@@ -100,9 +100,6 @@ class RabbitMqServer(EmbeddedServer):
         except Exception:  # noqa: BLE001 - amqp raises a dozen kinds while a server comes up
             return False
         return True
-
-    def _forget_data(self) -> None:
-        shutil.rmtree(self.directory / "data", ignore_errors=True)
 
 
 class ManagedRabbitMq(RabbitMqServer):

@@ -23,6 +23,7 @@ from tests.acceptance.faults.conftest import (
     check_waits_time_out,
     with_open_connections,
 )
+from tests.servers.restarts import restart
 from tests.support.any_reader import answer_of
 from tests.support.event_recorder import EventRecorder
 from tests.support.fault_proxy import FaultProxy
@@ -245,6 +246,6 @@ def test_reader_and_worker_recover_after_the_broker_was_killed_and_restarted(
     reader = with_open_connections(make_reader(world), world)
     world.broker_server.kill()
     assert reader.get_entry(QUERY, stale).state is EntryState.STALE
-    world.broker_server.restart(keep_data=False)
+    restart(world.broker_server, keep_data=False)
     # The worker reconnects after 2, 4, 6 … s; what was published in between waits for it.
     eventually(lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH, "it is refreshed")

@@ -22,6 +22,7 @@ from tests.acceptance.faults.conftest import (
     triggered_in_time,
     with_open_connections,
 )
+from tests.servers.restarts import restart
 from tests.support.any_reader import answer_of
 from tests.support.event_recorder import EventRecorder
 from tests.support.fault_proxy import FaultProxy
@@ -46,7 +47,7 @@ def test_after_a_redis_restart_a_read_is_a_hit_or_one_load(
     world.cache_server.kill()
     assert isinstance(answer_of(reader.get, QUERY, fresh).error, CacheUnavailable)
     assert reader.get(QUERY, fresh, default="fallback") == "fallback"
-    world.cache_server.restart(keep_data=keep_data)
+    restart(world.cache_server, keep_data=keep_data)
     # A load takes what it takes on a busy machine, a hit does not.
     in_time = partial(promptly, promised_seconds=BREAKER_PAUSE_SECONDS) if keep_data else eventually
     entry = in_time(lambda: answer_of(reader.get_entry, QUERY, fresh).value, "it is read")

@@ -22,6 +22,7 @@ from api_client import CacheClient, CacheError, EntryState
 from refresher.embedded import GuardedProcess, RedisServer
 from refresher.embedded.neo4j_server import Neo4jWithApoc
 from tests.acceptance.conftest import ROOT, System
+from tests.servers.restarts import restart
 from tests.support.requirements import IS_LONG
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually, eventually_without
 
@@ -165,7 +166,7 @@ def test_a_restart_in_the_middle_loses_no_change(
     server = fed.system.redis_server if restarted == "redis" else neo4j_with_apoc
     for number in range(200):
         if number == 100:
-            server.restart(keep_data=True)
+            restart(server, keep_data=True)
         eventually_without(
             GRAPH_ERRORS,
             lambda number=number: fed.rename(1 + number % PEOPLE, f"n{number}"),
@@ -243,7 +244,7 @@ def test_under_kills_of_consumer_redis_and_graph_each_change_is_invalidated(
             else:
                 server = fed.system.redis_server if victim == "redis" else neo4j_with_apoc
                 server.kill()
-                server.restart(keep_data=victim == "graph")
+                restart(server, keep_data=victim == "graph")
             written = len(writing.acknowledged)
             eventually(lambda written=written: len(writing.acknowledged) > written + 10, f"writes after {kills}")
             time.sleep(max(0.0, min(draw.uniform(0.0, 5.0), ends_at - now)))

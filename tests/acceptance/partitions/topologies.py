@@ -23,6 +23,7 @@ from tests.acceptance.partitions.worker import NODES, name_of
 from tests.servers.rabbitmq_server import RabbitMqServer
 from tests.servers.redis_cluster import NODE_TIMEOUT_MS, Cluster, ClusterNode
 from tests.servers.redis_sentinels import DOWN_AFTER_MS, MASTER_NAME, Sentinels, SentinelServer
+from tests.servers.restarts import restart
 from tests.support.graph_session import watched_nodes
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
@@ -288,7 +289,7 @@ class Fleet:
                 config = self.servers[name].directory / "redis.conf"
                 # A Sentinel writes a name with a space in it as it can't read it again.
                 config.write_text(config.read_text().replace(f" {MASTER_NAME} ", f' "{MASTER_NAME}" '))
-            self.servers[name].restart(keep_data=True)
+            restart(self.servers[name], keep_data=True)
         else:
             self.processes[name].terminate()
             self._starts[name]()

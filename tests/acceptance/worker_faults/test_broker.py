@@ -27,6 +27,7 @@ from tests.acceptance.worker_faults.conftest import (
 )
 from tests.acceptance.worker_faults.traffic import Traffic
 from tests.servers.redis_sentinels import Sentinels
+from tests.servers.restarts import restart
 from tests.support.recording_proxy import RecordingProxy
 from tests.support.redis_memory import full
 from tests.support.timing import promptly
@@ -50,7 +51,7 @@ def outage(begin: Callable[[RecordingProxy], None], world: World, traffic: Traff
 def restarts_empty(world: World, traffic: Traffic) -> None:
     world.broker_server.kill()
     traffic.goes_on_for(20)
-    world.broker_server.restart(keep_data=False)
+    restart(world.broker_server, keep_data=False)
 
 
 def is_full(world: World, traffic: Traffic) -> None:

@@ -14,6 +14,7 @@ from tests.acceptance.worker_faults.conftest import (
     World,
 )
 from tests.acceptance.worker_faults.traffic import Traffic
+from tests.servers.restarts import restart
 from tests.support.history import Happened
 from tests.support.redis_memory import full, limited
 
@@ -30,7 +31,7 @@ def test_keys_are_fresh_again_after_a_redis_restart_under_load(world: World, kee
         if not keep_data:
             world.history.note(Happened.EMPTIED)
         traffic.goes_on_for(3)
-        world.cache_server.restart(keep_data=keep_data)
+        restart(world.cache_server, keep_data=keep_data)
         traffic.goes_on_for(5)
     world.verify(within_seconds=BREAKER_SECONDS + WITHIN_QUEUE_TTL_SECONDS)
 

@@ -30,6 +30,7 @@ from tests.integration.topologies.conftest import (
     routes_of,
 )
 from tests.servers.redis_cluster import SLOTS, Cluster
+from tests.servers.restarts import restart
 from tests.support.any_reader import AnyReader, answer_of, client_of
 from tests.support.internals import link_of
 from tests.support.lease_world import claim_call
@@ -234,7 +235,7 @@ def test_a_lost_node_fails_only_its_own_keys_until_it_returns(
             assert isinstance(answer_of(reader.get, "q", {"n": theirs[0]}).error, CacheUnavailable)
         refused = answer_of(reader.invalidate, "q", {"n": theirs[0]})
         assert isinstance(refused.error, CacheUnavailable)
-        lost.restart(keep_data=True)
+        restart(lost, keep_data=True)
         eventually(lambda: values(reader.get_many(calls)) == list(KEYS), "all are there again")
     assert load.errors() == []
 
@@ -276,7 +277,7 @@ def test_without_any_node_each_call_raises_cache_unavailable_and_recovers(
         assert isinstance(answer_of(call).error, CacheUnavailable)
     assert calls[3]() == ["CacheUnavailable"]
     for node in own_cluster.nodes:
-        node.restart(keep_data=True)
+        restart(node, keep_data=True)
     eventually(lambda: done(lambda: reader.invalidate("q", {"n": 1}).generation), "it heals")
 
 

@@ -26,6 +26,7 @@ from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
 from tests.integration.topologies.conftest import NAMESPACE, TIMEOUT_SECONDS, MakeReader, done
 from tests.servers.redis_sentinels import Sentinels
+from tests.servers.restarts import restart
 from tests.support.any_reader import answer_of, client_of, local_cache_of
 from tests.support.cancelling import CancelledAt, CancelPoint
 from tests.support.fake_worker import WorkedKey
@@ -244,7 +245,7 @@ def test_without_sentinels_a_connected_reader_goes_on_and_a_new_one_gets_an_erro
     other = make_reader(sentinels.url())
     with pytest.raises(CacheUnavailable, match="no Sentinel that answers knows a master 'the master'"):
         other.get("q", {"n": 0})
-    sentinels.sentinels[0].restart(keep_data=True)
+    restart(sentinels.sentinels[0], keep_data=True)
     eventually(lambda: answer_of(other.get, "q", {"n": 0}).value == "there", "it heals")
 
 
