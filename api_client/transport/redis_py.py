@@ -204,11 +204,9 @@ def open_pubsub(client: redis.Redis) -> Any:
 
 
 @contextmanager
-def translated(query: str | None = None) -> Iterator[None]:
+def translated() -> Iterator[None]:
     """Turn every error of redis-py, and of the socket below it, into CacheUnavailable, its cause kept."""
     try:
         yield
     except (RedisError, OSError) as error:
-        raise CacheUnavailable(
-            f"the cache's Redis (CACHE_REDIS_URL) can't be used: {reason(error)}", query=query
-        ) from error
+        raise CacheUnavailable(f"the cache's Redis (CACHE_REDIS_URL) can't be used: {reason(error)}") from error

@@ -88,7 +88,7 @@ class Triggers:
         self.driver: neo4j.Driver = driver
         self.database: str | None = database
 
-    def install(self, watches: Watches, *, wait_seconds: float = VISIBLE_SECONDS) -> None:
+    def install(self, watches: Watches) -> None:
         """Install the trigger, or replace an older one; returns once the database runs it.
 
         Raises:
@@ -102,7 +102,7 @@ class Triggers:
                 f"the folder plugins, and apoc.trigger.enabled=true in conf/apoc.conf; then restart it; {INSTEAD}"
             )
         self._administer(_INSTALL, statement=_STATEMENT, params=_params(watches))
-        self._wait(lambda: runs(self.installed(), watches), wait_seconds, "activated")
+        self._wait(lambda: runs(self.installed(), watches), "activated")
 
     def check(self, watches: Watches) -> None:
         """Check that the database runs the trigger with ``watches``: consumer and queries make tags of them.
@@ -131,7 +131,7 @@ class Triggers:
             )
         return found
 
-    def uninstall(self, *, wait_seconds: float = VISIBLE_SECONDS) -> int:
+    def uninstall(self) -> int:
         """Remove the trigger, and then all notes; returns how many there were.
 
         Raises:
@@ -139,7 +139,7 @@ class Triggers:
         """
         if self.installed() is not None:
             self._administer(_DROP)
-            self._wait(lambda: self.installed() is None, wait_seconds, "removed")
+            self._wait(lambda: self.installed() is None, "removed")
         count = 0
         while removed := self.read(_REMOVE, limit=REMOVED_AT_ONCE, access=neo4j.WRITE_ACCESS)[0]["n"]:
             count += removed
@@ -206,12 +206,12 @@ class Triggers:
         except (DriverError, Neo4jError, OSError) as error:
             raise _failed(error) from error
 
-    def _wait(self, is_done: Callable[[], bool], wait_seconds: float, what: str) -> None:
-        deadline = time.monotonic() + wait_seconds
+    def _wait(self, is_done: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + VISIBLE_SECONDS
         while not is_done():
             if time.monotonic() >= deadline:
                 raise FeedError(
-                    f"the database has not {what} the trigger within {wait_seconds:g} s: apoc.trigger.refresh in "
+                    f"the database has not {what} the trigger within {VISIBLE_SECONDS:g} s: apoc.trigger.refresh in "
                     "conf/apoc.conf is how often it looks, in milliseconds"
                 )
             time.sleep(POLL_SECONDS)

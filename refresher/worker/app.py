@@ -29,7 +29,7 @@ from refresher.ops.budgets import ALL, loads_in_progress
 from refresher.ops.forks import fork_gate
 from refresher.ops.health import Health
 from refresher.ops.health_server import HealthServer
-from refresher.ops.heartbeat import Heartbeat, HeartbeatStep
+from refresher.ops.heartbeat import Heartbeat
 from refresher.queries import registry
 from refresher.query_modules import import_from_working_directory, import_queries
 from refresher.settings import WorkerSettings
@@ -39,7 +39,7 @@ from refresher.telemetry.setup import Telemetry
 from refresher.worker.celery_fixes.app import translate_broker_urls
 from refresher.worker.feed import feed
 from refresher.worker.in_place import InPlace
-from refresher.worker.lifecycle import Lifecycle, LifecycleStep
+from refresher.worker.lifecycle import HeartbeatStep, Lifecycle, LifecycleStep
 from refresher.worker.monitors import Monitors
 from refresher.worker.periodic import Periodic, in_redis
 from refresher.worker.runtime import PerProcess, Runtime
@@ -132,9 +132,12 @@ def _add(app: Celery, settings: WorkerSettings, events: WorkerEvents | None) -> 
 
     monitors = Monitors(app, settings.namespace)
     slots = NodeSlots()
-    runtimes = PerProcess(
-        lambda: Runtime(settings, _broker(settings), events=build_events(), shuts_down=shutdown.is_set, slots=slots)
-    )
+
+    def make_runtime() -> Runtime:
+        broker = CeleryBroker(settings.broker_url, settings.namespace)
+        return Runtime(settings, broker, events=build_events(), shuts_down=shutdown.is_set, slots=slots)
+
+    runtimes = PerProcess(make_runtime)
     # For messages that are rejected in the main process. Made when the worker has begun: metrics count from then on.
     app.refresher_events = functools.cache(build_events)
     add_task(app, runtimes, task_options(settings))
@@ -175,15 +178,11 @@ def _periodic(app: Celery, settings: WorkerSettings) -> list[Periodic]:
     ]
 
 
-def _broker(settings: WorkerSettings) -> CeleryBroker:
-    return CeleryBroker(settings.broker_url, settings.namespace)
-
-
 def _gauges(settings: WorkerSettings) -> WorkerGauges:
     client = connect(settings.redis_url, timeout_seconds=SCRAPE_SECONDS)  # connects at the first scrape
     namespace, guards = settings.namespace, fork_gate.guards
     return WorkerGauges(
-        guards(_broker(settings).waiting),
+        guards(CeleryBroker(settings.broker_url, namespace).waiting),
         guards(DeadLetters(client, namespace).newest),
         guards(lambda: _shares(client, settings)),
         guards(lambda: client.zcard(pending_tags_key(namespace))),
@@ -242,7 +241,4 @@ def celery_settings(settings: WorkerSettings) -> dict[str, Any]:
         "worker_max_tasks_per_child": 10_000,
         # Flower lives on these. Not on task-sent: of a retry it would say that it is called refresher.refresh.
         "worker_send_task_events": True,
-        "worker_enable_remote_control": True,
-        "worker_hijack_root_logger": True,
-        "enable_utc": True,
     }

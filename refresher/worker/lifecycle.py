@@ -1,10 +1,10 @@
-"""Parts of a worker that begin and end with its processes, by a step of Celery's worker and by its signals."""
+"""Parts of a worker that begin and end with its processes: by its signals, and by steps of its worker and consumer."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from celery import Celery, signals
 from celery.concurrency.prefork import TaskPool as PreforkPool
@@ -12,6 +12,7 @@ from celery.concurrency.prefork import TaskPool as PreforkPool
 from api_client.config.broker import queues
 from api_client.read.in_place import LoadsInPlace, use
 from refresher.ops.health_server import HealthServer
+from refresher.ops.heartbeat import Phase, heartbeat_of
 from refresher.settings import WorkerSettings
 from refresher.telemetry.prometheus import MetricsServer
 from refresher.telemetry.setup import Telemetry
@@ -27,8 +28,12 @@ if TYPE_CHECKING:
 
     class _Step:
         """The used part of Celery's class, which has no types."""
+
+        def __init__(self, parent: Any, **options: Any) -> None: ...
 else:
     from celery.bootsteps import StartStopStep as _Step
+
+BEAT_SECONDS: Final = 1.0
 
 
 class LifecycleStep(_Step):
@@ -48,6 +53,34 @@ class LifecycleStep(_Step):
         """Mend the pool, whose processes are forked, and run the checks. The worker's health is served meanwhile."""
         read_all_in_time(worker.pool)
         worker.app.refresher_lifecycle.start(worker)
+
+
+class HeartbeatStep(_Step):
+    """A step of Celery's consumer that beats in its loop."""
+
+    # The last to start before the loop: then the worker consumes.
+    requires: ClassVar[tuple[str, ...]] = ("celery.worker.consumer.tasks:Tasks",)
+
+    def __init__(self, consumer: Any, **options: Any) -> None:
+        super().__init__(consumer, **options)
+        self._connecting(consumer)
+
+    def start(self, consumer: Any) -> None:
+        """Celery starts what needs the connection, and its loop after that."""
+        # A green pool has no loop of Celery's.
+        heartbeat_of(consumer.app).enter(Phase.CONSUMING, can_beat=consumer.hub is not None)
+
+    def register_with_event_loop(self, consumer: Any, hub: Any) -> None:
+        """Beat from now on, until the connection is lost: Celery cancels with it what was registered here."""
+        hub.call_repeatedly(BEAT_SECONDS, heartbeat_of(consumer.app).beat)
+
+    def stop(self, consumer: Any) -> None:
+        """Celery has lost the connection, or ends."""
+        self._connecting(consumer)
+
+    def _connecting(self, consumer: Any) -> None:
+        # Another consumer, an application's own, does not beat at its attempts.
+        heartbeat_of(consumer.app).enter(Phase.CONNECTING, can_beat=hasattr(consumer, "beats_while_connecting"))
 
 
 class Lifecycle:

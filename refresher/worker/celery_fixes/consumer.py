@@ -61,7 +61,7 @@ class RefreshConsumer(_Consumer):
     """
 
     beats_while_connecting: bool = True
-    """Read by `refresher.ops.heartbeat`: each attempt to connect is a sign of life."""
+    """Read by `refresher.worker.lifecycle`: each attempt to connect is a sign of life."""
 
     def __init__(self, *args: Any, app: Any, **options: Any) -> None:
         self._refreshes_only: bool = getattr(app, "refreshes_only", False)

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from refresher.ops.health import Health, Verdict
-from refresher.ops.heartbeat import Heartbeat, HeartbeatStep, Phase
+from refresher.ops.heartbeat import Heartbeat, Phase
 from refresher.settings import WorkerSettings
 from refresher.worker.celery_fixes.consumer import RefreshConsumer
+from refresher.worker.lifecycle import HeartbeatStep
 from tests.support.timing import Time
 
 LIMIT_SECONDS = WorkerSettings().hard_limit_seconds

@@ -46,8 +46,10 @@ def telemetry() -> Telemetry:
 
 @pytest.fixture
 def make(set_ups: list[int], monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
-    """Return a function that makes a worker's app, whose chores do nothing."""
+    """Return a function that makes a worker's app, whose chores do nothing. Signals reach no other app."""
     monkeypatch.setattr(Periodic, "start", lambda _: None)
+    for signal in (signals.worker_ready, signals.worker_process_init, signals.worker_shutdown):
+        monkeypatch.setattr(signal, "receivers", [])
     kept: list[Celery] = []
 
     def make_one(*, otel: bool = True) -> Celery:
