@@ -26,5 +26,5 @@ def run_check(name: str, *, as_reader: bool = False, reader: ReaderSettings | No
 
 def wait_for_one_worker(patch: pytest.MonkeyPatch) -> None:
     """Let doctor, in this process, wait for a worker's reply, which may be late on a busy machine, and for no other."""
-    patch.setattr("refresher.ops.doctor.deployment.ANSWER_SECONDS", MAX_WAIT_SECONDS)
+    patch.setattr("refresher.ops.doctor.broker.ANSWER_SECONDS", MAX_WAIT_SECONDS)
     patch.setattr(Inspect, "__init__", partialmethod(Inspect.__init__, limit=1))

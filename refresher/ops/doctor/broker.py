@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from typing import Final
 
 from redis.exceptions import NoPermissionError, RedisError
 
@@ -12,9 +13,12 @@ from api_client.transport.wire import reason
 from api_client.trigger.broker import fault_text
 from refresher.ops.broker import consumed_queues, queue_lengths
 from refresher.ops.broker import replaced_keys as find_replaced_keys
-from refresher.ops.doctor.deployment import FULL_SHARE, Deployment, used_share
+from refresher.ops.doctor.deployment import FULL_SHARE, TIMEOUT_SECONDS, Deployment, used_share
 from refresher.ops.doctor.findings import Finding, ok, problem, unreachable, warning
 from refresher.ops.permissions import is_forbidden
+
+ANSWER_SECONDS: Final = 2.0
+"""Time that workers have to reply: their number is not known."""
 
 
 def replaced_keys(deployment: Deployment) -> Iterator[Finding]:
@@ -78,8 +82,8 @@ def workers(deployment: Deployment) -> Finding:
 
     worker = deployment.worker
     try:
-        with closing(PublishingApp.to(worker.broker_url, deployment.timeout_seconds)) as app:
-            consumed = consumed_queues(app, deployment.answer_seconds)
+        with closing(PublishingApp.to(worker.broker_url, TIMEOUT_SECONDS)) as app:
+            consumed = consumed_queues(app, ANSWER_SECONDS)
     except Exception as error:  # whatever a broker raises
         if is_forbidden(error):
             raise

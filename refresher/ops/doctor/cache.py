@@ -16,7 +16,7 @@ from api_client.protocol.lease import ClaimStatus
 from api_client.transport.redis_py import open_pubsub
 from api_client.transport.scripts import LeaseStore
 from api_client.transport.wire import reason
-from refresher.ops.doctor.deployment import FULL_SHARE, Deployment, server_title, used_share
+from refresher.ops.doctor.deployment import FULL_SHARE, TIMEOUT_SECONDS, Deployment, server_title, used_share
 from refresher.ops.doctor.findings import AS_OPERATOR, Finding, ok, problem, warning
 from refresher.ops.permissions import Permissions, user_of
 
@@ -46,7 +46,7 @@ def permissions(deployment: Deployment) -> Finding:
 
 def _permissions_for_speed(deployment: Deployment, granted: Permissions, user: str) -> Finding:
     tracks = deployment.reader.local_max_entries > 0
-    missing = " ".join(granted.missing_for_speed(tracks=tracks, timeout_seconds=deployment.timeout_seconds))
+    missing = " ".join(granted.missing_for_speed(tracks=tracks, timeout_seconds=TIMEOUT_SECONDS))
     if not missing:
         return ok(f"the user {user} has what readers need")
     return warning(
@@ -137,9 +137,9 @@ def notifications(deployment: Deployment) -> Finding:
     channel, sent = deployment.key.channel, uuid.uuid4().hex.encode()
     with open_pubsub(deployment.node) as listener:
         listener.subscribe(channel)
-        listener.get_message(timeout=deployment.timeout_seconds)  # that it is subscribed
+        listener.get_message(timeout=TIMEOUT_SECONDS)  # that it is subscribed
         deployment.node.publish(channel, sent)
-        deadline = time.monotonic() + deployment.timeout_seconds
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while (left_seconds := deadline - time.monotonic()) > 0:
             message = listener.get_message(timeout=left_seconds)
             if message is not None and message["data"] == sent:

@@ -19,8 +19,6 @@ from refresher.settings import WorkerSettings
 
 TIMEOUT_SECONDS: Final = 2.0
 """Bound of each request to cache and broker."""
-ANSWER_SECONDS: Final = 2.0
-"""Time that workers have to reply: their number is not known."""
 FULL_SHARE: Final = 0.99
 """Above this share of maxmemory a message may not fit: Redis leaves some buffers out of what it compares."""
 
@@ -31,7 +29,6 @@ class Deployment:
     Attributes:
         worker, reader: the settings.
         as_reader: whether the users are a reader's, which lack what operators need.
-        timeout_seconds, answer_seconds: bounds of a request, and of the workers' replies.
         key: a key of doctor's own.
         cache, redis_broker: clients; the broker's is None where that is not a Redis.
         cache_run_id: INFO's of the cache, once the check ``cache`` has read it.
@@ -42,8 +39,6 @@ class Deployment:
         self.worker: WorkerSettings = worker
         self.reader: ReaderSettings = reader
         self.as_reader: bool = as_reader
-        self.timeout_seconds: float = TIMEOUT_SECONDS
-        self.answer_seconds: float = ANSWER_SECONDS
         self.key: CacheKey = make_key(worker.namespace, "refresher.doctor", None, 1)
         self.cache: redis.Redis = connect(worker.redis_url, timeout_seconds=TIMEOUT_SECONDS)
         self.redis_broker: redis.Redis | None = None
@@ -70,17 +65,20 @@ class Deployment:
         """INFO of `node`."""
         return dict(self.node.info())
 
-    @cached_property
+    @property
     def keys(self) -> KeysSeen:
         """The keys that a bounded scan found.
 
         Raises:
             NoPermissionError: the user may not scan.
         """
-        seen = scan_keys(self.cache, self.worker.namespace)
-        if seen.problem:
-            raise NoPermissionError(seen.problem)
-        return seen
+        if self._scan.problem:
+            raise NoPermissionError(self._scan.problem)
+        return self._scan
+
+    @cached_property
+    def _scan(self) -> KeysSeen:
+        return scan_keys(self.cache, self.worker.namespace)
 
 
 def server_title(info: Mapping[str, Any]) -> str:
