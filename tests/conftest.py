@@ -175,12 +175,13 @@ def patient_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let commands, run in this process, wait for long where a server is slow to answer, and doctor for no worker."""
     for name in (
         "cli.arguments.TIMEOUT_SECONDS", "cli.permissions.TIMEOUT_SECONDS", "ops.broker.LINK_SECONDS",
+        "ops.doctor.broker.TIMEOUT_SECONDS", "ops.doctor.cache.TIMEOUT_SECONDS",
         "ops.doctor.deployment.TIMEOUT_SECONDS", "ops.http.CLIENT_SECONDS", "ops.scan.SCAN_SECONDS",
         "ops.status.BROKER_SECONDS", "ops.status.CACHE_SECONDS", "ops.status.TIMEOUT_SECONDS",
         "ops.status.WORKERS_SECONDS",
     ):  # fmt: skip
         monkeypatch.setattr(f"refresher.{name}", MAX_WAIT_SECONDS)
-    monkeypatch.setattr("refresher.ops.doctor.deployment.ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr("refresher.ops.doctor.broker.ANSWER_SECONDS", 0.1)
 
 
 @pytest.fixture
