@@ -112,8 +112,8 @@ def run(folder: Path, arguments: list[str], **environ: str) -> subprocess.Comple
 @pytest.mark.parametrize(
     ("command", "variable"),
     [
-        ("worker", "CACHE_REDIS_URL"), ("worker", "CACHE_BROKER_URL"), ("worker", "NEO4J_URI"),
-        ("flower", "CELERY_BROKER_URL"), ("status", "CACHE_REDIS_URL"), ("doctor", "NEO4J_URI"),
+        ("worker", "CACHE_BROKER_URL"), ("flower", "CELERY_BROKER_URL"), ("status", "CACHE_REDIS_URL"),
+        ("doctor", "NEO4J_URI"),
     ],
 )  # fmt: skip
 def test_an_invalid_url_ends_each_command_with_one_error_line(tmp_path: Path, command: str, variable: str) -> None:

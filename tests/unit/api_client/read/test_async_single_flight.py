@@ -78,14 +78,6 @@ async def ended(tasks: list[asyncio.Task[Any]]) -> list[Any]:
     return await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_concurrent_readers_share_the_bytes_of_one_wait(flights: AsyncSingleFlight, lead: Lead) -> None:
-    tasks = follow(flights, lead, 5)
-    await rounds()
-    lead.read(b"raw")
-    assert await ended(tasks) == [(b"raw", False), *[(b"raw", True)] * 4]
-    assert (len(lead.timeouts), flights_of(flights)) == (1, [])
-
-
 @pytest.mark.parametrize("cancelled", [[0], [2], [0, 1, 3]])
 async def test_a_cancelled_reader_leaves_the_wait_to_the_others(
     flights: AsyncSingleFlight, lead: Lead, cancelled: list[int]
@@ -122,15 +114,6 @@ async def test_when_all_readers_are_cancelled_the_wait_ends_and_the_next_reader_
     await ended(again)
     await rounds()
     assert (lead.cancelled, flights_of(flights)) == (2, [])
-
-
-async def test_a_follower_waits_no_longer_than_its_own_timeout(flights: AsyncSingleFlight, lead: Lead) -> None:
-    tasks = follow(flights, lead, 2)
-    await rounds()
-    assert await flights.share("key", 0.01, lead) is None
-    assert not any(task.done() for task in tasks)
-    lead.read(b"raw")
-    assert [raw for raw, _ in await ended(tasks)] == [b"raw"] * 2
 
 
 async def test_a_follower_takes_no_bytes_whose_read_had_begun_before_it_came(

@@ -66,14 +66,6 @@ def waiters(flights: SingleFlight) -> list[object]:
     return [waker for flight in flights_of(flights) for waker in flight.waiting]
 
 
-def test_followers_share_the_leader_s_bytes(flights: SingleFlight) -> None:
-    lead = Lead(b"value")
-    results = all_wait(flights, lead, [MAX_WAIT_SECONDS] * 5, release=1)
-    assert results == [(b"value", False), *[(b"value", True)] * 4]
-    assert len(lead.timeouts) == 1
-    assert flights_of(flights) == []
-
-
 def test_followers_share_the_leader_s_error(flights: SingleFlight) -> None:
     error = RefreshFailed("q", "syntax", 1, 30.0)
     leader, *followers = all_wait(flights, Lead(error), [MAX_WAIT_SECONDS] * 3, release=1)
@@ -92,16 +84,6 @@ def test_a_leader_whose_time_ran_out_passes_the_lead_on(time: Time) -> None:
     assert {result[0] for result in results[1:]} == {b"value"}
     assert 1 < len(lead.timeouts) <= 3
     assert lead.timeouts[:2] == [leader_s, others - 0.5], "the next leader waits for the rest of its own timeout"
-
-
-def test_a_follower_waits_no_longer_than_its_own_timeout(flights: SingleFlight) -> None:
-    lead = Lead(b"value")
-    with ThreadPoolExecutor(1) as pool:
-        leader = pool.submit(flights.share, "k", MAX_WAIT_SECONDS, lead)
-        eventually(lambda: lead.timeouts, "the leader")
-        assert flights.share("k", 0.01, lead) is None
-        lead.go.release()
-        assert leader.result(MAX_WAIT_SECONDS) == (b"value", False)
 
 
 def test_keys_do_not_wait_for_each_other(flights: SingleFlight) -> None:
