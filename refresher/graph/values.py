@@ -35,6 +35,7 @@ from api_client.protocol.arrays import ELEMENT_TYPES, MAX_DIMENSIONS, PackedArra
 from api_client.protocol.payload import Packed
 from refresher.errors import LoadFailed, text_of
 from refresher.graph import driver_types
+from refresher.results import Previous, Result, Unchanged
 
 _TEXT: Final = (str, bytes, bytearray)
 _ELEMENTS_OF_VECTORS: Final = {"i8": "i1", "i16": "i2", "i32": "i4", "i64": "i8", "f32": "f4", "f64": "f8"}
@@ -50,6 +51,8 @@ _INSTEAD: Final = (
     ("Graph", "its nodes and relationships: list(graph.nodes), list(graph.relationships)"),
     ("UnsupportedType", "what this driver can read of it: upgrade the driver, or let the query convert the value"),
     ("AsyncResult", "rows of the loader's own transaction, which is not async"),
+    ("Result", "its rows: result.data()"),
+    ("generator", "a list of what it yields"),
     ("coroutine", "a value: a loader is no async function"),
     ("async_generator", "rows that are yielded by a function that is not async"),
     ("datetime64", "a datetime with a zone: value.astype(object).replace(tzinfo=…)"),
@@ -76,18 +79,16 @@ def encode(value: Any, *, query: str, max_bytes: int) -> Packed:
         MemoryError: there is none left.
         SoftTimeLimitExceeded: the load's time was over.
     """
-    normaliser = _Normaliser(max_bytes)
+    normaliser = _Normaliser(query, max_bytes)
     try:
         encoded = msgspec.msgpack.Encoder(enc_hook=_refuse).encode(normaliser.to_plain(value))
     except _SizeLimitExceeded:
         raise _too_large(query, f"more than {max_bytes}", max_bytes) from None
-    except (MemoryError, SoftTimeLimitExceeded):
+    except (MemoryError, SoftTimeLimitExceeded, LoadFailed):
         raise
     except Exception as error:
         # Of the encoder, or of the value's own methods: __iter__, __len__, a property.
-        raise LoadFailed(
-            "not_encodable", f"the value of {query!r} can't be encoded: {text_of(error)}", is_transient=False
-        ) from error
+        raise _not_encodable(query, text_of(error)) from error
     if len(encoded) > max_bytes:
         raise _too_large(query, str(len(encoded)), max_bytes)
     return Packed(encoded, has_arrays=normaliser.has_arrays)
@@ -97,9 +98,9 @@ def rows_of(rows: Iterator[Any], *, query: str, max_bytes: int) -> list[object]:
     """Take the rows of a loader that yields them, and no more of them than may fit into a payload.
 
     Raises:
-        LoadFailed: ``too_large``.
+        LoadFailed: ``too_large``, or ``not_encodable`` where a row is known to be.
     """
-    normaliser = _Normaliser(max_bytes)
+    normaliser = _Normaliser(query, max_bytes)
     try:
         return [normaliser.row_to_plain(row) for row in rows]
     except _SizeLimitExceeded:
@@ -114,6 +115,10 @@ def _too_large(query: str, size: str, max_bytes: int) -> LoadFailed:
     return LoadFailed("too_large", text, is_transient=False)
 
 
+def _not_encodable(query: str, why: str) -> LoadFailed:
+    return LoadFailed("not_encodable", f"the value of {query!r} can't be encoded: {why}", is_transient=False)
+
+
 class _SizeLimitExceeded(Exception):
     """The value takes more than is allowed, however it is encoded."""
 
@@ -125,7 +130,8 @@ class _Normaliser:
         has_arrays: there are arrays among them.
     """
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, query: str, max_bytes: int) -> None:
+        self._query = query
         self._left_bytes = max_bytes
         self.has_arrays: bool = False
 
@@ -147,7 +153,9 @@ class _Normaliser:
 
     def text(self, value: str | bytes | bytearray) -> object:
         self.charge(len(value))
-        return value
+        if isinstance(value, str):
+            return str.__str__(value)  # of a subclass too: by the base's own method, as of a param
+        return value if type(value) in _TEXT else bytes(value)
 
     def many(self, value: Collection[object]) -> object:
         self.charge(len(value))
@@ -188,16 +196,27 @@ class _Normaliser:
             self._left_bytes -= byte_count
             if self._left_bytes < 0:
                 raise _SizeLimitExceeded
-            plain[key if type(key) is str else self.to_plain(key)] = (
+            plain[key if type(key) is str else self.key(key)] = (
                 item if kind is str or kind in _AS_THEY_ARE else self.to_plain(item)
             )
         return plain
+
+    def key(self, value: object) -> object:
+        plain = self.to_plain(value)
+        if isinstance(plain, list | dict):
+            kind = type(value).__name__
+            raise _not_encodable(self._query, f"a dict has a {kind} as a key: return a list of pairs, or text as key")
+        return plain
+
+    def own(self, value: Result | Unchanged | Previous) -> NoReturn:
+        # The encoder would take them for a dataclass and an Enum.
+        raise _not_encodable(self._query, f"a {type(value).__name__} is within another value: return it as the value")
 
     def struct(self, value: msgspec.Struct) -> msgspec.Struct:
         # A copy that is changed, since the type's own options (tag, rename, array_like) are for the encoder to apply.
         plain = copy.copy(value)
         # What is left out does not count, and which of the defaults will be is not known here.
-        normaliser = _Normaliser(sys.maxsize) if value.__struct_config__.omit_defaults else self
+        normaliser = _Normaliser(self._query, sys.maxsize) if value.__struct_config__.omit_defaults else self
         for name in value.__struct_fields__:
             if (item := getattr(value, name)) is not msgspec.UNSET:
                 normaliser.charge(1)
@@ -258,6 +277,7 @@ class _Normaliser:
 
 Shape: TypeAlias = Callable[[_Normaliser, Any], object]
 _SHAPES: Final[tuple[tuple[type | tuple[type, ...], Shape], ...]] = (
+    ((Result, Unchanged, Previous), _Normaliser.own),
     (Enum, lambda normaliser, value: normaliser.to_plain(value.value)),
     (_TEXT, _Normaliser.text),
     ((dict, driver_types.Record), _Normaliser.mapping),

@@ -26,6 +26,7 @@ from neo4j.vector import Vector
 from api_client.errors import DecodeError
 from refresher.errors import LoadFailed
 from refresher.graph import values
+from refresher.results import UNCHANGED, Result
 from tests.support.driver_values import friends_path
 from tests.support.payloads import read_payload
 
@@ -330,6 +331,7 @@ class OwnFrame(DataFrame):
         (np.array([1j]), r"None, numbers, text"),
         (np.datetime64("2026-01-01"), r"a datetime with a zone"),
         (1j, "its two parts"),
+        ((row for row in ()), "a list of what it yields"),
         (pydantic.SecretStr("secret-word"), "what may be stored"),
         (len, "what it returns"),
         (object(), "None, numbers, text, bytes, dates"),
@@ -341,3 +343,31 @@ def test_a_value_without_a_shape_is_refused_with_what_to_return_in_its_place(val
         stored({"deep": [value]})
     assert caught.value.kind == "not_encodable"
     assert "secret-word" not in str(caught.value)
+
+
+@pytest.mark.parametrize("key", [(1, 2), frozenset({1}), Result(1)], ids=lambda key: type(key).__name__)
+def test_a_key_that_is_not_one_value_is_refused_by_name(key: object) -> None:
+    with pytest.raises(LoadFailed, match=type(key).__name__) as caught:
+        stored([{key: 1}])
+    assert caught.value.kind == "not_encodable"
+
+
+def test_text_and_bytes_of_a_subclass_are_stored_as_what_they_hold() -> None:
+    class Markup(str):
+        def __str__(self) -> str:
+            return "not this"
+
+    class Digest(bytes):
+        pass
+
+    value = {"a": Markup("<b>"), "b": Digest(b"\x01"), Markup("k"): 1}
+    assert read(stored(value)) == {"a": "<b>", "b": b"\x01", "k": 1}
+
+
+@pytest.mark.parametrize("own", [Result({"name": "Ann"}), UNCHANGED], ids=lambda own: type(own).__name__)
+def test_a_result_within_a_value_is_refused_and_not_stored_as_its_fields(own: object) -> None:
+    with pytest.raises(LoadFailed, match=f"a {type(own).__name__} is within another value") as caught:
+        stored([own])
+    with pytest.raises(LoadFailed, match="is within another value") as of_rows:
+        values.rows_of(iter([own]), query="q", max_bytes=1_000)
+    assert caught.value.kind == of_rows.value.kind == "not_encodable"
