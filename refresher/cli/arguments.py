@@ -40,10 +40,21 @@ def key_of(settings: SharedSettings, query: str, params: list[str] | None, versi
     Raises:
         typer.BadParameter: not a valid key.
     """
-    try:
+    with usage():
         return make_key(settings.namespace, query, params_of(params or []), version)
-    except InvalidQuery as error:
-        raise typer.BadParameter(str(error)) from None
+
+
+@contextmanager
+def usage(option: str | None = None) -> Iterator[None]:
+    """Make wrong usage, with ``option`` named, of what refuses a value.
+
+    Raises:
+        typer.BadParameter: it was refused.
+    """
+    try:
+        yield
+    except (ValueError, InvalidQuery) as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None
 
 
 @contextmanager
@@ -82,10 +93,8 @@ def duration_of(text: str, option: str) -> float:
     Raises:
         typer.BadParameter: not a duration.
     """
-    try:
+    with usage(option):
         return seconds(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint=option) from None
 
 
 def params_of(arguments: list[str]) -> dict[str, Any]:

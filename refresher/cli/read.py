@@ -13,11 +13,11 @@ from redis.exceptions import NoPermissionError
 
 from api_client.client import CacheClient
 from api_client.config.settings import ReaderSettings
-from api_client.errors import CacheUnavailable, InvalidQuery, WaitTimeout
+from api_client.errors import CacheUnavailable, WaitTimeout
 from api_client.explain import Explanation, details_of, duration, reason_of
 from api_client.protocol.keys import CacheKey, check_query_name
 from api_client.protocol.model import Entry, EntryState, RefreshState
-from refresher.cli.arguments import Json, ParamList, QueryName, Version, duration_of, key_of, opened_cache
+from refresher.cli.arguments import Json, ParamList, QueryName, Version, duration_of, key_of, opened_cache, usage
 from refresher.cli.output import as_json, details_grid, plain, wide_console
 from refresher.cli.permissions import permissions_named
 from refresher.feed.state import FeedState, read_state
@@ -189,10 +189,8 @@ def _named(namespace: str, name: str) -> CacheKey:
 
 
 def _found(client: Any, namespace: str, query: str, version: int, digits: str) -> CacheKey:
-    try:
+    with usage():
         key = find_by_digest(client, namespace, check_query_name(query), version, digits)
-    except InvalidQuery as error:
-        raise typer.BadParameter(str(error)) from None
     if key is None:
         typer.echo(f"error: Redis has no key of {query} v{version} whose digits begin with {digits}", err=True)
         raise typer.Exit(1)

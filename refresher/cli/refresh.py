@@ -18,7 +18,8 @@ from api_client.errors import CacheError, InvalidQuery
 from api_client.protocol.keys import CacheKey, make_key
 from api_client.protocol.model import Entry, EntryState, RefreshState
 from api_client.protocol.tags import check_tags
-from refresher.cli.arguments import Json, ParamList, QueryName, Version, Wait, duration_of, key_of, opened_cache
+from api_client.read.requirements import MAX_REPLICAS, parse_bookmarks
+from refresher.cli.arguments import Json, ParamList, QueryName, Version, Wait, duration_of, key_of, opened_cache, usage
 from refresher.cli.output import as_json, counted, plain
 from refresher.cli.permissions import permissions_named
 from refresher.ops.lookup import cached_versions, registered_versions
@@ -148,7 +149,9 @@ def invalidate(
     bookmark: Annotated[
         list[str] | None, typer.Option(metavar="BOOKMARK", help="The write's, from the graph; may be repeated.")
     ] = None,
-    replicas: Annotated[int, typer.Option(min=0, help="Wait until this many replicas of the cache have it.")] = 0,
+    replicas: Annotated[
+        int, typer.Option(min=0, max=MAX_REPLICAS, help="Wait until this many replicas of the cache have it.")
+    ] = 0,
     as_json_: Json = False,
 ) -> None:
     """Make a value stale in all its versions, whatever is being loaded; the next read triggers a refresh.
@@ -159,10 +162,10 @@ def invalidate(
     """
     if (query is None) == (not tag) or (tag and (params or version or replicas)):
         raise typer.BadParameter("give either QUERY with its params, --version and --replicas, or --tag")
-    try:
+    with usage("--tag"):
         check_tags(tag or ())
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--tag") from None
+    with usage("--bookmark"):
+        parse_bookmarks(query or "tags", bookmark or ())
     settings = ReaderSettings.from_env()
     if query is None:
         _invalidate_tags(settings, tag or [], hard=hard, bookmarks=bookmark or (), as_json_=as_json_)

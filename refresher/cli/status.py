@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 DEFAULT_WATCH_SECONDS: Final = 2.0
 DEFAULT_PORT: Final = 5556
+DEFAULT_ADDRESS: Final = "127.0.0.1"
 DEFAULT_WEB_SECONDS: Final = 5.0
 PASSWORD_BYTES: Final = 18
 UNKNOWN: Final = "–"
@@ -51,8 +52,10 @@ Json: TypeAlias = Annotated[
     bool, typer.Option("--json", help="As one JSON object; with --watch one per line; durations in seconds.")
 ]
 Web: TypeAlias = Annotated[bool, typer.Option("--web", help="Serve a page instead, with plots and a button to retry.")]
-Port: TypeAlias = Annotated[int, typer.Option(min=0, max=65535, help="The page's port; 0: any free one.")]
-Address: TypeAlias = Annotated[str, typer.Option(help="Where the page listens.")]
+Port: TypeAlias = Annotated[
+    int | None, typer.Option(min=0, max=65535, help=f"The page's port; 0: any free one.  [default: {DEFAULT_PORT}]")
+]
+Address: TypeAlias = Annotated[str | None, typer.Option(help=f"Where the page listens.  [default: {DEFAULT_ADDRESS}]")]
 
 
 def status(
@@ -61,8 +64,8 @@ def status(
     keys: MostKeys = DEFAULT_MAX_KEYS,
     as_json_: Json = False,
     web: Web = False,
-    port: Port = DEFAULT_PORT,
-    address: Address = "127.0.0.1",
+    port: Port = None,
+    address: Address = None,
 ) -> None:
     """Show by query what the cache holds and what is being refreshed, the queue lengths, and the workers.
 
@@ -79,8 +82,11 @@ def status(
     if web:
         if once or as_json_:
             raise typer.BadParameter("--web allows neither --once nor --json")
-        _serve(address, port, max_keys=keys, every_seconds=watch or DEFAULT_WEB_SECONDS)
+        listen_at = (DEFAULT_ADDRESS if address is None else address, DEFAULT_PORT if port is None else port)
+        _serve(*listen_at, max_keys=keys, every_seconds=watch or DEFAULT_WEB_SECONDS)
         return
+    if port is not None or address is not None:
+        raise typer.BadParameter("--port and --address are the page's: give --web too")
     goes_on = watch is not None or (not once and not as_json_ and sys.stdout.isatty())
     poller = StatusPoller(
         ReaderSettings.from_env(), max_keys=keys, workers_ttl_seconds=WORKERS_TTL_SECONDS if goes_on else 0.0
