@@ -24,9 +24,12 @@ def import_queries(modules: Iterable[str]) -> None:
     """Import the modules that register queries.
 
     Raises:
-        ConfigurationError: one can't be imported; names it and the reason.
+        ConfigurationError: one is no module's name, or can't be imported; names it and the reason.
     """
     for module in modules:
+        if module.endswith(".py") or not all(map(str.isidentifier, module.split("."))):
+            allowed = "names of modules as in an import, not files, separated by commas: my_queries,my_package.queries"
+            raise ConfigurationError("REFRESHER_QUERIES", repr(module), f"expected {allowed}")
         try:
             importlib.import_module(module)
         except (ConfigurationError, KeyboardInterrupt):

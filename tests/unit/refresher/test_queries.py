@@ -303,6 +303,12 @@ def test_a_missing_module_of_queries_is_named() -> None:
         import_queries(["json", "no_such_module_at_all"])
 
 
+@pytest.mark.parametrize("module", ["my_queries.py", "./my_queries", "my queries", ".my_queries"])
+def test_what_is_no_module_s_name_is_refused_with_what_is_allowed(module: str) -> None:
+    with pytest.raises(ConfigurationError, match="expected names of modules as in an import, not files"):
+        import_queries([module])
+
+
 @pytest.mark.parametrize(
     ("code", "reason"),
     [
