@@ -60,10 +60,18 @@ def queue_lengths(settings: SharedSettings) -> Queues:
         )
 
 
-def consumed_queues(app: Any, answer_seconds: float) -> dict[str, set[str]]:
-    """Return the queues that each worker consumes, by its name; raises what the broker raises."""
-    replies = app.control.inspect(timeout=answer_seconds).active_queues() or {}
-    return {name: {queue["name"] for queue in consumed} for name, consumed in replies.items()}
+def consumed_queues(app: Any, answer_seconds: float) -> list[tuple[str, set[str]]]:
+    """Return name and queues of each worker that replies; raises what the broker raises.
+
+    Two may have one name, also of two namespaces: Celery's own ``inspect`` would show one of them, at random.
+    """
+    replies = _replies(app, "active_queues", timeout=answer_seconds)
+    return [(name, {queue["name"] for queue in consumed}) for name, consumed in replies]
+
+
+def _replies(app: Any, command: str, **options: Any) -> list[tuple[str, Any]]:
+    replies = app.control.broadcast(command, reply=True, **options) or []
+    return [one for reply in replies for one in reply.items()]
 
 
 def running_workers(settings: SharedSettings) -> list[WorkerSeen]:
@@ -73,10 +81,10 @@ def running_workers(settings: SharedSettings) -> list[WorkerSeen]:
 
     wanted = {queue.name for queue in queues(settings.namespace, settings.broker_url)}
     with closing(PublishingApp.to(settings.broker_url, LINK_SECONDS)) as app:
-        ours = sorted(name for name, names in consumed_queues(app, ANSWER_SECONDS).items() if wanted & names)
+        ours = sorted({name for name, names in consumed_queues(app, ANSWER_SECONDS) if wanted & names})
         # This request ends early: it is known who has to reply.
-        known = app.control.inspect(destination=ours, timeout=ANSWER_SECONDS, limit=len(ours))
-        stats = (known.stats() or {}) if ours else {}
+        options = {"destination": ours, "timeout": ANSWER_SECONDS, "limit": len(ours)}
+        stats = dict(_replies(app, "stats", **options)) if ours else {}
     return [_worker(name, stats.get(name, {})) for name in ours]
 
 

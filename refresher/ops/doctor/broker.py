@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Final
@@ -89,7 +90,13 @@ def workers(deployment: Deployment) -> Finding:
             raise
         return problem(f"no reply: {fault_text(error)}", "fix the broker, then check again")
     wanted = {make(worker.namespace, worker.broker_url) for make in (miss_queue, refresh_queue)}
-    ours = sorted(name for name, names in consumed.items() if wanted <= names)
+    ours = sorted({name for name, names in consumed if wanted <= names})
+    replied = Counter(name for name, _ in consumed)
+    if shared := [name for name in ours if replied[name] > 1]:
+        return warning(
+            f"{replied[shared[0]]} have the name {shared[0]}: status and Celery show one of them",
+            "a name for each: celery -A refresher worker -n NAME@%h",
+        )
     if ours:
         return ok(f"{len(ours)} consume: {', '.join(ours)[:200]}")
     others = f"{len(consumed)} reply, none consumes {' and '.join(sorted(wanted))}" if consumed else "none replies"

@@ -14,7 +14,7 @@ from kombu import Connection
 from kombu.transport.redis import Transport
 
 from api_client import ReaderSettings
-from api_client.config.broker import refresh_queue
+from api_client.config.broker import miss_queue, refresh_queue
 from refresher.ops.broker import running_workers
 from refresher.ops.doctor.findings import Level
 from tests.support.doctor import run_check
@@ -102,6 +102,26 @@ def test_a_late_reply_to_one_request_does_not_end_the_next(
         worker.reply(second, {"uptime": 7})
         (seen,) = asked.result(MAX_WAIT_SECONDS)
     assert (seen.name, seen.uptime) == (NAME, 7)
+
+
+@pytest.mark.parametrize("other", [[{"name": "other.refresh"}], []], ids=["of another namespace", "of none"])
+def test_workers_of_one_name_are_told_from_one_that_does_not_consume(
+    admin: redis.Redis, worker: LateWorker, users: Users, settings: ReaderSettings, other: list[object]
+) -> None:
+    urls = {"redis_url": users.url("cache", "operator"), "broker_url": users.url("broker", "operator")}
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(run_check, "workers", **urls)
+        request = worker.next_request()
+        worker.reply(request, [{"name": QUEUE}, {"name": miss_queue("cache", "redis://")}])
+        worker.reply(request, other)
+        found = asked.result(MAX_WAIT_SECONDS)
+        assert (found.level, found.message.partition(":")[0]) == (Level.WARNING, f"2 have the name {NAME}")
+        seen = pool.submit(running_workers, settings)
+        request = worker.next_request()
+        worker.reply(request, [{"name": QUEUE}])
+        worker.reply(request, other)
+        worker.reply(worker.next_request(), {"uptime": 7})
+        assert [one.name for one in seen.result(MAX_WAIT_SECONDS)] == [NAME]
 
 
 @pytest.mark.promise("Contract and operation", "Requests to workers leave the messages of killed ones on the broker")
