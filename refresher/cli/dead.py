@@ -12,7 +12,7 @@ from api_client.client import CacheClient
 from api_client.config.settings import ReaderSettings
 from api_client.explain import details_of, duration, reason_of
 from refresher.cli.arguments import Json, Wait, duration_of, opened_cache
-from refresher.cli.output import as_json, compact, counted, plain, table_of, time_of, wide_console
+from refresher.cli.output import as_json, compact, counted, fail, plain, table_of, time_of, wide_console
 from refresher.cli.permissions import permissions_named
 from refresher.flow.dead_letters import MAX_KEPT
 from refresher.ops.dead_keys import DeadKey, DeadKeys, KeyStatus, RetryOutcome, RetryResult
@@ -146,8 +146,7 @@ def _chosen(found: Sequence[DeadKey], ids: list[str] | None, query: str | None, 
     by_id = {letter.id: one for one in found for letter in one.letters}
     missing = [identifier for identifier in ids if identifier not in by_id]
     if missing:
-        typer.echo(f"error: no dead letter {plain(missing[0], 60)}", err=True)
-        raise typer.Exit(1)
+        fail(f"no dead letter {plain(missing[0], 60)}")
     return list({by_id[identifier].letter.id: by_id[identifier] for identifier in ids}.values())
 
 

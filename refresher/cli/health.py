@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from refresher.cli.arguments import Json
-from refresher.cli.output import as_json, plain
+from refresher.cli.output import as_json, fail, plain
 from refresher.ops.http import fetch_health, nearby
 from refresher.settings import WorkerSettings
 
@@ -23,8 +23,7 @@ def health(
     """
     settings = WorkerSettings.from_env()
     if not settings.health_port:
-        typer.echo("error: CACHE_HEALTH_PORT is not set: set it to the worker's", err=True)
-        raise typer.Exit(1)
+        fail("CACHE_HEALTH_PORT is not set: set it to the worker's")
     try:
         path = "/ready" if ready else "/live"
         is_good, record = fetch_health(settings.health_address, settings.health_port, path)

@@ -1,4 +1,4 @@
-"""Output of commands: text of others on one line, without control characters; JSON; tables."""
+"""Output of commands: text of others on one line, without control characters; JSON; tables; their failures."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -15,6 +17,12 @@ if TYPE_CHECKING:
 
 ELLIPSIS: Final = "…"
 _WIDTH_IN_A_FILE: Final = 200
+
+
+def fail(message: str) -> NoReturn:
+    """End the command with 1, and one line on stderr that says why."""
+    typer.echo(f"error: {message}", err=True)
+    raise typer.Exit(1)
 
 
 def plain(text: str, most_characters: int | None = None) -> str:

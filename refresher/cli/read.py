@@ -18,7 +18,7 @@ from api_client.explain import Explanation, details_of, duration, reason_of
 from api_client.protocol.keys import CacheKey, check_query_name
 from api_client.protocol.model import Entry, EntryState, RefreshState
 from refresher.cli.arguments import Json, ParamList, QueryName, Version, duration_of, key_of, opened_cache, usage
-from refresher.cli.output import as_json, details_grid, plain, wide_console
+from refresher.cli.output import as_json, details_grid, fail, plain, wide_console
 from refresher.cli.permissions import permissions_named
 from refresher.feed.state import FeedState, read_state
 from refresher.ops.broker import Queues, queue_lengths
@@ -82,8 +82,7 @@ def _printed(value: object) -> str:
     try:
         return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
     except TypeError as error:
-        typer.echo(f"error: the value can't be printed as JSON: {error}", err=True)
-        raise typer.Exit(1) from None
+        fail(f"the value can't be printed as JSON: {error}")
 
 
 def _is_registered(settings: ReaderSettings, key: CacheKey) -> bool:
@@ -192,6 +191,5 @@ def _found(client: Any, namespace: str, query: str, version: int, digits: str) -
     with usage():
         key = find_by_digest(client, namespace, check_query_name(query), version, digits)
     if key is None:
-        typer.echo(f"error: Redis has no key of {query} v{version} whose digits begin with {digits}", err=True)
-        raise typer.Exit(1)
+        fail(f"Redis has no key of {query} v{version} whose digits begin with {digits}")
     return key

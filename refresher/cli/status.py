@@ -13,7 +13,7 @@ import typer
 
 from api_client.config.settings import ReaderSettings
 from api_client.explain import duration
-from refresher.cli.output import as_json, compact, counted, details_grid, plain, table_of, wide_console
+from refresher.cli.output import as_json, compact, counted, details_grid, fail, plain, table_of, wide_console
 from refresher.feed.state import FeedState
 from refresher.ops.broker import WorkerSeen
 from refresher.ops.budgets import ALL
@@ -116,8 +116,7 @@ def _serve(address: str, port: int, *, max_keys: int, every_seconds: float) -> N
     try:
         server = StatusServer((address, port), StatusApi(settings, history), password)
     except OSError as error:
-        typer.echo(f"error: can't serve the page at {address}:{port}: {error}", err=True)
-        raise typer.Exit(1) from None
+        fail(f"can't serve the page at {address}:{port}: {error}")
     shown = "of REFRESHER_STATUS_PASSWORD" if given else password
     typer.echo(f"status page: http://{address}:{server.server_port}/  user {USER}, password {shown}; Ctrl-C to stop")
     if address not in LOOPBACK:
