@@ -40,15 +40,19 @@ class Periodic:
     ) -> None:
         self._what, self._interval_seconds, self._act, self._expected = what, interval_seconds, act, expected
         self._stopped = threading.Event()
+        self._is_stopping = False
 
     def start(self) -> None:
         """Begin, once the worker has forked its pool."""
-        self._stopped.clear()
+        self._stopped = threading.Event()
+        self._is_stopping = False
         threading.Thread(target=self._run, name=self._what, daemon=True).start()
 
     def stop(self) -> None:
-        """End; what is being done is finished."""
-        self._stopped.set()
+        """End; what is being done is finished. It may be called within itself, as by a second SIGTERM."""
+        if not self._is_stopping:  # else the lock of `set` is held, and is not reentrant
+            self._is_stopping = True
+            self._stopped.set()
 
     def _run(self) -> None:
         failure = ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from queue import SimpleQueue
 
 import pytest
@@ -37,3 +38,23 @@ def test_a_failure_is_logged_once_and_tried_again(
     (record,) = caplog.records
     assert record.getMessage() == f"could not keep up the tags ({error}); retrying"
     assert bool(record.exc_info) == has_traceback
+
+
+def test_a_second_sigterm_within_the_first_does_not_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    periodic = Periodic("keep up the tags", 60.0, lambda _: None)
+    notify_all = threading.Condition.notify_all
+
+    def interrupted(condition: threading.Condition) -> None:
+        if threading.current_thread() is first:
+            monkeypatch.setattr(threading.Condition, "notify_all", notify_all)
+            periodic.stop()
+        notify_all(condition)
+
+    def handle() -> None:
+        monkeypatch.setattr(threading.Condition, "notify_all", interrupted)
+        periodic.stop()
+
+    first = threading.Thread(target=handle, daemon=True)
+    first.start()
+    first.join(MAX_WAIT_SECONDS)
+    assert not first.is_alive()
