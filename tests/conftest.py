@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import inspect
 import os
 import signal
@@ -48,16 +47,6 @@ __all__ = [
 # Background jobs of a shell without job control ignore Ctrl-C, and so would all processes that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-# Until the tests are collected nothing becomes garbage, and a quarter of that time would go into looking for some.
-gc.disable()
-
-
-def pytest_collection_finish() -> None:
-    """Collect garbage from now on, but not among what all tests share."""
-    gc.freeze()
-    gc.enable()
 
 
 # xdist sets it to the width of its workers' terminal; commands would lay out their output by it.
