@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import threading
@@ -29,6 +30,28 @@ REFUSED_SECONDS: Final = 5.0
 VERIFY_SECONDS: Final = 10.0
 
 
+class _Once(logging.Filter):
+    """Passes each text once: the server repeats what it notes of a query with every load."""
+
+    MOST: Final = 1_000
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        if text in self._said:
+            return False
+        if len(self._said) >= self.MOST:
+            self._said.clear()
+        self._said.add(text)
+        return True
+
+
+_ONCE: Final = _Once()
+
+
 class Graph:
     """One driver, made at the first load and never shared with a forked child. Thread-safe.
 
@@ -53,6 +76,7 @@ class Graph:
         self._pid = os.getpid()
         self._limits = ThreadLimits()
         self._refused_until = -math.inf
+        logging.getLogger("neo4j.notifications").addFilter(_ONCE)
         self._driver = open_driver(settings)
 
     def load(

@@ -141,3 +141,11 @@ def test_a_query_that_the_graph_rejects_is_a_permanent_failure(
     with pytest.raises(LoadFailed) as caught:
         graph.load(registered(cypher), [{}], [None], (), 5.0)
     assert (caught.value.kind, caught.value.is_transient) == (kind, is_transient)
+
+
+def test_what_the_server_notes_of_a_query_is_logged_once(graph: Graph, caplog: pytest.LogCaptureFixture) -> None:
+    labels = ("NobodyMadeThisLabel", "NorThisOne")
+    for label in labels * 2:
+        graph.load(registered(f"MATCH (n:{label}) RETURN count(n) AS n"), [{}], [None], (), 5.0)
+    said = [record.getMessage() for record in caplog.records if record.name == "neo4j.notifications"]
+    assert [sum(label in text for text in said) for label in labels] == [1, 1]
