@@ -6,7 +6,7 @@ from functools import partialmethod
 from typing import Any
 
 import pytest
-from celery.app.control import Inspect
+from celery.app.control import Control
 
 from api_client import ReaderSettings
 from refresher.ops.doctor.deployment import Deployment
@@ -27,4 +27,4 @@ def run_check(name: str, *, as_reader: bool = False, reader: ReaderSettings | No
 def wait_for_one_worker(patch: pytest.MonkeyPatch) -> None:
     """Let doctor, in this process, wait for a worker's reply, which may be late on a busy machine, and for no other."""
     patch.setattr("refresher.ops.doctor.broker.ANSWER_SECONDS", MAX_WAIT_SECONDS)
-    patch.setattr(Inspect, "__init__", partialmethod(Inspect.__init__, limit=1))
+    patch.setattr(Control, "broadcast", partialmethod(Control.broadcast, limit=1))

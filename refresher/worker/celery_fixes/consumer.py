@@ -21,6 +21,7 @@ from refresher.flow.ports import DropReason, events_of
 from refresher.ops.broker import replaced_keys
 from refresher.ops.heartbeat import heartbeat_of
 from refresher.worker.celery_fixes.message_guard import RateLimitedRejectLog, Rejection, validate_message
+from refresher.worker.celery_fixes.refused_commands import describe_refused_command
 from refresher.worker.celery_fixes.unacked import UnackedDeliveries
 from refresher.worker.celery_fixes.unreadable_envelopes import ENVELOPE_ERRORS, tolerate_unreadable_envelopes
 
@@ -101,7 +102,7 @@ class RefreshConsumer(_Consumer):
             except self.channel_errors as error:
                 # What it refuses now (full, read-only, without its replicas) it may take later. A new connection, since
                 # this one counts messages that it could not acknowledge as being worked on, and takes no more.
-                log.error("the broker rejected a command of this worker: %s", refusal_of(error))
+                log.error("the broker rejected a command of this worker: %s", describe_refused_command(error))
                 self._log_replaced_keys(error)
                 time.sleep(REFUSED_PAUSE_SECONDS)
                 raise ConnectionError("the broker rejected a command") from None
@@ -209,12 +210,6 @@ class RefreshConsumer(_Consumer):
     def _report_unreadable(self, error: Exception) -> None:
         text = f"it has no readable envelope: {type(error).__name__} at {place_of(error)}"
         self._rejected.report(Rejection(DropReason.NO_ENVELOPE, text))
-
-
-def refusal_of(error: Exception) -> str:
-    """Return the broker's reason for a rejected command, without its arguments, which some texts of redis-py quote."""
-    reply = str(error).rpartition("caused error: ")[2].partition(", with args")[0]
-    return f"{type(error).__name__}: {reply[:300]}"
 
 
 def _without_secrets(info: Callable[[Any], dict[str, Any]]) -> Callable[[Any], dict[str, Any]]:

@@ -41,7 +41,8 @@ def test_a_fix_names_code_report_and_test_that_exist(where: str, fault: str, ups
 
 
 def test_each_module_of_the_package_is_part_of_a_fix() -> None:
-    modules = {path.stem for path in Path(celery_fixes.__file__).parent.glob("*.py")} - {"__init__"}
+    parts = {"__init__", "refused_commands"}  # the latter names, in a log line, what `consumer` survived
+    modules = {path.stem for path in Path(celery_fixes.__file__).parent.glob("*.py")} - parts
     named = {where.strip("`").partition(":")[0] for where, *_ in FIXES}
     assert modules == {module for module in named if "." not in module}
 

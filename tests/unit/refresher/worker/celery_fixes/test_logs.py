@@ -8,12 +8,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from redis.exceptions import ResponseError
 
 from refresher.flow.ports import DropReason
 from refresher.settings import WorkerSettings
 from refresher.worker.app import make_app
-from refresher.worker.celery_fixes.consumer import refusal_of
 from refresher.worker.celery_fixes.message_guard import LINES, LINES_SECONDS, RateLimitedRejectLog, Rejection
 
 FORGED = "x\n[2026-11-22 10:00:00,000: ERROR/MainProcess] forged"
@@ -107,14 +105,3 @@ def test_rejections_that_were_all_logged_are_not_summarised(
     now[0] += LINES_SECONDS
     rejected.report(Rejection(DropReason.BODY, "two"))
     assert caplog.messages == ["rejected a message: one", "rejected a message: two"]
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("Command # 2 (ZADD unacked_index c4nary) of pipeline caused error: NOPERM no", "NOPERM no"),
-        ("unknown command 'LPUSH', with args beginning with: 'cache.refresh' 'c4nary'", "unknown command 'LPUSH'"),
-    ],
-)
-def test_arguments_quoted_in_the_text_of_a_refusal_are_left_out(text: str, shown: str) -> None:
-    assert refusal_of(ResponseError(text)) == f"ResponseError: {shown}"
