@@ -6,6 +6,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from celery.app.control import Control
+from kombu.pidbox import Mailbox
+from kombu.utils.uuid import uuid
 
 from api_client.config.broker_url import is_rabbitmq
 
@@ -17,8 +19,29 @@ if TYPE_CHECKING:
         app: Any
 
         def broadcast(self, *args: Any, **options: Any) -> Any: ...
+
+    class _Mailbox:
+        """The same of kombu's."""
+
+        def __call__(self, connection: Any) -> Any: ...
 else:
-    _Control = Control
+    _Control, _Mailbox = Control, Mailbox
+
+
+class PrivateMailbox(_Mailbox):
+    """Replies to each request in a queue of its own.
+
+    kombu names the queue by a mailbox's address in memory, which the next request's mailbox may get: a late reply to
+    one request would end the next.
+    """
+
+    oid = ""
+
+    def __call__(self, connection: Any) -> Any:
+        """Return a mailbox for one request."""
+        mailbox = super().__call__(connection)
+        mailbox.oid = uuid()
+        return mailbox
 
 
 class PrivateControl(_Control):
@@ -28,6 +51,8 @@ class PrivateControl(_Control):
     this connection, and kombu would put it back: into a queue that nobody knows, by commands that the users of
     deploy/redis lack. Besides, what listens redelivers messages that workers have not acknowledged.
     """
+
+    Mailbox = PrivateMailbox
 
     def broadcast(self, *args: Any, connection: Any = None, reply: bool = False, **options: Any) -> Any:
         """Send a command to workers; return their replies if ``reply``."""
