@@ -54,7 +54,7 @@ def load_of(system: System, key: str, count: int = 1) -> int:
 
 
 @pytest.mark.promise(
-    "Protocol", "Tasks that hold all slots of their worker have what they read as soon as a load takes"
+    "Protocol", "Tasks that hold all slots of their worker wait for what they read no longer than a load takes"
 )
 @pytest.mark.parametrize("pool", ["prefork", "threads", "solo"])
 def test_tasks_that_hold_all_slots_of_their_worker_load_what_they_read(system: System, host: Host, pool: str) -> None:

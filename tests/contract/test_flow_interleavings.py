@@ -145,7 +145,7 @@ def every_order(world: ClockedWorld, scene: Scene) -> Iterator[tuple[FlowHarness
         yield harness, order
 
 
-@pytest.mark.promise("Protocol", "Any order of two real flows ends at rest")
+@pytest.mark.promise("Protocol", "Two refresh flows leave their key at rest, whatever their order")
 @pytest.mark.timeout(8 * MAX_WAIT_SECONDS)
 @pytest.mark.parametrize("scene", [pytest.param(scene, id=str(scene), marks=marks) for scene, marks in MARKED])
 def test_every_interleaving_of_two_refresh_flows_leaves_the_key_at_rest(

@@ -48,7 +48,7 @@ def test_a_run_whose_lease_expired_is_reported_as_overtaken_once(world: World, c
     assert not world.acquire(nonce(2), ticket="ticket-1").has_overtaken
 
 
-@pytest.mark.promise("Protocol", "A load in place that its task's end interrupts counts as no attempt")
+@pytest.mark.promise("Protocol", "A load in place that the end of its task interrupts counts as no attempt")
 @pytest.mark.parametrize("claims", [True, False], ids=["claimed", "delivered again"])
 def test_a_run_in_place_whose_lease_expired_is_no_attempt_and_not_overtaken(world: World, *, claims: bool) -> None:
     for number in range(3):

@@ -209,7 +209,7 @@ def test_a_republication_is_due_to_the_microsecond(clocked_world: ClockedWorld) 
         assert world.republish() == number
 
 
-@pytest.mark.promise("Protocol", "Numbers grow although Redis' clock was set back")
+@pytest.mark.promise("Protocol", "Numbers grow even after Redis' clock was set back")
 @pytest.mark.parametrize("step", ["acquire", "claim", "invalidate"])
 def test_each_number_drawn_after_the_clock_was_set_back_is_larger(clocked_world: ClockedWorld, step: str) -> None:
     world = clocked_world

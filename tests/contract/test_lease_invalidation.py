@@ -46,7 +46,7 @@ def test_a_hard_invalidation_deletes_the_entry(world: World, there: str) -> None
     assert world.client.exists(world.key.entry) == 0
 
 
-@pytest.mark.promise("Protocol", "I3: a load that an invalidation met is stored as stale, or not at all")
+@pytest.mark.promise("Protocol", "I3: a load in flight during an invalidation is stored as stale, or not at all")
 @pytest.mark.parametrize(
     ("hard", "status"), [(False, CommitStatus.ACCEPTED_AS_STALE), (True, CommitStatus.INVALIDATED)]
 )

@@ -79,7 +79,7 @@ GONE: dict[str, Callable[[World], object]] = {
 }
 
 
-@pytest.mark.promise("Protocol", "An unchanged value is prolonged only where it is the one that the run has seen")
+@pytest.mark.promise("Protocol", "An unchanged value is prolonged only if it is the one that the run has seen")
 @pytest.mark.parametrize("gone", GONE.values(), ids=GONE)
 def test_an_unchanged_commit_over_another_entry_changes_nothing_and_the_run_goes_on(
     world: World, token: int, gone: Callable[[World], object]

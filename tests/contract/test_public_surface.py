@@ -36,7 +36,7 @@ print(json.dumps({"modules": sorted(sys.modules), "environ_kept": before == dict
 TOO_HEAVY = {"neo4j", "flower", "refresher", "celery", "kombu", "numpy", "rich", "typer", "zstandard"}
 
 
-@pytest.mark.promise("Contract and operation", "The public names and signatures")
+@pytest.mark.promise("Contract and operation", "Public names and signatures are those recorded")
 @pytest.mark.parametrize(("package", "names"), [(api_client, API_CLIENT), (refresher, REFRESHER)])
 def test_the_public_surface_is_exact(package: ModuleType, names: list[str]) -> None:
     listed = package.__all__

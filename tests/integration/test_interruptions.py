@@ -59,7 +59,7 @@ def plant(server: RedisServer) -> None:
             planted.store_value([number], age_seconds=20.0, ttl_seconds=10.0 if number % 2 else 100_000.0)
 
 
-@pytest.mark.promise("Reading", "A handler of signals that raises anywhere in a read hangs no other call")
+@pytest.mark.promise("Reading", "A signal handler that raises anywhere in a read leaves no other call hanging")
 @pytest.mark.longer
 @pytest.mark.timeout(BOUND_SECONDS + 60)
 def test_exceptions_anywhere_in_reads_hang_nothing_and_misses_are_still_published(clean_redis: RedisServer) -> None:

@@ -59,7 +59,7 @@ def app(request: pytest.FixtureRequest) -> Iterator[Application]:
 
 
 @pytest.mark.promise(
-    "Contract and operation", "`refresher.testing`: the real reader and flow in one process, with a clock of the test's"
+    "Contract and operation", "`refresher.testing` runs the real reader and flow in one process, on the test's clock"
 )
 def test_a_stale_value_is_served_at_once_and_the_next_read_has_the_new_one(app: Application) -> None:
     with InlineCache() as cache:

@@ -15,9 +15,9 @@ _HEAD: Final = """\
 
 Each promise has a test here that fails when it is broken; most have more. I1 to I6 are the
 [guarantees](../explanation/guarantees.md#guarantees). The tests of each [failure](../reference/failures.md) are marked
-with the number of its row. [Tests](../../CONTRIBUTING.md#tests) tells how to run them.
+with the number of its row. [Tests](../../CONTRIBUTING.md#tests) explains how to run them.
 
-`python -m tests.support.promises_page` makes this page of the marks `@pytest.mark.promise(part, promise)`.
+`python -m tests.support.promises_page` generates this page from the marks `@pytest.mark.promise(part, promise)`.
 """
 
 

@@ -82,7 +82,7 @@ def world(request: pytest.FixtureRequest) -> World:
     return made
 
 
-@pytest.mark.promise("Reading", "The broker down or slow: no hit waits")
+@pytest.mark.promise("Reading", "No hit waits while the broker is down or slow")
 @pytest.mark.failure("R1", "R2")
 @EACH_BROKER
 @pytest.mark.usefixtures("suppression_outlasts_the_test")

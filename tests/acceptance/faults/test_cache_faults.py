@@ -61,7 +61,7 @@ def unavailable_in_time(answer: Answer) -> None:
     answer.took.at_most(REDIS_TIMEOUT_SECONDS)
 
 
-@pytest.mark.promise("Reading", "Redis down: each call ends within its timeout")
+@pytest.mark.promise("Reading", "Each call ends within its timeout while Redis is down")
 @pytest.mark.failure("R8", "R9")
 @each_with_each("connected", (True, False), "make_reader", ("async", "sync"), ["make_reader"])
 @pytest.mark.parametrize("fault", sorted(FAULTS))

@@ -49,7 +49,7 @@ def run(stack: ExitStack, topology: Topology, folder: Path, seed: int, faults: l
 
 @pytest.mark.promise(
     "Protocol",
-    "The network splits, and a master goes on with some clients while the others get a new one: no rule breaks",
+    "Network splits: no rule breaks while a cut-off master keeps some clients and the others get a new one",
 )
 @pytest.mark.timeout(2 * MAX_WAIT_SECONDS)
 def test_a_master_with_clients_of_its_own_is_replaced_by_the_others(stack: ExitStack, tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_a_warm_shutdown_under_load_finishes_the_running_load(world: World) -> N
     assert world.runs(key) == world.claims(key) == ["committed", "committed"]
 
 
-@pytest.mark.promise("Refreshing", "A cold shutdown hands over what runs")
+@pytest.mark.promise("Refreshing", "A cold shutdown hands over running loads")
 @pytest.mark.failure("W8")
 def test_a_cold_shutdown_under_load_hands_over_the_running_load(world: World) -> None:
     key = world.stale_key()

@@ -149,7 +149,7 @@ def test_a_worker_s_steps_on_other_nodes_succeed_while_one_node_is_lost(
     assert False in failed
 
 
-@pytest.mark.promise("Reading", "A Cluster's slot that moves is followed")
+@pytest.mark.promise("Reading", "Slots that move within a cluster are followed")
 def test_a_slot_that_has_moved_is_found_and_remembered(reader: AnyReader, cluster: Cluster, new_key: NewKey) -> None:
     key = new_key(1)
     key.store_value("moved")

@@ -81,7 +81,7 @@ def test_the_url_s_database_is_used_on_the_master(make_reader: MakeReader, senti
         assert reader.get("q", {}) == "in 3"
 
 
-@pytest.mark.promise("Reading", "A failover of Sentinel: reads continue at the new master")
+@pytest.mark.promise("Reading", "After a failover by Sentinels, reads continue at the new master")
 @EACH_FAILOVER
 def test_after_a_failover_reads_and_steps_go_on_at_the_new_master(
     make_reader: MakeReader, sentinels: Sentinels, new_key: NewKey, control: redis.Redis, fail_over: Any

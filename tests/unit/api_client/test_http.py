@@ -15,7 +15,7 @@ def entry(age: float = 1.2, ttl_remaining: float = 298.8, token: int = 255) -> E
     )  # fmt: skip
 
 
-@pytest.mark.promise("Contract and operation", "HTTP headers keep a value no longer than it is fresh here")
+@pytest.mark.promise("Contract and operation", "HTTP caches keep a value no longer than it is fresh here")
 def test_a_fresh_value_is_fresh_in_http_caches_no_longer_than_here() -> None:
     assert cache_headers(entry()) == {"Age": "2", "Cache-Control": "private, max-age=300", "ETag": 'W/"ff"'}
 

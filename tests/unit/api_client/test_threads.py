@@ -33,7 +33,7 @@ def is_free(mutex: Mutex) -> bool:
     return found == [True]
 
 
-@pytest.mark.promise("Reading", "An exception of a signal handler leaves no lock held, also where Python 3.14 runs it")
+@pytest.mark.promise("Reading", "An exception in a signal handler leaves no lock held, on Python 3.14 too")
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_mutex_whose_acquisition_is_interrupted_is_free(moment: str) -> None:
     mutex = InterruptedMutex()
