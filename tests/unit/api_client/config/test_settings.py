@@ -105,7 +105,7 @@ def test_an_unset_or_empty_variable_has_the_table_s_default(name: str, who: type
         assert (type(value), value) == (type(default), default)
 
 
-@pytest.mark.promise("Contract and operation", "A wrong setting is one error that names variable, value and what is allowed")
+@pytest.mark.promise("Contract and operation", "A wrong setting is one error that names its variable")
 @pytest.mark.parametrize(("name", "who", "value"), WRONG)
 def test_the_error_of_a_wrong_setting_names_variable_value_and_allowed_values(
     name: str, who: type[Settings], value: str
