@@ -1,4 +1,4 @@
-"""A read from its requirements to its value: evaluation, waits, coalescing, batches; one core for sync and async.
+"""The read path: requirements, evaluation, waits, coalescing and batches, with one core for sync and async.
 
-Nothing here opens a connection or knows a broker.
+Nothing here opens a connection or knows about a broker.
 """

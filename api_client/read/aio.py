@@ -1,4 +1,4 @@
-"""Asynchronous read path: as `api_client.read.sync`, awaited."""
+"""Asynchronous read path: the awaitable counterpart of `api_client.read.sync`."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class AsyncWaitRunner:
         self._link, self._notifications = link, notifications
 
     async def run(self, wait: Wait, read_begins: Callable[[], None] = lambda: None) -> bytes:
-        """Return the bytes of the entry that was waited for; as `SyncWaitRunner.run`."""
+        """Return the bytes of the awaited entry, as `SyncWaitRunner.run` does."""
         notified, loop = asyncio.Event(), asyncio.get_running_loop()
 
         def wake() -> None:
-            with suppress(RuntimeError):  # the loop was closed meanwhile
+            with suppress(RuntimeError):  # the loop has been closed in the meantime
                 loop.call_soon_threadsafe(notified.set)
 
         listener = None
@@ -81,7 +81,7 @@ class AsyncReadPath:
         self._flights = AsyncSingleFlight(monotonic_seconds)
 
     async def read(self, key: CacheKey, freshness: Freshness, timeout_seconds: float, type_: Any) -> ReadResult:
-        """Return the result: at once where an entry satisfies the read, else as soon as one does.
+        """Return the result at once if an entry satisfies the read, otherwise as soon as one does.
 
         Raises:
             RefreshFailed, WaitTimeout, CacheUnavailable, DecodeError.
@@ -92,7 +92,7 @@ class AsyncReadPath:
             fill = None
             try:
                 fill = self._core.begin_fill(key)
-                # Inlined: each read would pay for a coroutine around it.
+                # Inlined, since a helper would cost every read another coroutine.
                 node = self._link.only_node
                 if node is None or (reading := node.begin_read(key)) is None:
                     raw = await self._link.read(key)
@@ -117,7 +117,7 @@ class AsyncReadPath:
         return result
 
     async def read_all(self, batch: Batch) -> None:
-        """Read all of a batch: what is there in one write, the rest by waits that run together."""
+        """Read a whole batch: the entries in Redis with one write, the rest by waits that run concurrently."""
         batch.serve_local()
         pending: list[PendingRead] = []
         with batch.reading() as keys:
@@ -131,7 +131,7 @@ class AsyncReadPath:
                 batch.end(await asyncio.gather(*map(self._wait_or_error, pending)))
 
     async def _sync_clock(self) -> None:
-        """Sync Redis' clock, which is due: off the caller's path, unless it is unknown."""
+        """Sync Redis' clock when that is due: off the caller's path, unless the clock is still unknown."""
         if self._link.routes.clock.is_known:
             self._core.resync_clock()
         else:

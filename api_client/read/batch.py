@@ -1,4 +1,4 @@
-"""Batches of reads: one round trip for what is there, one submission of what is to be refreshed. No I/O."""
+"""Batches of reads: one round trip for the entries in Redis, one submission for all refreshes. No I/O."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ MAX_BATCH: Final = 10_000
 
 
 class QueryCall(NamedTuple):
-    """One item of a batch; a plain pair of query and params is one as well.
+    """One item of a batch, which may also be a plain pair of query and params.
 
-    ``version`` and ``type`` are those of `CacheClient.get`; of a plain pair the version is that of the batch's options.
+    ``version`` and ``type`` are as for `CacheClient.get`. A plain pair has the version of the batch's options.
     """
 
     query: str
@@ -42,7 +42,7 @@ AnyCall: TypeAlias = QueryCall | tuple[str, Params | None]
 
 @dataclass(slots=True)
 class _Key:
-    """One key of a batch, with the places of its items in the batch, and the type of each."""
+    """One key of a batch, with the positions and types of its items."""
 
     key: CacheKey
     freshness: Freshness
@@ -52,16 +52,16 @@ class _Key:
 
 
 class Batch:
-    """The items of one call, and the result of each so far; `results` in their order at the end.
+    """The items of one call and their results so far; `results` returns these in the items' order.
 
     Args:
-        calls: what to read; the result of one that can't be read is its InvalidQuery.
-        parse_freshness: returns what an item of a version requires.
-        version: of all of them; a QueryCall has a version of its own.
-        timeout_seconds: of the waits.
+        calls: the items; the result of an invalid one is its InvalidQuery.
+        parse_freshness: returns the requirements of an item of the given version.
+        version: the version of plain pairs; a QueryCall has its own.
+        timeout_seconds: the timeout of the waits.
 
     Raises:
-        InvalidQuery: more than 10,000 items, or nothing that has items.
+        InvalidQuery: there are more than 10,000 items, or ``calls`` is not iterable.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Batch:
 
     @property
     def results(self) -> list[Entry[Any] | CacheError]:
-        """An entry or an error for each item, in their order."""
+        """An entry or an error for each item, in order."""
         return [
             result if isinstance(result, CacheError) else Entry.of(result)
             for result in self._results
@@ -99,7 +99,7 @@ class Batch:
         ]
 
     def serve_local(self) -> None:
-        """Serve what the in-process tier has."""
+        """Serve the keys that the in-process tier holds."""
         if self._core.tier is None:
             return
         for entry_key, one in list(self._keys.items()):
@@ -110,9 +110,9 @@ class Batch:
 
     @contextmanager
     def reading(self) -> Iterator[list[CacheKey]]:
-        """Begin the fills of the tier, and return the keys to read, each once.
+        """Begin the fills of the tier, and yield the keys to read, each once.
 
-        Where Redis is unavailable within, that is the result of all that is left.
+        If Redis is unavailable in the body, all remaining items get that error as their result.
         """
         try:
             for one in self._keys.values():
@@ -129,13 +129,13 @@ class Batch:
 
     def _fail(self, one: _Key, error: CacheError) -> None:
         for place, _ in one.items:
-            self._results[place] = twin(error)  # each may be raised
+            self._results[place] = twin(error)  # each item raises an exception of its own
         self._core.record_failure(one.key, error)
 
     def serve(self, found: Sequence[bytes | CacheUnavailable | None]) -> list[PendingRead]:
-        """Serve from the entries' bytes, in the order of `reading`; return the reads that have to wait.
+        """Serve from the entries' bytes, given in the order of `reading`; return the reads that have to wait.
 
-        Of a cluster one node may fail alone: an error is in the place of its keys. What they trigger is submitted
+        One node of a cluster may fail alone; its keys then have an error in place of bytes. Triggers are submitted
         together.
         """
         triggers: list[Trigger] = []
@@ -167,7 +167,7 @@ class Batch:
         return [one.pending for one in self._keys.values() if one.pending is not None]
 
     def end(self, waited: Sequence[bytes | CacheError]) -> None:
-        """Take what the waits have returned, in the order of `serve`."""
+        """Take the results of the waits, in the order of `serve`."""
         waiting = [(one, one.pending) for one in self._keys.values() if one.pending is not None]
         for (one, pending), raw in zip(waiting, waited, strict=True):
             if isinstance(raw, CacheError):
@@ -190,10 +190,10 @@ class Batch:
 
 
 def numbered(calls: Iterable[AnyCall], about: str) -> Iterator[tuple[int, AnyCall]]:
-    """Yield the items of a batch with their places.
+    """Yield the items of a batch with their positions.
 
     Raises:
-        InvalidQuery: there are more than 10,000, or ``calls`` is nothing that has items.
+        InvalidQuery: there are more than 10,000, or ``calls`` is not iterable.
     """
     if not isinstance(calls, Iterable):
         raise InvalidQuery(f"{about}({calls!r:.100}): expected pairs of query and params, in a list for example")
@@ -204,10 +204,10 @@ def numbered(calls: Iterable[AnyCall], about: str) -> Iterator[tuple[int, AnyCal
 
 
 def parse_call(call: object, version: int) -> QueryCall:
-    """Return an item of a batch; a pair has ``version``.
+    """Return an item of a batch as a QueryCall; a plain pair gets ``version``.
 
     Raises:
-        InvalidQuery: it is neither a pair nor a QueryCall.
+        InvalidQuery: the item is neither a pair nor a QueryCall.
     """
     if isinstance(call, QueryCall):
         return call

@@ -1,4 +1,4 @@
-"""Single flight: in one process, all reads that miss one key share one wait; by threads, and on event loops."""
+"""Single flight: all reads of a process that miss the same key share one wait, on threads and on event loops."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ E = TypeVar("E", bound=Exception)
 
 ReadBegins: TypeAlias = Callable[[], None]
 Lead: TypeAlias = Callable[[float, ReadBegins], bytes]
-"""Waits for the entry, at most the given seconds, and calls ``ReadBegins`` before each read."""
+"""Waits for the entry, for at most the given seconds, and calls ``ReadBegins`` before each read."""
 
 OVERRUN_SECONDS: Final = 1.0
 
 
 @dataclass(slots=True, eq=False)
 class _Outcome(Generic[E]):
-    """The deadline of a wait and its outcome; ``read_began_at`` is the begin of the read that it ended with."""
+    """A wait's deadline and outcome; ``read_began_at`` is the start of the read that ended it."""
 
     ends_at: float
     read_began_at: float = 0.0
@@ -34,13 +34,13 @@ class _Outcome(Generic[E]):
 
 @dataclass(slots=True, eq=False)
 class _Flight(_Outcome[CacheError]):
-    """One wait, with its leader's thread, and the wakers of its followers."""
+    """One wait, with its leader's thread and its followers' wakers."""
 
     leader: int = field(default_factory=get_ident)
     waiting: list[Waker] = field(default_factory=list)
 
     def wait(self, timeout_seconds: float) -> None:
-        """Return when it is over, or after ``timeout_seconds``."""
+        """Block until the flight is over, for at most ``timeout_seconds``."""
         waker = Waker()
         self.waiting.append(waker)
         if not self.is_over:
@@ -48,11 +48,11 @@ class _Flight(_Outcome[CacheError]):
 
 
 class SingleFlight:
-    """The waits under way, by entry key. Followers share the leader's bytes, never a decoded value.
+    """Waits in progress, by entry key. Followers share the leader's bytes, never a decoded value.
 
-    Thread-safe, and without a lock: an exception from a signal handler may leave this at any point. A leader so
-    interrupted still wakes its followers, one of whom leads on; a flight that was left behind all the same is replaced
-    a second after its leader's timeout.
+    Thread-safe without a lock, since a signal handler's exception may interrupt any line. An interrupted leader still
+    wakes its followers, and one of them takes over. A flight that is left behind nevertheless is replaced one second
+    after its leader's timeout.
     """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
@@ -60,21 +60,21 @@ class SingleFlight:
         self._flights: dict[str, _Flight] = {}
 
     def share(self, entry_key: str, timeout_seconds: float, lead: Lead) -> tuple[bytes, bool] | None:
-        """Return the entry's bytes, and whether this caller was a follower; None: its own time ran out first.
+        """Return the entry's bytes and whether this caller was a follower; None if the caller's time ran out first.
 
-        The first caller leads. The others wait for it, each for its own timeout; when the leader's runs out before
-        theirs, one of them leads on. A follower takes only what was read after it came: bytes that were under way
-        already could be from before an invalidation that it knows of.
+        The first caller leads. The others wait for it, each with its own timeout; if the leader's expires first, one of
+        them takes over. A follower accepts only bytes whose read began after it joined, since earlier ones could
+        predate an invalidation that the follower knows of.
 
         Raises:
-            CacheError: what ``lead`` raised; each follower gets an error of its own.
-            Exception: anything else that ``lead`` raised, for the leader alone; the followers lead on.
+            CacheError: raised by ``lead``; each follower gets its own copy.
+            Exception: any other error of ``lead``, raised to the leader alone; a follower takes over.
         """
         came_at = self._monotonic()
         deadline = came_at + timeout_seconds
         while True:
             own = _Flight(deadline)
-            # Twice, for an exception from a signal handler may cut the first one short.
+            # Twice, since a signal handler's exception may cut the first one short.
             try:
                 try:
                     flight = self._join(entry_key, own)
@@ -93,11 +93,11 @@ class SingleFlight:
                 return None
 
     def _join(self, entry_key: str, own: _Flight) -> _Flight:
-        """Return the flight to follow, or ``own``, registered, where there is none that anyone may wait for."""
+        """Return the flight to follow, or register and return ``own`` if there is none to wait for."""
         flight = self._flights.setdefault(entry_key, own)
         if flight is not own and (
             flight.is_over
-            or flight.leader == own.leader  # a signal handler reads on its leader's thread
+            or flight.leader == own.leader  # a signal handler is reading on the leader's own thread
             or flight.ends_at + OVERRUN_SECONDS < self._monotonic()
         ):
             flight = self._flights[entry_key] = own
@@ -117,7 +117,7 @@ class SingleFlight:
         return raw
 
     def _land(self, entry_key: str, flight: _Flight) -> None:
-        # Gone before it is over: a read that comes now looks at the entry for itself.
+        # Removed before it ends, so that a read arriving now looks at the entry itself.
         if self._flights.get(entry_key) is flight:
             self._flights.pop(entry_key, None)
         flight.is_over = True
@@ -131,7 +131,7 @@ AsyncLead: TypeAlias = Callable[[float, ReadBegins], Awaitable[bytes]]
 
 @dataclass(slots=True, eq=False)
 class _AsyncFlight(_Outcome[Exception]):
-    """One wait, with its task and its waiters."""
+    """One wait, with its task and waiters."""
 
     task: asyncio.Task[None] | None = None
     waiting: set[asyncio.Future[None]] = field(default_factory=set)
@@ -141,10 +141,9 @@ Flights: TypeAlias = dict[str, _AsyncFlight]
 
 
 class AsyncSingleFlight:
-    """The waits under way, by event loop and entry key. Waiters share the bytes, never a decoded value.
+    """Waits in progress, by event loop and entry key. Waiters share the bytes, never a decoded value.
 
-    An exception from a signal handler may leave this at any point: what is registered is undone, and all waiters are
-    woken.
+    A signal handler's exception may interrupt any line: registrations are then undone, and all waiters woken.
     """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
@@ -152,14 +151,14 @@ class AsyncSingleFlight:
         self._flights: PerLoop[Flights] = PerLoop()
 
     async def share(self, entry_key: str, timeout_seconds: float, lead: AsyncLead) -> tuple[bytes, bool] | None:
-        """Return the entry's bytes, and whether another caller's wait brought them; None: its own time ran out first.
+        """Return the entry's bytes and whether another caller's wait fetched them; None if this caller timed out first.
 
-        The rules are those of `SingleFlight.share`. A cancelled waiter leaves the wait to the others; the wait ends
+        The rules are those of `SingleFlight.share`. A cancelled waiter leaves the wait to the others, and the wait ends
         when none is left.
 
         Raises:
-            CacheError: what ``lead`` raised; each waiter gets an error of its own.
-            Exception: anything else that ``lead`` raised, for the first caller alone; the others lead on.
+            CacheError: raised by ``lead``; each waiter gets its own copy.
+            Exception: any other error of ``lead``, raised to the first caller alone; another one takes over.
         """
         came_at = self._monotonic()
         deadline = came_at + timeout_seconds
@@ -170,7 +169,7 @@ class AsyncSingleFlight:
         while True:
             flight = own = _AsyncFlight(deadline)
             waiter: asyncio.Future[None] = loop.create_future()
-            # Twice, for an exception from a signal handler may cut the first one short.
+            # Twice, since a signal handler's exception may cut the first one short.
             try:
                 try:
                     flight = self._join(flights, entry_key, own, lead)
@@ -190,12 +189,12 @@ class AsyncSingleFlight:
                 return None
 
     def _join(self, flights: Flights, key: str, own: _AsyncFlight, lead: AsyncLead) -> _AsyncFlight:
-        """Return the flight to follow; ``own``, begun and registered, where there is none."""
+        """Return the flight to follow, or start, register and return ``own`` if there is none."""
         flight = flights.get(key)
         if flight is not None and flight.task is not None and not flight.task.done():
             return flight
         own.task = asyncio.create_task(self._run(flights, key, own, lead))
-        # Again, for an exception from a signal handler may end the task before its own landing.
+        # Again, since a signal handler's exception may end the task before it lands the flight itself.
         own.task.add_done_callback(lambda _: _land(flights, key, own))
         flights[key] = own
         return own
@@ -212,11 +211,11 @@ class AsyncSingleFlight:
             _land(flights, key, flight)
 
     async def _wait(self, flight: _AsyncFlight, waiter: asyncio.Future[None], deadline: float) -> bool:
-        """Return True when it is over, False where this caller's time ran out first."""
+        """Return True once the flight is over, False if this caller's time ran out first."""
         flight.waiting.add(waiter)
         if flight.is_over:
             return True
-        # A waiter with no earlier deadline than the flight's needs no timer of its own.
+        # A waiter whose deadline is not before the flight's needs no timer of its own.
         if deadline >= flight.ends_at:
             await waiter
             return True
@@ -237,7 +236,7 @@ def _leave(flights: Flights, key: str, flight: _AsyncFlight, waiter: asyncio.Fut
 
 
 def _land(flights: Flights, key: str, flight: _AsyncFlight) -> None:
-    # Gone before it is over: a read that comes now looks at the entry for itself.
+    # Removed before it ends, so that a read arriving now looks at the entry itself.
     _forget(flights, key, flight)
     flight.is_over = True
     for waiter in flight.waiting:
@@ -250,6 +249,6 @@ def _forget(flights: Flights, key: str, flight: _AsyncFlight) -> None:
 
 
 def _wake(waiter: asyncio.Future[None]) -> None:
-    # A loop that was closed in the middle of the wait calls nothing back.
+    # A loop that was closed during the wait runs no callbacks.
     if not waiter.done() and not waiter.get_loop().is_closed():
         waiter.set_result(None)

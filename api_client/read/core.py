@@ -1,6 +1,6 @@
-"""The core of a read: evaluate an entry that is there, decode it, trigger its refresh. For both readers; no I/O.
+"""The core of a read: evaluation of an entry, its decoding, its refresh trigger. Shared by both readers; no I/O.
 
-A read tries three ways in turn: the in-process tier, the entry in Redis, a wait. The first two end here.
+A read tries in turn the in-process tier, the entry in Redis and a wait. The first two are served here.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ MAX_REMEMBERED: Final = 1_000
 
 
 class MustWait(msgspec.Struct, frozen=True, gc=False):
-    """No entry satisfies the read; ``seen_token`` is that of the one that is there, 0: there is none."""
+    """Result of a read that no entry satisfies; ``seen_token`` is the existing entry's token, or 0 without an entry."""
 
     seen_token: int
 
 
 class ReadCore:
-    """Serves reads from what is there. Thread-safe.
+    """Serves reads from existing entries. Thread-safe.
 
     Args:
-        link: syncs the clock; it reads nothing here.
-        tier: the in-process tier, and ``tracking``, which invalidates it; None: there is none.
+        link: syncs the clock; reads no entries here.
+        tier: the in-process tier, and ``tracking``, which invalidates it; None if it is off.
     """
 
     def __init__(
@@ -78,15 +78,15 @@ class ReadCore:
         self._logged_unreadable: set[tuple[str, str]] = set()
 
     def try_local_fast_path(self, key: CacheKey, type_: Any) -> Any:
-        """Return the value where the tier has it and nothing is to be decided; NOT_KEPT: read it in full.
+        """Return the value if the tier holds it and no decision is due; NOT_KEPT calls for a full read.
 
-        Most local reads end here; nothing is done that the full read would do otherwise.
+        Most local reads end here, with the same effects as a full read.
         """
         kept = self._kept.get(key.entry)
         if kept is None or (now := time.monotonic()) >= kept.quiet_until:
             return NOT_KEPT
         kept.used = True
-        # `value_of`, inlined: a call is a tenth of what a local hit costs.
+        # `value_of`, inlined: a call is a tenth of the cost of a local hit.
         if kept.type_ is not type_:
             value = payload.decode(kept.content, type_, key.query)
         else:
@@ -97,7 +97,7 @@ class ReadCore:
         return value
 
     def serve_local(self, key: CacheKey, freshness: Freshness, type_: Any) -> ReadResult | None:
-        """Serve from the in-process tier; None: it has nothing that satisfies the read.
+        """Serve from the in-process tier; return None if it holds no entry that satisfies the read.
 
         Raises:
             DecodeError.
@@ -121,9 +121,9 @@ class ReadCore:
         fill: Fill | None,
         batched: list[Trigger] | None = None,
     ) -> ReadResult | MustWait:
-        """Serve from the entry's bytes as Redis returned them, and fill the tier (``fill``: see `begin_fill`).
+        """Serve from the entry's bytes as Redis returned them, and fill the tier (see `begin_fill` for ``fill``).
 
-        A trigger is submitted at once, or appended to ``batched``, for `submit`.
+        A trigger is submitted at once, or appended to ``batched`` for `submit`.
 
         Raises:
             DecodeError.
@@ -141,7 +141,7 @@ class ReadCore:
             if fill is not None:
                 self._keep_unserved(key, raw, header, fill)
             return MustWait(found.seen_token)
-        # Before the value is decoded: one that does not fit the caller's type has to be refreshed all the same.
+        # Before decoding, because a value that does not fit the caller's type still has to be refreshed.
         refresh = self._trigger(key, found.trigger, header, batched)
         value = self._decode(key, raw, header, type_) if fill is None else self._fill(key, raw, header, type_, fill)
         is_stale = found.trigger not in {None, RefreshReason.EARLY}
@@ -150,7 +150,7 @@ class ReadCore:
         return ReadResult(value, header, EntryState.STALE if is_stale else EntryState.FRESH, refresh, now_us)
 
     def decode_awaited(self, key: CacheKey, raw: bytes, type_: Any) -> tuple[Any, Header]:
-        """Return the value and the header of bytes that a wait has returned; many may have waited for them.
+        """Return the value and header of the bytes that a wait returned, perhaps to many readers.
 
         Raises:
             DecodeError.
@@ -172,15 +172,15 @@ class ReadCore:
         timeout_seconds: float,
         claimed: ClaimReply | None = None,
     ) -> Wait:
-        """Return a wait for an entry that satisfies ``freshness``; the arguments are those of `Wait`."""
+        """Begin a wait for an entry that satisfies ``freshness``; the arguments are those of `Wait`."""
         return Wait(key, freshness, seen_token, timeout_seconds, self._settings, self._publisher, claimed)
 
     def submit(self, triggers: Sequence[Trigger]) -> list[bool]:
-        """Submit triggers to the publisher; in their order, False for each that was dropped."""
+        """Submit triggers to the publisher; return False, in order, for each that was dropped."""
         return self._publisher.submit_all(triggers)
 
     def now_us(self) -> int:
-        """Return Redis' time; the clock is synced before anything is read."""
+        """Return Redis' time. The clock must have been synced."""
         return self._clock.now_us()
 
     def resync_clock(self) -> None:
@@ -193,7 +193,7 @@ class ReadCore:
         self._publisher.run_in_background(sync)
 
     def begin_fill(self, key: CacheKey) -> Fill | None:
-        """Announce to the tier that a read of the entry is about to be sent."""
+        """Tell the tier that a read of the entry is about to be sent."""
         if self.tier is None or self.tracking is None:
             return None
         self.tracking.start()
@@ -205,18 +205,18 @@ class ReadCore:
             self.tier.abandon(fill)
 
     def forget(self, key: CacheKey) -> None:
-        """Drop the tier's entry of a key of which this process has just seen, or made, a newer one.
+        """Drop a key's entry from the tier, after this process has seen or made a newer one.
 
-        Redis invalidates it too, but that message may be handled later than the next read.
+        Redis invalidates it too, but that message may arrive after the next read.
         """
         if self.tier is not None:
             self.tier.drop(key.entry)
 
     def check_in_place(self, key: CacheKey) -> None:
-        """Check that a load of this process, if this read is of one, may wait for the key.
+        """Check that this read may wait for the key, if it is part of a load of this process.
 
         Raises:
-            RefreshFailed: it would wait for itself, or too many loads would wait for each other.
+            RefreshFailed: the load would wait for itself, or too many loads would wait for each other.
         """
         if (loader := loader_of(key, self._settings)) is not None:
             loader.check(key)
@@ -233,13 +233,13 @@ class ReadCore:
             self._events.read_failed(key.query, why=why)
 
     def record_single_flight_hit(self, key: CacheKey, waited_seconds: float) -> None:
-        """Record a read that was served by another one's wait."""
+        """Record a read that another read's wait served."""
         self._events.single_flight_hit(key.query, waited_seconds=waited_seconds)
 
     def _serve_unchanged(
         self, key: CacheKey, raw: bytes, type_: Any, now_us: int, batched: list[Trigger] | None
     ) -> ReadResult | None:
-        """Serve from bytes that have come before; None: they have not, or can't be shared."""
+        """Serve from bytes that were decoded before; return None if they were not, or can't be shared."""
         known = self._decoded.get(key, raw, type_)
         if known is None or (kept := known.entry) is None:
             return None
@@ -256,7 +256,7 @@ class ReadCore:
         decides: bool,
         batched: list[Trigger] | None = None,
     ) -> ReadResult:
-        """Serve from an entry whose header is decoded; with a decision of this read's own, where one can be due."""
+        """Serve from an entry whose header is decoded, with this read's own decision if one can be due."""
         header = kept.header
         state, refresh, trigger = EntryState.FRESH, RefreshState.NONE, None
         if decides:
@@ -272,11 +272,11 @@ class ReadCore:
     def _trigger(
         self, key: CacheKey, reason: RefreshReason | None, header: Header, batched: list[Trigger] | None
     ) -> RefreshState:
-        """Trigger the refresh that a read decided for, if it did."""
+        """Trigger a refresh if the read has decided on one."""
         if reason is None:
             return RefreshState.NONE
-        # Marked before it is submitted: of a thousand reads in a row, one triggers.
-        # An invalidation makes it another entry: what is known of the key from before may have ended with it.
+        # Marked before it is submitted, so that one of a thousand reads in a row triggers.
+        # An invalidation counts as a new entry, because it may have ended whatever suppressed triggers of the key.
         mark = max(header.token, header.generation)
         if not self._suppressor.try_mark(key.entry, mark, MAX_SUPPRESSION_SECONDS):
             return RefreshState.SUPPRESSED
@@ -297,31 +297,31 @@ class ReadCore:
             value, kept = decode_entry(
                 raw, header, type_, key.query, self._max_bytes, earliest_at=self._earliest_at(header)
             )
-        except Exception:  # a TypeError, too: not a type
+        except Exception:  # a TypeError too, for an undecodable type
             self.abandon(fill)
             raise
         self.tier.fill(fill, kept)
         return value
 
     def _keep_unserved(self, key: CacheKey, raw: bytes | None, header: Header | None, fill: Fill) -> None:
-        """Keep an entry that did not satisfy this read; it may satisfy others."""
+        """Keep an entry that did not satisfy this read, since it may satisfy others."""
         assert self.tier is not None  # noqa: S101 - it made the fill
         if raw is None or header is None or header.is_handoff:
-            self.tier.drop(fill.entry_key)  # what is kept is gone, or was replaced: this process has just seen it
+            self.tier.drop(fill.entry_key)  # this process has just seen that the kept entry is gone or was replaced
             return
         try:
             content = payload.content_of(raw, header, key.query, self._max_bytes)
-        except DecodeError:  # raised to reads that it satisfies
+        except DecodeError:  # left to the reads that the entry satisfies
             self.abandon(fill)
         else:
             self.tier.fill(fill, LocalEntry(content, header, self._earliest_at(header)))
 
     def _earliest_at(self, header: Header) -> float:
-        """Return when a read can trigger a refresh at the earliest, in monotonic seconds; 0: each has to decide."""
+        """Return the earliest time of a possible trigger, in monotonic seconds; 0 if each read has to decide."""
         return 0.0 if header.is_ahead(self.now_us()) else self._clock.monotonic_at(earliest_us(header))
 
     def _report_unreadable(self, key: CacheKey, reason: str) -> None:
-        """Record an entry that this release can't read; log the first of its kind."""
+        """Record an entry that this release can't read; log the first one for each reason."""
         self._events.unreadable_entry(key.query, reason=reason)
         kind = (key.query, reason)
         if kind not in self._logged_unreadable and len(self._logged_unreadable) < MAX_REMEMBERED:

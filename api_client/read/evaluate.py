@@ -1,4 +1,4 @@
-"""Evaluation of an entry: whether it satisfies the read, and whether to trigger a refresh. Pure."""
+"""Evaluation of an entry: does it satisfy the read, and does the read trigger a refresh? Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HALF_IN_US: Final = xfetch.MICROSECONDS / 2
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """Requirements of a read on an entry; by default any within its grace.
+    """Requirements of a read; by default any entry within its grace satisfies it.
 
     ``max_age_seconds`` counts from the start of the load; an entry acquired after the call satisfies any age.
     """
@@ -32,7 +32,7 @@ ANY: Final = Freshness()
 
 
 class Evaluation(msgspec.Struct, frozen=True, gc=False):
-    """``header`` is None where there is no readable entry; ``trigger`` is why to refresh, None: do not."""
+    """Result of `evaluate`; ``header`` is None without a readable entry, ``trigger`` is None without a refresh."""
 
     header: Header | None
     satisfies: bool
@@ -47,10 +47,10 @@ def evaluate(
     """Evaluate an entry's bytes for a read.
 
     Args:
-        raw: the entry as it was read; None where there is none.
-        digest: the key's own.
-        freshness: what the read requires.
-        now_us: Redis' time.
+        raw: the entry's bytes; None if there is no entry.
+        digest: the digest of its key.
+        freshness: the read's requirements.
+        now_us: Redis' time in µs.
         u: a draw in (0, 1], for the XFetch decision.
         stamp: the number of a claim made since the call; an entry with a larger token was acquired after it.
     """
@@ -68,17 +68,17 @@ def evaluate(
 
 
 def satisfies(header: Header, freshness: Freshness, now_us: int, stamp: int | None = None) -> bool:
-    """Return whether a read with this requirement may have the entry; the arguments are those of `evaluate`."""
+    """Return whether the entry meets the read's requirements; the arguments are those of `evaluate`."""
     if freshness is ANY and not header.flags:
-        return True  # nearly all reads: nothing more to check
+        return True  # nearly all reads require nothing more
     after_call = stamp is not None and header.token > stamp
     if (freshness.fresh or header.is_handoff) and not after_call:
         return False
     if not freshness.min_bookmarks.issubset(header.bookmarks):
         return False
     if after_call:
-        # So it was loaded after every invalidation that the caller can know of. Also where Redis has lost that
-        # number, and counts on from a smaller one: what is loaded would never have a larger one, and be loaded again.
+        # It was loaded after every invalidation that the caller can know of, even if Redis lost that number and
+        # counts on from a smaller one. Otherwise no load would ever reach the number, and loads would not end.
         return True
     if header.token <= freshness.min_generation:
         return False
@@ -89,7 +89,7 @@ def satisfies(header: Header, freshness: Freshness, now_us: int, stamp: int | No
 
 
 def refresh_reason(header: Header, now_us: int, u: float) -> RefreshReason | None:
-    """Return why a read with draw ``u`` triggers a refresh; None: it does not."""
+    """Return the reason for which a read with draw ``u`` triggers a refresh, or None if it triggers none."""
     if header.flags and header.is_handoff:
         return None
     if header.generation > header.token:
@@ -98,7 +98,7 @@ def refresh_reason(header: Header, now_us: int, u: float) -> RefreshReason | Non
     if left_us <= 0:
         return RefreshReason.STALE
     if left_us > header.ttl_seconds * _HALF_IN_US:
-        # No lead is longer, so no draw matters. (`is_ahead`, inlined: nearly all hits come here.)
+        # No lead is longer than this, so the draw does not matter. Nearly all hits get here, so `is_ahead` is inlined.
         return RefreshReason.STALE if now_us < header.fetched_at_us - TOLERANCE_US else None
     early = xfetch.should_refresh(
         now_us,

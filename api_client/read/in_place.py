@@ -1,6 +1,6 @@
-"""Loads in place: where this process may load a query itself, a read that would wait for a refresh does so.
+"""Loads in place: a read that would wait for a refresh loads the query itself if its process can.
 
-A worker registers how (`use`); the client knows no more of it than `LoadsInPlace`.
+A worker registers its loader (`use`); the client knows it only as `LoadsInPlace`.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from api_client.protocol.keys import CacheKey
 
 
 class InPlaceEnd(Enum):
-    """The end of a load in place."""
+    """Outcome of a load in place."""
 
     ENDED = auto()
-    """There is an entry, a failure or a retry to be seen now."""
+    """There is an entry, a failure or a retry to look at."""
     HELD = auto()
-    """Another process has the key."""
+    """Another process holds the key's lease."""
     DEFERRED = auto()
-    """Nobody has loaded it: its budget has no share, or the time was up. A worker may."""
+    """Nobody has loaded it, since its budget had no share or the time was up. A worker may still load it."""
 
 
 class Wanted(NamedTuple):
-    """A key to be loaded; ``claim_number`` is that of the claim that waits in its record."""
+    """A key to load; ``claim_number`` is the number of the claim in its record."""
 
     key: CacheKey
     claim_number: int
@@ -36,7 +36,7 @@ class LoadsInPlace(Protocol):
     """Loads queries in this process, on the calling thread."""
 
     def has(self, key: CacheKey) -> bool:
-        """Return whether it knows the key's query."""
+        """Return whether the key's query is known here."""
 
     def check(self, key: CacheKey) -> None:
         """Check that a read of the key may wait here.
@@ -46,25 +46,25 @@ class LoadsInPlace(Protocol):
         """
 
     def load(self, wanted: Sequence[Wanted], timeout_seconds: float) -> Sequence[InPlaceEnd]:
-        """Load keys of one query and version under leases of their own; in their order how each ended.
+        """Load keys of one query and version, each under its own lease; return their outcomes in order.
 
-        What was not loaded after ``timeout_seconds`` is left to a worker.
+        Keys that are not loaded within ``timeout_seconds`` are left to a worker.
 
         Raises:
             CacheUnavailable: Redis did not answer.
-            BaseException: what interrupts the calling thread; the load has been handed back.
+            BaseException: the calling thread was interrupted; the load has been handed back.
         """
 
 
 followers: Final[list[Callable[[CacheKey, Header], None]]] = []
-"""Told of each entry that a read of this process returns: loads that depend on what they read."""
+"""Callbacks for each entry that a read of this process returns, for loads that depend on what they read."""
 
 _Cache: TypeAlias = tuple[str, str]
 _loaders: Final[dict[_Cache, LoadsInPlace]] = {}
 
 
 def use(redis_url: str, namespace: str, loader: LoadsInPlace | None) -> None:
-    """Have reads of this process load by ``loader`` what they would wait for; None: wait, as elsewhere."""
+    """Make reads of this process load with ``loader`` instead of waiting; None makes them wait again."""
     if loader is None:
         _loaders.pop((redis_url, namespace), None)
     else:
@@ -72,6 +72,6 @@ def use(redis_url: str, namespace: str, loader: LoadsInPlace | None) -> None:
 
 
 def loader_of(key: CacheKey, settings: ReaderSettings) -> LoadsInPlace | None:
-    """Return what loads the key's query in this process; None: nothing does."""
+    """Return the loader for the key's query in this process, or None."""
     loader = _loaders.get((settings.redis_url, settings.namespace))
     return loader if loader is not None and loader.has(key) else None

@@ -28,7 +28,7 @@ class QueryOptions(TypedDict, total=False):
 
 
 class ReadOptions(QueryOptions, total=False):
-    """The keywords that every other read takes."""
+    """The keywords of every other read."""
 
     version: int
 
@@ -38,7 +38,7 @@ _NOT_OF_FRESHNESS: Final = frozenset({"version", "timeout"})
 
 
 def parse_freshness(query: str, options: ReadOptions, *, of_batch: bool = False) -> Freshness:
-    """Return what a read requires of an entry, or with ``of_batch`` a whole batch: ``query`` is the call's name then.
+    """Return the requirements of a read, or with ``of_batch`` of a batch, where ``query`` is the call's name.
 
     Raises:
         InvalidQuery: an option is wrong or unknown; the message names what is allowed.
@@ -69,7 +69,7 @@ def _unknown_option(query: str, name: str, *, of_batch: bool) -> InvalidQuery:
 
 
 def _generation(query: str, given: MinGeneration, version: int) -> int:
-    """Return the number for ``version``; of a version that was not invalidated the largest, so that it loads anew."""
+    """Return the number for ``version``, or for a version that was not invalidated the largest, so that it reloads."""
     by_version = given.generations if isinstance(given, Invalidation) else given
     numbers = [*by_version.values()] if isinstance(by_version, Mapping) else [by_version]
     versions = [*by_version] if isinstance(by_version, Mapping) else []
@@ -79,7 +79,7 @@ def _generation(query: str, given: MinGeneration, version: int) -> int:
         )
     if not isinstance(by_version, Mapping):
         return by_version
-    return by_version.get(version, max(numbers)) if _is_whole(version) else 0  # a wrong version is refused by its key
+    return by_version.get(version, max(numbers)) if _is_whole(version) else 0  # its key refuses a wrong version
 
 
 def _is_whole(value: object) -> TypeGuard[int]:
@@ -87,10 +87,10 @@ def _is_whole(value: object) -> TypeGuard[int]:
 
 
 def parse_flag(query: str, option: str, value: object) -> bool:
-    """Return a boolean option. Text is refused: "no" would be true as well.
+    """Return a boolean option. Text is refused, since "no" would be true as well.
 
     Raises:
-        InvalidQuery: it is not a bool.
+        InvalidQuery: the value is not a bool.
     """
     flag = plain(value)
     if not isinstance(flag, bool):
@@ -102,7 +102,7 @@ def parse_duration(query: str, option: str, value: Duration) -> float:
     """Return a duration in seconds.
 
     Raises:
-        InvalidQuery: it is not a duration.
+        InvalidQuery: the value is not a duration.
     """
     try:
         return seconds(value)
@@ -111,10 +111,10 @@ def parse_duration(query: str, option: str, value: Duration) -> float:
 
 
 def parse_bookmarks(query: str, bookmarks: Collection[str]) -> tuple[str, ...]:
-    """Return the graph's bookmarks as they may go into a script.
+    """Return the graph's bookmarks, checked for use in a script.
 
     Raises:
-        InvalidQuery: not a collection of at most 16 strings of 1 to 1,024 printable ASCII characters.
+        InvalidQuery: they are not a collection of at most 16 strings of 1 to 1,024 printable ASCII characters.
     """
     if isinstance(bookmarks, str) or not isinstance(bookmarks, Collection) or len(bookmarks) > MAX_BOOKMARKS:
         raise InvalidQuery(
@@ -135,10 +135,10 @@ def parse_bookmarks(query: str, bookmarks: Collection[str]) -> tuple[str, ...]:
 
 
 def check_replicas(query: str, replicas: object) -> None:
-    """Check how many replicas an invalidation waits for.
+    """Check the number of replicas that an invalidation waits for.
 
     Raises:
-        InvalidQuery: not a whole number, 0 to 1,000.
+        InvalidQuery: it is not a whole number from 0 to 1,000.
     """
     if not _is_whole(replicas) or replicas > MAX_REPLICAS:
         raise InvalidQuery(

@@ -27,13 +27,13 @@ _OWN_PACKAGES: Final = frozenset(("api_client", "refresher", "contextlib"))
 
 
 class SyncWaitRunner:
-    """Runs waits on the calling thread, several together."""
+    """Runs waits, one or several together, on the calling thread."""
 
     def __init__(self, link: CacheLink, notifications: Notifications) -> None:
         self._link, self._notifications = link, notifications
 
     def run(self, wait: Wait, read_begins: Callable[[], None] = lambda: None) -> bytes:
-        """Return the bytes of the entry that was waited for; ``read_begins`` is called before each read.
+        """Return the bytes of the awaited entry; call ``read_begins`` before each read.
 
         Raises:
             RefreshFailed, WaitTimeout, CacheUnavailable.
@@ -46,7 +46,7 @@ class SyncWaitRunner:
     def run_all(
         self, waits: Sequence[Wait], read_begins: Callable[[], None] = lambda: None
     ) -> list[bytes | CacheError]:
-        """Run several waits, with one round trip for what they need at one time. The errors are those of `run`."""
+        """Run several waits; steps that are due together share a round trip. The errors are those of `run`."""
         _warn_of_blocked_loop()
         waker, notified = Waker(), set[str]()
 
@@ -71,7 +71,7 @@ class SyncWaitRunner:
         return [wait.result for wait in waits if wait.result is not None]
 
     def _run_steps(self, waits: Sequence[Wait], read_begins: Callable[[], None]) -> None:
-        """Run the current steps of these waits, in two round trips at most, and then what is loaded in place."""
+        """Run the current steps of these waits in at most two round trips, then their loads in place."""
         calling = [wait for wait in waits if wait.call is not None]
         loading = [wait for wait in waits if isinstance(wait.step, LoadInPlace)]
         reading = [wait for wait in waits if wait.call is None and wait not in loading]
@@ -86,7 +86,7 @@ class SyncWaitRunner:
         load_in_place(loading)
 
     def _read(self, keys: Sequence[CacheKey]) -> list[tuple[bytes | None, int] | CacheUnavailable]:
-        """Return each key's entry, with the time of the read, or the failure in its place."""
+        """Return each key's entry with the time of the read, or the failure in its place."""
         try:
             found = self._link.read_all(keys)
             now_us = self._link.now_us()
@@ -96,7 +96,7 @@ class SyncWaitRunner:
 
 
 def _pause(waits: Sequence[Wait], waker: Waker, notified: set[str]) -> None:
-    """Pause until the first of them is notified or has paused for long enough."""
+    """Pause until one of the waits is notified, or the first of their pauses is over."""
     waker.wait(min(wait.pauses_until for wait in waits) - monotonic_seconds())
     now = monotonic_seconds()
     for wait in waits:
@@ -107,11 +107,11 @@ def _pause(waits: Sequence[Wait], waker: Waker, notified: set[str]) -> None:
 
 
 def _warn_of_blocked_loop() -> None:
-    """Warn, once per place of the application, of a wait in a task, which blocks the event loop of its thread."""
+    """Warn, once per call site, that a wait within a task blocks the event loop of its thread."""
     try:
         if asyncio.current_task() is None:
-            return  # a library that has its loop beside the caller, as Playwright's sync API
-    except RuntimeError:  # no loop runs
+            return  # a library runs its loop beside the caller, as Playwright's sync API does
+    except RuntimeError:  # no loop is running
         return
     frame: FrameType | None = sys._getframe()  # noqa: SLF001 - as `warnings` finds its caller
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _OWN_PACKAGES:
@@ -136,7 +136,7 @@ class ReadPath:
         self._flights = SingleFlight(monotonic_seconds)
 
     def read(self, key: CacheKey, freshness: Freshness, timeout_seconds: float, type_: Any) -> ReadResult:
-        """Return the result: at once where an entry satisfies the read, else as soon as one does.
+        """Return the result at once if an entry satisfies the read, otherwise as soon as one does.
 
         Raises:
             RefreshFailed, WaitTimeout, CacheUnavailable, DecodeError.
@@ -163,9 +163,9 @@ class ReadPath:
         return result
 
     def read_all(self, batch: Batch) -> None:
-        """Read all of a batch: what is there in one round trip, the rest by waits that run together.
+        """Read a whole batch: the entries in Redis in one round trip, the rest by waits that run together.
 
-        The errors are those of `read`; each is its item's result.
+        The errors are those of `read`, each as its item's result.
         """
         batch.serve_local()
         pending: list[PendingRead] = []
@@ -179,7 +179,7 @@ class ReadPath:
                 batch.end(self._runner.run_all([one.begin_wait() for one in pending]))
 
     def _sync_clock(self) -> None:
-        """Sync Redis' clock where it is unknown; every 10 s again, off the caller's path."""
+        """Sync Redis' clock if it is unknown, and again every 10 s off the caller's path."""
         clock = self._link.routes.clock
         if clock.is_due_once():
             if clock.is_known:

@@ -1,7 +1,7 @@
-"""Waits of reads that found no entry that satisfies them. Shared by both readers; no I/O.
+"""Waits of reads that no entry satisfies. Shared by both readers; no I/O.
 
-`wait_plan` is a generator that yields the steps of a wait, and is sent their results. `Wait` is one under way: it
-publishes by itself, and says what its reader is to do next.
+`wait_plan` is a generator that yields the steps of a wait and is sent their results. `Wait` drives one: it publishes
+by itself, and tells its reader the next step.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ UNKNOWN_QUERY_KIND: Final = "unknown_query"
 WRONG_PARAMS_KIND: Final = "wrong_params"
 MAX_NAMES_SHOWN: Final = 10
 MAX_NAME_SHOWN: Final = 40
-# Of the other states nothing more is known.
+# Other states have no hint of their own.
 _TIMEOUT_HINTS: Final = {
     RecordState.QUEUED: "a worker may have it by now; see `refresher explain`",
     RecordState.RUNNING: "a worker is loading it; see `refresher explain`",
@@ -44,38 +44,38 @@ _STILL_QUEUED_HINT: Final = "is a worker running? see `refresher status`"
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Step: claim, for the entry with ``seen_token`` (None: whatever is there). Send back the ClaimReply."""
+    """Step: claim, for the entry with ``seen_token`` (None: any entry). Send back the ClaimReply."""
 
     seen_token: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Step: publish under the claim's number, with a waiter. Send back None."""
+    """Step: publish under the claim's number, for a waiting reader. Send back None."""
 
     claim_number: int
 
 
 @dataclass(frozen=True, slots=True)
 class Republish:
-    """Step: check whether the queued refresh is due to be published again. Send back its claim's number, or 0."""
+    """Step: check whether the queued refresh is due for publication again. Send back its claim's number, or 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadInPlace:
-    """Step: load it in this process, for the queued claim of this number. Send back how that ended."""
+    """Step: load the key in this process, for the queued claim of this number. Send back the InPlaceEnd."""
 
     claim_number: int
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Step: read the entry, and the clock. Send back (bytes or None, Redis' time in µs)."""
+    """Step: read the entry and the clock. Send back (bytes or None, Redis' time in µs)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Step: wait for a notification, at most this long. Send back whether one came."""
+    """Step: wait for a notification, for at most this long. Send back whether one came."""
 
     duration_seconds: float
 
@@ -89,9 +89,9 @@ WaitPlan: TypeAlias = Generator[Step, Reply, bytes]
 class WaitOptions:
     """Times of a wait, in seconds.
 
-    ``jitter`` draws in [0, 1) for the polls; ``jitter_seconds`` is what was drawn between STAMPEDE_JITTER_MIN_MS and
-    _MAX_MS: it is added before a record that ran out is claimed again, so that waiters do not all claim at once.
-    ``in_place``: this process loads what is queued.
+    ``jitter`` draws in [0, 1) for the polls. ``jitter_seconds`` was drawn between STAMPEDE_JITTER_MIN_MS and _MAX_MS,
+    and delays the claim of an expired record, so that waiters do not all claim at once. With ``in_place`` this process
+    loads queued refreshes itself.
     """
 
     timeout_seconds: float
@@ -105,17 +105,17 @@ class WaitOptions:
 def wait_plan(
     key: CacheKey, freshness: Freshness, seen_token: int, options: WaitOptions, claimed: ClaimReply | None = None
 ) -> WaitPlan:
-    """Claim, publish, and wait for an entry that satisfies the read; returns its bytes.
+    """Claim, publish, and wait for an entry that satisfies the read; return its bytes.
 
-    Polling is exponential with full jitter (10, 20, 40 ms … 1 s), and cut short by a notification. The record is
-    claimed again when its state runs out, at most a second later: so a failure is seen, a lapsed lease is claimed anew
-    and a lost message is published once more, whatever notification was lost.
+    Polling is exponential with full jitter (10, 20, 40 ms … 1 s), and a notification cuts it short. The record is
+    claimed again at most a second after its state expires. So a failure is noticed, a lapsed lease is claimed anew and
+    a lost message is published again, even if notifications are lost.
 
-    With ``claimed``, the reply of a claim that the caller has made and published itself, the wait begins there.
+    ``claimed`` is the reply to a claim that the caller has already made and published; the wait goes on from there.
 
     Raises:
-        RefreshFailed: the key cools after a failure (UnknownQuery: no worker knows the query).
-        WaitTimeout: nothing came in time.
+        RefreshFailed: the key is cooling after a failure (UnknownQuery: no worker knows the query).
+        WaitTimeout: no entry came in time.
     """
     wait = _WaitState(key, options, seen_token=None if freshness.fresh else seen_token)
     if claimed is None:
@@ -153,9 +153,9 @@ class _WaitState:
         return self._until_claim() <= 0
 
     def on_claim_reply(self, reply: ClaimReply) -> None:
-        # Every stamp was drawn after the call began, so the smallest demands the least that is still right.
+        # Every stamp was drawn after the call began, so the smallest is enough.
         self.stamp = reply.number if self.stamp is None else min(self.stamp, reply.number)
-        # Once is not enough to doubt the workers: an idle one takes it right after this reply.
+        # A single reply casts no doubt on the workers: an idle one takes the message right after it.
         are_both_queued = self.state is reply.state is RecordState.QUEUED
         self.is_still_queued = are_both_queued and reply.status is ClaimStatus.REFUSED
         self.state = reply.state
@@ -170,14 +170,14 @@ class _WaitState:
     def on_entry_seen(self, token: int, unreadable: str | None) -> None:
         self.reads_at_once = False
         if unreadable and self.stamp is not None and token > self.stamp and token != self.seen_token:
-            # This release can't read what was loaded for this read. While one release replaces another, a worker of it
-            # may load next; where there is none any more, the next load would bring the same.
+            # This release can't read the entry that was loaded for this read. During a rolling deploy a worker of this
+            # release may load next; without one, the next load would have the same result.
             self._unreadable = unreadable
             self._not_before = self.options.monotonic() + self._pause_of_unreadable
             self._pause_of_unreadable *= 2
         elif not unreadable:
             self._unreadable, self._not_before = "", self._began
-        # For a fresh read too: what is committed between this read and the next claim is read, not loaded again.
+        # Even for a fresh read: an entry committed between this read and the next claim is read, not loaded again.
         self.seen_token = token
 
     def on_loaded(self, ended: InPlaceEnd) -> None:
@@ -194,7 +194,7 @@ class _WaitState:
             raise self._timed_out()
         drawn = self._pause * self.options.jitter()
         self._pause = min(self._pause * 2, MAX_PAUSE_SECONDS)
-        # A draw near 0 would spin: a tenth of the first pause is the minimum.
+        # At least a tenth of the first pause, since draws near 0 would spin.
         return min(max(drawn, self.options.first_pause_seconds / 10), left, max(self._until_claim(), 0.001))
 
     def _until_claim(self) -> float:
@@ -236,7 +236,7 @@ def _read() -> Generator[Step, Reply, tuple[bytes | None, int]]:
 
 
 def refresh_failed(key: CacheKey, reply: ClaimReply) -> RefreshFailed:
-    """Return the error for a key that cools."""
+    """Return the error for a key that is cooling."""
     if reply.kind == UNKNOWN_QUERY_KIND:
         return UnknownQuery(key.query, key.version, reply.attempts, reply.left_seconds)
     if reply.kind == WRONG_PARAMS_KIND:
@@ -247,7 +247,7 @@ def refresh_failed(key: CacheKey, reply: ClaimReply) -> RefreshFailed:
 
 
 def _wrong_params(key: CacheKey) -> str:
-    """Return what is wrong, by the params' names: their values may be secret."""
+    """Describe wrong params by their names, since their values may be secret."""
     names = [repr(name[:MAX_NAME_SHOWN]) for name in islice(key.params, MAX_NAMES_SHOWN)]
     if not names:
         return "its loader requires params, and was given none"
@@ -256,18 +256,18 @@ def _wrong_params(key: CacheKey) -> str:
 
 
 class Wait:
-    """One wait under way: its plan's current step, until there is a result.
+    """One wait in progress: the current step of its plan, until there is a result.
 
     Args:
-        claimed: the reply of a claim that was made for this wait already.
+        claimed: the reply to a claim that was already made for this wait.
 
     Attributes:
-        step: what is to be done next: a `Claim` or `Republish` (by ``call``), a `LoadInPlace`, a `Read`, a `Pause`.
-        call: the lease step of a `Claim` or `Republish`; its reply is the step's. None of the other steps.
+        step: the next thing to do: a `Claim` or `Republish` (by ``call``), a `LoadInPlace`, a `Read` or a `Pause`.
+        call: the lease step of a `Claim` or `Republish`, whose reply is the step's; None for other steps.
         pauses_until: the end of a `Pause`, in monotonic seconds.
         ends_at: the end of the wait, in monotonic seconds.
-        in_place: what loads the key in this process; None: workers do.
-        result: the entry's bytes, or the error; None: not yet.
+        in_place: the loader of this process for the key; None if workers load it.
+        result: the entry's bytes or the error; None until the wait is over.
     """
 
     def __init__(
@@ -288,11 +288,11 @@ class Wait:
         self.result: bytes | CacheError | None = publisher.refusal(key.query)
         self._bookmarks, self._settings, self._publisher = sorted(freshness.min_bookmarks), settings, publisher
         self._claim_id, self._is_republish = "", False
-        self._publication: list[Exception | None] = []  # at most one: its outcome
+        self._publication: list[Exception | None] = []  # the outcome of the last publication, if any
         self.ends_at: float = monotonic_seconds() + timeout_seconds
         self._failed = False
         options = WaitOptions(
-            timeout_seconds=max(0.0, timeout_seconds),  # what is left of a timeout may be slightly negative
+            timeout_seconds=max(0.0, timeout_seconds),  # the rest of a timeout may be slightly negative
             first_pause_seconds=settings.wait_poll_ms / 1000,
             jitter_seconds=random.uniform(settings.jitter_min_ms, settings.jitter_max_ms) / 1000,  # noqa: S311 - no secret
             monotonic=monotonic_seconds,
@@ -303,10 +303,10 @@ class Wait:
             self.advance(None)
 
     def advance(self, reply: Reply | CacheUnavailable) -> None:
-        """Send the step's reply to the plan, and go on to its next step, or to the end.
+        """Send the step's reply to the plan, and move on to its next step or its end.
 
-        A step that Redis did not answer is repeated, a claim as the same one, while there is time: a wait of many steps
-        is not to end by one reply that came late. After a second failure in a row, Redis is unavailable.
+        A step that Redis did not answer is repeated (a claim with the same id) while time remains, because one late
+        reply should not end a wait of many steps. After a second failure in a row, Redis counts as unavailable.
         """
         if isinstance(reply, CacheUnavailable):
             first, self._failed = not self._failed, True
@@ -331,7 +331,7 @@ class Wait:
         self.step, self.call = step, None
         match step:
             case Claim(seen_token):
-                # Each is a claim of its own: the reply to an earlier one may still be on its way.
+                # A new id, because the reply to an earlier claim may still be on its way.
                 self._claim_id, self._is_republish = uuid.uuid4().hex, False
                 self.call = lease.claim(
                     self.key,
@@ -362,7 +362,7 @@ class Wait:
         )
 
     def _explained(self, timeout: WaitTimeout) -> WaitTimeout:
-        """Return the timeout, with the failure of the last publication as its cause if there was one."""
+        """Return the timeout, caused by the failure of the last publication if it failed."""
         failure = self._publication[0] if self._publication else None
         if failure is None:
             return timeout
@@ -373,10 +373,10 @@ class Wait:
 
 
 def load_in_place(waits: Sequence[Wait]) -> None:
-    """Load what these waits are about to load in place, those of one query together, and advance them.
+    """Run the loads in place of these waits, with the keys of one query together, and advance the waits.
 
     Raises:
-        BaseException: what interrupted a load.
+        BaseException: a load was interrupted.
     """
     together: dict[tuple[str, int], list[Wait]] = {}
     for wait in waits:
