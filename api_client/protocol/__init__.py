@@ -1,4 +1,4 @@
-"""Agreement of readers and workers of two releases: keys, formats, lease steps, live versions, the decision.
+"""The protocol that readers and workers of two releases share: keys, formats, lease steps, versions, the decision.
 
 Nothing here connects, waits or reads settings.
 """

@@ -1,12 +1,12 @@
-"""Arrays of numbers in a payload: one MessagePack extension, with the numbers as they lie in memory.
+"""Arrays of numbers in a payload: one MessagePack extension that holds the numbers in their memory layout.
 
 ::
 
     extension type 1    byte 0: number of dimensions - 1 (high four bits), element type (low four)
-                        of more than one dimension, the length of each: four bytes, little-endian
-                        the elements: little-endian, the last dimension first
+                        if there are several dimensions, the length of each: four bytes, little-endian the elements:
+                        little-endian, the last dimension varying fastest
 
-A value of one that has them carries the flag `MustUnderstand.ARRAYS`. Whoever asks for no type gets lists.
+An entry with arrays carries the flag `MustUnderstand.ARRAYS`. A read without a type gets lists.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ import msgspec
 EXTENSION_TYPE: Final = 1
 MAX_DIMENSIONS: Final = 16
 ELEMENT_TYPES: Final = ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
-"""As NumPy names them, in the order of their numbers in the format. Only the end of it may grow."""
+"""NumPy's names of the element types, in the order of their numbers in the format; new ones go at the end."""
 _CODES: Final = dict(zip(ELEMENT_TYPES, "?bhiqBHIQefd", strict=True))
-"""Of `struct`, and of `array` but for the first one and float16."""
+"""Codes of `struct`; all but the first and float16 are also codes of `array`."""
 
 
 class PackedArray(NamedTuple):
-    """An array as it is stored: its element type, one of `ELEMENT_TYPES`, its lengths, and its elements' bytes."""
+    """An array as stored: its element type (one of `ELEMENT_TYPES`), its lengths and its elements' bytes."""
 
     element_type: str
     shape: tuple[int, ...]
     content: bytes
 
     def encode(self) -> msgspec.msgpack.Ext:
-        """Return it as a payload has it; ``shape`` has 1 to 16 lengths."""
+        """Return the array as a MessagePack extension; ``shape`` has 1 to 16 lengths."""
         first = (len(self.shape) - 1) << 4 | ELEMENT_TYPES.index(self.element_type)
         lengths = struct.pack(f"<{len(self.shape)}I", *self.shape) if len(self.shape) > 1 else b""
         return msgspec.msgpack.Ext(EXTENSION_TYPE, b"".join((bytes((first,)), lengths, self.content)))
@@ -45,7 +45,7 @@ class PackedArray(NamedTuple):
         """Read an extension.
 
         Raises:
-            ValueError: it is none of these, or broken.
+            ValueError: the extension is no array, or is broken.
         """
         if kind != EXTENSION_TYPE or not data:
             raise ValueError(f"an extension of type {kind}, which this release can't read")
@@ -65,11 +65,11 @@ class PackedArray(NamedTuple):
         return cls(element_type, shape, content)
 
     def flat(self) -> list[Any]:
-        """Return the elements as Python's numbers."""
+        """Return the elements as Python numbers."""
         return list(struct.unpack(f"<{prod(self.shape)}{_CODES[self.element_type]}", self.content))
 
     def nested(self) -> list[Any]:
-        """Return the elements in lists, one within the other for each dimension."""
+        """Return the elements in nested lists, one level per dimension."""
         found = self.flat()
         for length in self.shape[:0:-1]:
             found = [found[at : at + length] for at in range(0, len(found), length)]
@@ -77,22 +77,22 @@ class PackedArray(NamedTuple):
 
 
 class Numbers(list[Any]):
-    """The elements of an array, where a type has been asked for: as lists, and as they are stored."""
+    """The elements of an array as lists, together with its stored form, for a read with a type."""
 
     packed: PackedArray
 
 
 def as_list(kind: int, data: memoryview) -> list[Any]:
-    """Read an extension as lists of numbers; for a decoder.
+    """Decode an extension into lists of numbers.
 
     Raises:
-        ValueError: as `PackedArray.decode`.
+        ValueError: as for `PackedArray.decode`.
     """
     return PackedArray.decode(kind, data).nested()
 
 
 def as_numbers(kind: int, data: memoryview) -> Numbers:
-    """Read an extension for a decoder whose types decide what becomes of it; raises as `as_list`."""
+    """Decode an extension for a decoder whose type decides the result; the errors are those of `as_list`."""
     packed = PackedArray.decode(kind, data)
     numbers = Numbers(packed.nested())
     numbers.packed = packed
@@ -100,15 +100,15 @@ def as_numbers(kind: int, data: memoryview) -> Numbers:
 
 
 def is_array_type(type_: Any) -> bool:
-    """Return whether `as_array` makes values of a type: `array.array`, NumPy's ndarray, or the driver's Vector."""
+    """Return whether `as_array` supports the type: `array.array`, NumPy's ndarray or the driver's Vector."""
     return type_ is array.array or type_ is _loaded("numpy", "ndarray") or type_ is _loaded("neo4j.vector", "Vector")
 
 
 def as_array(type_: Any, value: Any) -> Any:
-    """Return an array of a type (see `is_array_type`) of what a decoder has found: a `PackedArray`, Numbers, or a list.
+    """Convert a decoded value (a `PackedArray`, Numbers or a list) to an array of a type (see `is_array_type`).
 
     Raises:
-        ValueError, TypeError: it does not fit.
+        ValueError, TypeError: the value does not fit.
     """
     packed = value if isinstance(value, PackedArray) else getattr(value, "packed", None)
     if type_ is array.array:
@@ -117,7 +117,7 @@ def as_array(type_: Any, value: Any) -> Any:
         numpy: Any = sys.modules["numpy"]
         if packed is None:
             return numpy.asarray(value)
-        # A copy: what is made of bytes can't be written to.
+        # A copy, because an array over bytes is read-only.
         return numpy.frombuffer(packed.content, dtype=f"<{packed.element_type}").reshape(packed.shape).copy()
     if packed is None:
         return type_(list(map(float, value)), "f64")
@@ -133,5 +133,5 @@ def _as_stdlib_array(value: Any, packed: PackedArray | None) -> array.array[Any]
 
 
 def _loaded(module: str, name: str) -> Any:
-    """Return a class of a module that has been imported; None, which is no type, where it has not."""
+    """Return a class of a module, or None, which is no type, if the module has not been imported."""
     return getattr(sys.modules.get(module), name, None)

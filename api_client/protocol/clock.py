@@ -1,6 +1,6 @@
-"""Redis' clock in a reader: an offset to its own monotonic clock.
+"""Redis' clock in a reader, as an offset to the reader's monotonic clock.
 
-The worker stamps entries by Redis TIME, so a reader compares by it too: a host whose wall clock is off by an hour
+The worker stamps entries with Redis TIME, so a reader compares with it too: a host whose wall clock is off by an hour
 neither stampedes nor serves stale as fresh. Clocks decide when to refresh, never which value is newer.
 """
 
@@ -13,19 +13,19 @@ from typing import Final
 RESYNC_SECONDS: Final = 10.0
 GRANT_SECONDS: Final = 1.0
 TOLERANCE_US: Final = 1_000_000
-"""Redis' clock may be this far behind a stamp of its own before it counts as set back: as in `lua/prelude.lua`."""
+"""Lag of Redis' clock behind a stamp of its own, beyond which it counts as set back; as in `lua/prelude.lua`."""
 
 
 def monotonic_seconds() -> float:
-    """Return the monotonic clock, in seconds. Looked up at each call, so that a test may freeze it."""
+    """Return the monotonic time in seconds. The clock is looked up at each call, so that a test can freeze it."""
     return time.monotonic()
 
 
 class RedisClock:
-    """Redis' time in microseconds, by its last known offset. Reading it costs no network.
+    """Redis' time in microseconds, by its last known offset. Reading it needs no network.
 
-    The offset is taken at the middle of the round trip of a TIME (`sync`), so it is off by half of that at most; it is
-    due again every 10 s (`is_due_once`).
+    The offset is taken at the middle of a TIME's round trip (`sync`), so it is off by at most half of that. A new sync
+    is due every 10 s (`is_due_once`).
     """
 
     def __init__(self, monotonic: Callable[[], float] = monotonic_seconds) -> None:
@@ -39,7 +39,7 @@ class RedisClock:
         return self._offset_us is not None
 
     def is_due_once(self) -> bool:
-        """Return whether the offset is older than 10 s, to one caller per second; while it is unknown, to every one."""
+        """Return whether a sync is due: for one caller per second after 10 s, for every caller before the first."""
         now = self._monotonic()
         if now < self._resync_at:
             return False
@@ -51,22 +51,22 @@ class RedisClock:
         """Return Redis' time now, in µs since 1970.
 
         Raises:
-            RuntimeError: it has never been synced.
+            RuntimeError: the clock has never been synced.
         """
         return self.at_us(self._monotonic())
 
     def at_us(self, monotonic_now: float) -> int:
-        """Return Redis' time at a moment of the monotonic clock (s), in µs since 1970.
+        """Return Redis' time at a monotonic time (in seconds), in µs since 1970.
 
         Raises:
-            RuntimeError: it has never been synced.
+            RuntimeError: the clock has never been synced.
         """
         if self._offset_us is None:
             raise RuntimeError("Redis' clock was never synced")
         return int(monotonic_now * 1e6) + self._offset_us
 
     def monotonic_at(self, redis_us: int) -> float:
-        """Return the moment of the monotonic clock (s) at which Redis' clock shows ``redis_us``."""
+        """Return the monotonic time in seconds at which Redis' clock shows ``redis_us``."""
         return (redis_us - self.at_us(0.0)) / 1e6
 
     def sync(self, redis_us: int, *, asked_at: float) -> None:
@@ -76,10 +76,10 @@ class RedisClock:
         self._asked_at, self._resync_at = heard_at, heard_at + RESYNC_SECONDS
 
     def check_against(self, stamp_us: int) -> None:
-        """Be due soon, once a second at most, where a stamp is of the future: one of the clocks has been set."""
+        """Make a sync due, at most once a second, if a stamp lies in the future: one of the clocks has been set."""
         if self.now_us() < stamp_us - TOLERANCE_US:
             self._resync_at = min(self._resync_at, self._asked_at + GRANT_SECONDS)
 
     def forget(self) -> None:
-        """Be due at once: another node may have another clock."""
+        """Make a sync due at once, since another node may have another clock."""
         self._resync_at = 0.0

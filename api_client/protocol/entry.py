@@ -45,11 +45,11 @@ TOKEN_OFFSET: Final = 20
 DIGEST_BYTES_KEPT: Final = 8
 MAX_TOKEN: Final = 2**53
 MAX_DEGREE: Final = 2**32 - 1
-MAX_FETCH_US: Final = 2**32 - 1  # 71 minutes, which no attempt is given
+MAX_FETCH_US: Final = 2**32 - 1  # 71 minutes, longer than any attempt
 MAX_DEVIATION_SECONDS: Final = 65_504.0
 MAX_HEADER_BYTES: Final = 2**16 - 1
 
-_FIXED: Final = struct.Struct(">4sBBH8sIQQQ8sQIffefeff")  # the first: magic, version, must-understand flags
+_FIXED: Final = struct.Struct(">4sBBH8sIQQQ8sQIffefeff")  # the first field: magic, version, must-understand flags
 FIXED_HEADER_BYTES: Final = _FIXED.size
 _U64: Final = struct.Struct(">Q")
 _MAX_U64: Final = 2**64 - 1
@@ -60,19 +60,19 @@ _decode_tags: Final = msgspec.msgpack.Decoder(tuple[str, ...]).decode
 
 
 class MustUnderstand(IntFlag):
-    """Flags that a reader has to know; to others the entry is a miss."""
+    """Flags that a reader has to know; a reader that does not know one treats the entry as a miss."""
 
     COMPRESSED = 1
     """The payload is a Zstandard frame."""
     ARRAYS = 2
-    """There are arrays of numbers in the payload (`arrays`)."""
+    """The payload contains arrays of numbers (`arrays`)."""
 
 
 class Flag(IntFlag):
     """Flags that a reader may ignore without serving a wrong value."""
 
     HANDOFF = 1
-    """TTL 0: the value is for the reads that wait for it, and for none that starts later."""
+    """TTL 0: the value is for the reads that wait for it, and for no later one."""
 
 
 _STARTS: Final = {
@@ -80,13 +80,13 @@ _STARTS: Final = {
     for compressed in (0, MustUnderstand.COMPRESSED)
     for arrays in (0, MustUnderstand.ARRAYS)
 }
-"""First bytes of an entry, with what they say: compressed or not, with arrays or without."""
+"""First bytes of an entry, mapped to their flags: compressed or not, with arrays or without."""
 _START_OF: Final = {flags: start for start, flags in _STARTS.items()}
 _HANDOFF: Final = int(Flag.HANDOFF)
 
 
 class ExtensionType(IntEnum):
-    """The types of extension fields. A reader skips the ones that it does not know."""
+    """Types of extension fields. A reader skips those that it does not know."""
 
     BOOKMARKS = 1
     DELTA_SAMPLES = 2
@@ -102,9 +102,9 @@ class Smoothed(msgspec.Struct, frozen=True, gc=False):
 
 
 class Revalidation(msgspec.Struct, frozen=True, array_like=True):
-    """Needs of a refresh that finds the value unchanged: the source's version, and terms that the value set itself.
+    """Data for a refresh that finds the value unchanged: the source's version, and terms set by the value itself.
 
-    None: it has none, or is as its query says.
+    None means no version, or the query's own terms.
     """
 
     version: Any = None
@@ -117,9 +117,9 @@ _decode_revalidation: Final = msgspec.msgpack.Decoder(Revalidation).decode
 
 
 class Header(msgspec.Struct, frozen=True, gc=False):
-    """All that the decision needs, and where the value came from. Times in µs of Redis' clock, durations in seconds.
+    """An entry's header: the decision's inputs and the value's origin. Redis' time in µs, durations in seconds.
 
-    One is made at each hit, hence a Struct and plain integers: a third of what a NamedTuple with an enum takes.
+    Each hit makes one, so it is a Struct with plain integers: a third of the cost of a NamedTuple with an enum.
     """
 
     token: int
@@ -146,10 +146,10 @@ class Header(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """Tags of the value. No read needs them, so none decodes them.
+        """Tags of the value, decoded on access because no read needs them.
 
         Raises:
-            UnreadableEntry: garbage.
+            UnreadableEntry: the field is garbage.
         """
         try:
             return _decode_tags(self.encoded_tags) if self.encoded_tags else ()
@@ -158,10 +158,10 @@ class Header(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def revalidation(self) -> Revalidation:
-        """Needs of a refresh that finds the value unchanged; as `tags`, no read decodes them.
+        """Data for a refresh that finds the value unchanged, decoded on access like `tags`.
 
         Raises:
-            UnreadableEntry: garbage.
+            UnreadableEntry: the field is garbage.
         """
         try:
             return _decode_revalidation(self.encoded_revalidation) if self.encoded_revalidation else _NO_REVALIDATION
@@ -170,29 +170,29 @@ class Header(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_handoff(self) -> bool:
-        """True where only reads that waited for this entry may have its value."""
+        """True if only reads that waited for this entry may have its value."""
         return self.flags & _HANDOFF != 0
 
     def is_stale(self, now_us: int) -> bool:
-        """Return whether the value is past its soft expiry at ``now_us`` (Redis' clock), invalidated, or of the future.
+        """Return whether the value is past its soft expiry at ``now_us`` (Redis' clock), invalidated or of the future.
 
-        An invalidation shows in the numbers: a reader's clock that is a few milliseconds behind Redis' must not make
-        fresh again what has just become stale.
+        An invalidation is judged by the numbers, so that a reader's clock a few milliseconds behind Redis' does not
+        make a just invalidated value fresh again.
         """
         return now_us >= self.soft_expiry_us or self.generation > self.token or self.is_ahead(now_us)
 
     def is_ahead(self, now_us: int) -> bool:
-        """Return whether Redis' clock must have been set back since the value was stored: its age is unknown."""
+        """Return whether Redis' clock was set back since the value was stored, so that its age is unknown."""
         return now_us < self.fetched_at_us - TOLERANCE_US
 
     def left_seconds(self, now_us: int) -> float:
-        """Return how long the value stays fresh, in seconds; not positive where it is stale, for any reason."""
+        """Return how long the value stays fresh, in seconds; zero or negative if it is stale for any reason."""
         left_seconds = (self.soft_expiry_us - now_us) / 1e6
         return min(left_seconds, 0.0) if self.generation > self.token or self.is_ahead(now_us) else left_seconds
 
 
 class UnreadableEntry(Exception):
-    """The key holds no entry that this release can read; ``reason`` is a metric label."""
+    """The key's value is no entry that this release can read; ``reason`` is a metric label."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -200,7 +200,7 @@ class UnreadableEntry(Exception):
 
 
 def encode(header: Header, digest: bytes, payload: bytes) -> bytes:
-    """Return the entry's bytes: the header (``header.length`` is computed, not taken) and the payload.
+    """Return the entry's bytes: the header (its length is computed; ``header.length`` is ignored) and the payload.
 
     Raises:
         ValueError: the extension fields do not fit in 64 KiB.
@@ -223,10 +223,10 @@ def encode(header: Header, digest: bytes, payload: bytes) -> bytes:
 
 
 def decode_header(raw: bytes, digest: bytes) -> Header:
-    """Read the header of an entry; the payload (``raw[header.length:]``) is not touched.
+    """Decode the header of an entry, without touching the payload (``raw[header.length:]``).
 
     Raises:
-        UnreadableEntry: garbage, a newer format, an unknown must-understand flag, or another key's entry.
+        UnreadableEntry: it is garbage, a newer format, another key's entry, or has an unknown must-understand flag.
     """
     if len(raw) < FIXED_HEADER_BYTES:
         raise UnreadableEntry("garbage")
@@ -254,17 +254,17 @@ def decode_header(raw: bytes, digest: bytes) -> Header:
 
 
 def header_length(raw: bytes) -> int:
-    """Return how long the header is of which these are the first bytes; 0: of no entry."""
+    """Return the length of the header that begins with these bytes; 0 if they are no entry's."""
     return int(_FIXED.unpack_from(raw)[3]) if len(raw) >= FIXED_HEADER_BYTES and raw[:2] == MAGIC else 0
 
 
 def encode_tags(tags: Sequence[str]) -> bytes:
-    """Return tags as a header has them."""
+    """Encode tags for a header."""
     return msgspec.msgpack.encode(tags) if tags else b""
 
 
 def encode_revalidation(revalidation: Revalidation) -> bytes:
-    """Return it as a header has it."""
+    """Encode a revalidation for a header."""
     return b"" if revalidation == _NO_REVALIDATION else msgspec.msgpack.encode(revalidation)
 
 
@@ -280,9 +280,9 @@ def is_handoff(raw: bytes) -> bool:
 
 
 def frozen_token(raw: bytes | None) -> int:
-    """Return the token at its frozen offset, also of an unreadable entry; 0 where there is none.
+    """Return the token at its frozen offset, even of an unreadable entry; 0 if there is none.
 
-    The scripts read the magic and this field alone, so a claim for an unreadable entry has to name the same token.
+    The scripts read only the magic and this field, so a claim for an unreadable entry has to name the same token.
     """
     if raw is None or len(raw) < TOKEN_OFFSET + 32 or raw[:2] != MAGIC:
         return 0
@@ -291,7 +291,7 @@ def frozen_token(raw: bytes | None) -> int:
 
 
 def with_times_shifted(raw: bytes, by_us: int) -> bytes:
-    """Return an entry as if all had happened ``by_us`` later (earlier, where negative)."""
+    """Return an entry with all its times moved ``by_us`` later (earlier if negative)."""
     if len(raw) < FIXED_HEADER_BYTES or raw[:2] != MAGIC:
         return raw
     changed = bytearray(raw)

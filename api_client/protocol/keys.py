@@ -1,4 +1,4 @@
-"""Redis keys used by the cache: the one place where they are built.
+"""The Redis keys of the cache, all built here.
 
 =========================  =======  ==========================================================
 key                        type     what
@@ -19,9 +19,9 @@ key                        type     what
 ``ns:s1``                  string   the change feed's state, by its consumer, for a month (`refresher.feed.state`)
 =========================  =======  ==========================================================
 
-The braces put entry and record in one slot of a cluster, and all budgets; a query's versions have a slot of their own,
-and so have a tag's index and state. The keys of tags have no expiry, so an eviction of keys that expire takes none.
-The digit behind the letter is the version of the format, because readers and workers of two releases run at once.
+The braces put an entry and its record in one cluster slot, and all budgets in another. A query's versions have a slot
+of their own, as do a tag's index and state. The keys of tags have no expiry, so the eviction of expiring keys spares
+them. The digit after the letter is the format's version, because readers and workers of two releases run at once.
 """
 
 from __future__ import annotations
@@ -57,10 +57,11 @@ NAMESPACE_ALLOWED: Final = "1 to 64 of A-Z a-z 0-9 _ . -"
 
 @dataclass(frozen=True, slots=True)
 class CacheKey:
-    """One (query, version, params) and all that is named after it.
+    """One (query, version, params), and the Redis keys and channel named after it.
 
-    ``canonical_params`` is the JSON text that was digested and that messages carry; ``digest`` is the 16 bytes that an
-    entry of this key begins with. Both are made once, in the reader, and travel with the key.
+    ``canonical_params`` is the params' JSON text, which messages carry too; ``digest`` is the 16-byte digest of query,
+    version and params, whose first half is in the entry's header. Both are made once, in the reader, and travel with
+    the key.
     """
 
     query: str
@@ -73,12 +74,12 @@ class CacheKey:
 
     @property
     def namespace(self) -> str:
-        """The namespace of its names, which has no colon."""
+        """The namespace, which contains no colon."""
         return self.entry.partition(":")[0]
 
     @property
     def short(self) -> str:
-        """The first 12 hex digits of the digest: for people, logs and Flower, where params may be sensitive."""
+        """The first 12 hex digits of the digest, for logs, Flower and people, because params may be sensitive."""
         return self.digest.hex()[:12]
 
     @property
@@ -91,35 +92,35 @@ class CacheKey:
 def make_key(namespace: str, query: str, params: Params | None, version: int) -> CacheKey:
     """Return the key of (query, version, params).
 
-    The last few thousand are remembered where the params are short and flat: making one takes longer than decoding
-    the entry's header.
+    The last few thousand keys with short, flat params are cached, because making a key takes longer than decoding an
+    entry's header.
 
     Raises:
-        InvalidQuery: an invalid name, a version outside 1 to 65,535, params that are not JSON-like.
+        InvalidQuery: the name is invalid, the version is outside 1 to 65,535, or the params are not JSON-like.
     """
     if type(query) is not str or type(version) is not int:
-        # Nor is another type remembered: an Enum's members may be equal and have different values.
+        # Other types are not cached either: an Enum's members may be equal and have different values.
         query, version = plain(query), plain(version)
     try:
         if params is None:
             return _remembered_key(namespace, query, version)
         if type(params) is dict:
             return _remembered_key(namespace, query, version, *params, *params.values())
-    except (TypeError, _NotRemembered):  # a TypeError: something that can't be hashed
+    except (TypeError, _NotRemembered):  # TypeError: a value is not hashable
         pass
     return _new_key(namespace, query, params, version)
 
 
 class _NotRemembered(Exception):
-    """Params that could be mistaken for others, or take much memory."""
+    """The params could be mistaken for others, or would take much memory."""
 
 
 @lru_cache(maxsize=REMEMBERED_KEYS, typed=True)
 def _remembered_key(namespace: str, query: str, version: int, *names_then_values: Any) -> CacheKey:
     """Make a key once for arguments that are equal and of the same types.
 
-    Nothing nested: 1, 1.0 and True are equal in there, where the types are not compared. What is refused is not
-    remembered: it is refused again.
+    Nested values are refused, because the cache does not compare types within them, and 1, 1.0 and True are equal. A
+    refusal is not cached, so it is repeated.
     """
     half = len(names_then_values) // 2
     if half > MAX_REMEMBERED_PARAMS or not all(map(_is_remembered, names_then_values)):
@@ -129,14 +130,14 @@ def _remembered_key(namespace: str, query: str, version: int, *names_then_values
 
 
 def _is_remembered(value: object) -> bool:
-    """Return whether whatever is equal to a value, and of its type, has its canonical text."""
+    """Return whether every value of the same type that is equal to this one has the same canonical text."""
     match value:
         case str():
             return type(value) is str and len(value) <= MAX_REMEMBERED_TEXT
         case float():
-            return type(value) is float and value != 0.0  # which -0.0 is equal to
+            return type(value) is float and value != 0.0  # since -0.0 == 0.0
         case datetime():
-            return type(value.tzinfo) is timezone  # in others an hour may be there twice
+            return type(value.tzinfo) is timezone  # other time zones may have an hour twice
     return type(value) in _REMEMBERED_TYPES
 
 
@@ -161,16 +162,16 @@ def key_of_version(key: CacheKey, version: int) -> CacheKey:
     """Return the key of the same query and params in another version.
 
     Raises:
-        InvalidQuery: a version outside 1 to 65,535.
+        InvalidQuery: the version is outside 1 to 65,535.
     """
     return _canonical_key(key.namespace, key.query, check_version(key.query, version), key.canonical_params)
 
 
 def key_of_digest(namespace: str, query: str, version: int, digest: bytes) -> CacheKey:
-    """Return the key of a digest whose params are unknown: ``canonical_params`` is empty, it can't be refreshed.
+    """Return the key for a digest whose params are unknown; ``canonical_params`` is empty, so it can't be refreshed.
 
     Raises:
-        InvalidQuery: an invalid name.
+        InvalidQuery: the name is invalid.
     """
     return _named(namespace, check_query_name(query), version, "", digest)
 
@@ -189,12 +190,12 @@ def _named(namespace: str, query: str, version: int, canonical: str, digest: byt
 
 
 def entry_prefix(namespace: str) -> str:
-    """Return the prefix of all entries of a namespace, and of no other key."""
+    """Return the prefix of all entries of a namespace, which no other key has."""
     return f"{namespace}:e1:"
 
 
 def tier_channel(namespace: str) -> str:
-    """Return the channel to which the links of in-process tiers subscribe, and on which nothing is published."""
+    """Return the channel to which the links of in-process tiers subscribe; nothing is published on it."""
     return f"{namespace}:n1:tier"
 
 
@@ -245,12 +246,12 @@ def tag_state_key(namespace: str, tag: str) -> str:
 
 
 def tag_pattern(namespace: str) -> str:
-    """Return the pattern of all tags' indexes and states of a namespace, and of no other key."""
+    """Return the pattern of all tag indexes and states of a namespace, which no other key matches."""
     return f"{namespace}:[tg]1:{{*}}"
 
 
 def tag_pair_of(name: str) -> tuple[str, str]:
-    """Return the keys of a tag's index and state, of one of the two."""
+    """Return the keys of a tag's index and state, given either of them."""
     namespace, _, slot = name.split(":", 2)
     return f"{namespace}:t1:{slot}", f"{namespace}:g1:{slot}"
 
@@ -265,16 +266,16 @@ def tag_member(key: CacheKey) -> bytes:
 
 
 def key_of_member(namespace: str, member: bytes) -> CacheKey | None:
-    """Return the key of a member of an index, as `key_of_digest`; None where it is garbage."""
+    """Return the key of an index member, as `key_of_digest` does; None if the member is garbage."""
     found = _MEMBER.fullmatch(member)
     return None if found is None else _named(namespace, found[1].decode(), int(found[2]), "", found[3])
 
 
 def check_version(query: str, version: object) -> int:
-    """Return ``version`` as a plain int when it can be a query's version.
+    """Return ``version`` as a plain int, checked to be a valid version of a query.
 
     Raises:
-        InvalidQuery: it can't; the message names what is allowed.
+        InvalidQuery: it is not; the message states the allowed values.
     """
     if type(version) is int and 1 <= version <= MAX_VERSION:
         return version
@@ -287,10 +288,10 @@ def check_version(query: str, version: object) -> int:
 
 
 def check_query_name(query: object) -> str:
-    """Return ``query`` as plain text when it can be a query's name.
+    """Return ``query`` as a plain str, checked to be a valid query name.
 
     Raises:
-        InvalidQuery: it can't; the message names what is allowed.
+        InvalidQuery: it is not; the message states the allowed values.
     """
     if type(query) is not str:
         query = plain(query)

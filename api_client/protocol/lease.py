@@ -1,8 +1,8 @@
-"""The steps of the lease record: one call object per step, free of I/O. `transport`'s links run them.
+"""The steps of the lease record: one call object per step, run by the links of `transport`. No I/O.
 
-What each script does, when it is allowed and what it keeps true stands in the header of its file in ``lua/``. A step
-may be repeated, because a reply can be lost: a claim by its id, an acquire by its nonce, a commit by its token and
-nonce. All times that a script compares are Redis' own.
+The header of each file in ``lua/`` states the script's effect, its conditions and its guarantees. A step may be
+repeated, because a reply can be lost: a claim is identified by its id, an acquire by its nonce, a commit by its token
+and nonce. Scripts compare only times of Redis' clock.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from api_client.protocol.keys import CacheKey
 T_co = TypeVar("T_co", covariant=True)
 Argument: TypeAlias = str | bytes | int
 
-# Room for all that one call may give (16 of 1,024 characters, and the line ends) beside what was there before.
+# Room for all bookmarks of one call (16 of 1,024 characters, with line ends) beside earlier ones.
 MAX_BOOKMARKS_BYTES: Final = 32_768
 MAX_NAME_CHARACTERS: Final = 200
 
@@ -64,23 +64,23 @@ class CommitStatus(IntEnum):
 
     @property
     def accepted(self) -> bool:
-        """True where the value was stored."""
+        """True if the value was stored."""
         return self <= CommitStatus.ACCEPTED_AS_STALE
 
 
 class BookmarkFault(IntEnum):
-    """Part of a load's bookmarks in its failure."""
+    """Role of a load's bookmarks in its failure."""
 
     NONE = 0
     NOT_REACHED = 1
-    """The graph did not reach them in time: the server lags, or they are of another history of the database."""
+    """The graph did not reach them in time: the server lags, or they belong to another history of the database."""
     REFUSED = 2
     """The graph can't read them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimReply:
-    """``number`` is the stamp of the call; ``kind``, ``attempts`` and ``why`` say why a record retries or cools."""
+    """Reply to a claim; ``number`` is its stamp, and ``kind``, ``attempts`` and ``why`` explain a retry or cooling."""
 
     status: ClaimStatus
     state: RecordState
@@ -95,10 +95,10 @@ class ClaimReply:
 
 @dataclass(frozen=True, slots=True)
 class AcquireReply:
-    """``entry_header`` are the first bytes of the entry as it was; ``b""`` where there was none.
+    """Reply to an acquire; ``entry_header`` is the present entry's header, ``b""`` without an entry.
 
-    ``attempts`` is how many attempts of this refresh have failed so far, including runs that were taken over.
-    ``has_overtaken``: the last of them was one, and it has not been counted by any process.
+    ``attempts`` is the number of failed attempts of this refresh so far, including runs that were taken over.
+    ``has_overtaken``: the last attempt was such a run, and no process has counted it.
     """
 
     status: AcquireStatus
@@ -116,9 +116,9 @@ class AcquireReply:
 
 @dataclass(frozen=True, slots=True)
 class FailReply:
-    """The key cools for ``pause_seconds``, after ``failures`` in a row for a fault of its own.
+    """Reply to a fail: the key cools for ``pause_seconds``, after ``failures`` in a row through its own fault.
 
-    ``failed_token`` is that of the failed run before this one, whose dead letter is now out of date; 0 for none.
+    ``failed_token`` is the token of the previous failed run, whose dead letter is now out of date; 0 if there is none.
     """
 
     pause_seconds: float
@@ -128,7 +128,7 @@ class FailReply:
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T_co]):
-    """One run of one script: what to send, and how its reply is read."""
+    """One call of one script: its keys and arguments, and the parser of its reply."""
 
     script: str
     keys: tuple[str, ...]
@@ -147,9 +147,9 @@ def claim(
     bookmarks: Sequence[str] = (),
     by: str | None = None,
 ) -> Call[ClaimReply]:
-    """Claim the right to publish a refresh; ``seen_token`` None claims whatever entry is there.
+    """Claim the right to publish a refresh, for the entry with ``seen_token``, or with None for any.
 
-    ``by`` is the claimer, as `explain` shows it; default: this process.
+    ``by`` is the claimer's name for `explain`, by default that of this process.
     """
     seen = "" if seen_token is None else seen_token
     return Call(
@@ -169,16 +169,16 @@ def claim(
 
 
 def republish(key: CacheKey, *, interval_seconds: float) -> Call[int]:
-    """Publish a queued refresh again where that is due: the claim's number, or 0 when it is not."""
+    """Publish a queued refresh again if due; the result is the claim's number, or 0 if not due."""
     return Call("republish", (key.record,), (_us(interval_seconds),), lambda reply: int(reply[1]) if reply[0] else 0)
 
 
 def unclaim(
     key: CacheKey, *, claim_id: str | bytes, retention_seconds: float, forget_failures: bool = False
 ) -> Call[bool]:
-    """Take back one's own queued claim; the claim of a run that was handed back has the run's nonce as its id.
+    """Take back one's own queued claim; a run that was handed back has its nonce as the claim's id.
 
-    The key's count of failures in a row stays, unless ``forget_failures``.
+    The key keeps its count of failures in a row, unless ``forget_failures``.
     """
     return Call("unclaim", (key.record,), (claim_id, _ms(retention_seconds), int(forget_failures)), bool)
 
@@ -195,9 +195,9 @@ def acquire(
     by: str | None = None,
     in_place: bool = False,
 ) -> Call[AcquireReply]:
-    """Take the lease for a run, and draw its token. No renewal goes beyond ``limit_seconds``; ``by`` as for `claim`.
+    """Take the lease for a run, and draw its token. No renewal goes beyond ``limit_seconds``; ``by`` is as for `claim`.
 
-    A run ``in_place``, within another task or load, counts as no attempt where its lease runs out.
+    A run ``in_place``, within another task or load, does not count as an attempt if its lease expires.
     """
     return Call(
         "acquire",
@@ -217,12 +217,12 @@ def acquire(
 
 
 def renew(key: CacheKey, *, token: int, nonce: bytes, lease_seconds: float) -> Call[float]:
-    """Renew the lease; the seconds for which it holds, 0 when it is lost."""
+    """Renew the lease; the result is the seconds for which it holds, 0 if it is lost."""
     return Call("renew", (key.record,), (token, nonce, _us(lease_seconds)), lambda reply: int(reply) / 1e6)
 
 
 def read_payload(key: CacheKey, *, nonce: bytes) -> Call[bytes]:
-    """Return the payload, as it is stored, of the entry with this nonce; ``b""``: it is gone."""
+    """Read the stored payload of the entry with this nonce; the result is ``b""`` if that entry is gone."""
     return Call("read_payload", (key.entry,), (nonce,), bytes)
 
 
@@ -236,9 +236,9 @@ def commit(
     retention_seconds: float,
     prolongs: bytes = b"",
 ) -> Call[CommitStatus]:
-    """Store ``entry``, if the record still carries exactly this token and nonce.
+    """Store ``entry`` if the record still carries exactly this token and nonce.
 
-    With ``prolongs``, the nonce of the entry that is there, ``entry`` is a header alone: that one's payload stays.
+    With ``prolongs``, the nonce of the present entry, ``entry`` is only a header, and that entry's payload stays.
     """
     return Call(
         "commit",
@@ -259,7 +259,7 @@ def retry(
     attempts: int,
     retention_seconds: float,
 ) -> Call[bool]:
-    """Keep the record over the pause before the next attempt, for the bearer of ``ticket``."""
+    """Keep the record through the pause before the next attempt, for the bearer of ``ticket``."""
     return Call(
         "retry", (key.record,), (token, nonce, ticket, _us(pause_seconds), kind, attempts, _ms(retention_seconds)), bool
     )
@@ -278,10 +278,10 @@ def fail(
     bookmarks: BookmarkFault = BookmarkFault.NONE,
     why: str = "",
 ) -> Call[FailReply | None]:
-    """End the refresh as failed: the key cools. None where the run's lease is another's by now.
+    """End the refresh as failed, so that the key cools; the result is None if the run has lost its lease.
 
-    With ``longest_seconds`` the failure is counted: each in a row doubles the pause, up to that. ``bookmarks``: whether
-    those that the load was given are at fault. ``why`` is what readers are told.
+    With ``longest_seconds`` the failure is counted, and each one in a row doubles the pause, up to that length.
+    ``bookmarks`` tells whether the load's bookmarks are at fault. ``why`` is the explanation for readers.
     """
     return Call(
         "fail",
@@ -305,7 +305,7 @@ def fail(
 def hand_back(
     key: CacheKey, *, token: int, nonce: bytes, queue_ttl_seconds: float, retention_seconds: float
 ) -> Call[int]:
-    """Put a run back into the queue; the claim's number to publish it under, 0 when it is not ours."""
+    """Put a run back into the queue; the result is the claim's number to publish it under, 0 if the lease is lost."""
     return Call(
         "hand_back",
         (key.record,),
@@ -315,7 +315,7 @@ def hand_back(
 
 
 def invalidate(key: CacheKey, *, hard: bool, bookmarks: Sequence[str], retention_seconds: float) -> Call[int]:
-    """Make all that was read before now stale (soft) or gone (hard); the generation."""
+    """Make every value read before now stale (soft) or delete it (hard); the result is the generation."""
     return Call(
         "invalidate",
         (key.entry, key.record),
@@ -335,7 +335,7 @@ def _host() -> str:
 
 
 def owner_display_name(by: str | None) -> str:
-    """Return an owner's name, printable and bounded; None is this process."""
+    """Return an owner's name, printable and of bounded length; None means this process."""
     shown = process_identity() if by is None else by
     return "".join(character for character in shown[:MAX_NAME_CHARACTERS] if character.isprintable())
 
@@ -367,7 +367,7 @@ def _fail_reply(reply: Any) -> FailReply | None:
 
 def _acquire_reply(reply: Any) -> AcquireReply:
     status, state, left_us, token, now_us, claimed_at_us, generation, bookmarks, header, attempts, overtaken = reply
-    # By their last places: the claim's own come last, and of many the last are kept.
+    # Ordered by last occurrence: the claim's own come last, and the last ones are kept if there are too many.
     newest_first = dict.fromkeys(filter(None, reversed(bookmarks.decode().split("\n"))))
     return AcquireReply(
         AcquireStatus(status), RecordState(state.decode()), max(0.0, int(left_us) / 1e6), int(token), int(now_us),

@@ -1,14 +1,14 @@
-"""Live versions of a query: workers register those whose entries can exist, and an invalidation reaches all of them.
+"""Live versions of a query: workers register the versions whose entries can exist, so an invalidation reaches them all.
 
 ::
 
     worker   register ──▶ acquire ──▶ load ──▶ commit          (renewed every few seconds)
     writer   write to the graph ──▶ versions ──▶ invalidate each
 
-A version that the writer does not find was registered later: its first load began after the write.
+A version that the writer does not find was registered later, so its first load began after the write.
 
-How live workers load a version stands there too: in batches, for publishers, or taking which params, for workers that
-can't load it themselves.
+Workers register their loaders there too: batch loaders, for publishers, and the params that a loader takes, for workers
+that can't load the version themselves.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ MAX_QUERIES_REMEMBERED: Final = 4_096
 _BATCHED, _TAKES = "batched:", "takes:"
 
 Rounds: TypeAlias = Generator[Sequence[Call[Any]], Sequence[Any], dict[int, int]]
-"""Yields the calls of one round trip each, is sent their replies, and returns the generation of each version."""
+"""Yields the calls of one round trip at a time, is sent their replies, and returns each version's generation."""
 
 
 def register(namespace: str, query: str, version: int, *, lives_seconds: float) -> Call[int]:
-    """Make known that entries of a version can exist, for at least ``lives_seconds`` from now on."""
+    """Register that entries of a version can exist, for at least ``lives_seconds`` from now."""
     return _register(namespace, query, version, lives_seconds)
 
 
 def read_versions(namespace: str, query: str) -> Call[frozenset[int]]:
-    """Return the call for the versions that are registered."""
+    """Return the call that reads the registered versions."""
     return Call("versions", (versions_key(namespace, query),), (), versions_of)
 
 
 def loader_of(version: int, takes: str | None) -> str:
-    """Return how a version is loaded: a loader that takes these params, or with None several calls at once."""
+    """Return the text that describes a version's loader: it takes these params, or with None several calls at once."""
     return f"{_BATCHED}{version}" if takes is None else f"{_TAKES}{version}:{takes}"
 
 
 def register_loader(namespace: str, query: str, loader: str, *, lives_seconds: float) -> Call[int]:
-    """Make known that a live worker loads a version so, for the next ``lives_seconds``."""
+    """Register that a live worker has this loader, for the next ``lives_seconds``."""
     return _register(namespace, query, loader, lives_seconds)
 
 
 def read_loaders(namespace: str, query: str, version: int) -> Call[frozenset[str]]:
-    """Return the call for how live workers load a version."""
+    """Return the call that reads the loaders of live workers for a version."""
     batched, takes = loader_of(version, None), loader_of(version, "")
 
     def loaders(members: Sequence[bytes]) -> frozenset[str]:
@@ -59,20 +59,20 @@ def read_loaders(namespace: str, query: str, version: int) -> Call[frozenset[str
 
 
 def versions_of(members: Sequence[bytes]) -> frozenset[int]:
-    """Return the versions, of all that is registered of a query."""
-    # Anything else that was written there is not a version.
+    """Return the versions among the registered members of a query."""
+    # Other members of the set are not versions.
     found = (int(member) for member in members if member.isdigit() and len(member) <= len(str(MAX_VERSION)))
     return frozenset(version for version in found if 1 <= version <= MAX_VERSION)
 
 
 def batched_versions(members: Sequence[bytes]) -> frozenset[int]:
-    """Return the versions whose loaders take several calls at once, of all that is registered of a query."""
+    """Return the versions with batch loaders among the registered members of a query."""
     prefix = _BATCHED.encode()
     return versions_of([member.removeprefix(prefix) for member in members if member.startswith(prefix)])
 
 
 class KnownVersions:
-    """The versions that a process has last seen of each query, so that most invalidations take one round trip."""
+    """The versions of each query that a process saw last, so that most invalidations take one round trip."""
 
     def __init__(self) -> None:
         self._seen: dict[str, frozenset[int]] = {}
@@ -82,22 +82,22 @@ class KnownVersions:
         return self._seen.get(query, frozenset())
 
     def remember(self, query: str, registered: frozenset[int]) -> None:
-        """Keep what was found."""
+        """Remember the versions that are registered now."""
         if len(self._seen) >= MAX_QUERIES_REMEMBERED:
             self._seen.clear()
         self._seen[query] = registered
 
 
 class VersionedInvalidation:
-    """One invalidation of a key in all live versions, or in one. No I/O of its own.
+    """One invalidation of a key, in all live versions or in one. No I/O of its own.
 
     Args:
-        key: of the caller's own version, which is invalidated in any case.
-        known: of this process; None: the key's own version alone is invalidated.
+        key: the key in the caller's own version, which is always invalidated.
+        known: the versions known to this process; None to invalidate only the key's own version.
         hard, bookmarks, retention_seconds: as for `lease.invalidate`.
 
     Attributes:
-        keys: those for which a call was made, whether its reply came or not.
+        keys: the keys for which calls were made, even if their replies are missing.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class VersionedInvalidation:
         return invalidate(key, hard=self._hard, bookmarks=self._bookmarks, retention_seconds=self._retention_seconds)
 
     def rounds(self) -> Rounds:
-        """Invalidate what is known in the round trip that reads which versions there are, then what is new."""
+        """Invalidate the known versions in the round trip that reads the registered ones, then any new ones."""
         own, known = self._key, self._known
         if known is None:
             return dict(zip([own.version], (yield [self.call(own.version)]), strict=True))
@@ -135,10 +135,10 @@ class VersionedInvalidation:
 
 
 def invalidate_together(invalidations: Sequence[Rounds]) -> Generator[Sequence[Call[Any]], Sequence[Any], list[Any]]:
-    """Carry out several invalidations side by side: yields the calls of one round trip for all of them, each time.
+    """Run several invalidations side by side: yield the calls of all of them for one round trip at a time.
 
-    Is sent their replies, a CacheError in the place of one that failed, and returns the generations of each
-    invalidation, or its first error. The versions of a query are read once.
+    The generator is sent the replies, with a CacheError in place of a failed one, and returns each invalidation's
+    generations or its first error. The versions of a query are read once.
     """
     results: list[Any] = [None] * len(invalidations)
     replies: dict[int, Sequence[Any] | None] = dict.fromkeys(range(len(invalidations)))
@@ -165,7 +165,7 @@ def invalidate_together(invalidations: Sequence[Rounds]) -> Generator[Sequence[C
 
 
 def _once(call: Call[Any]) -> tuple[Any, ...]:
-    """Return what is equal for calls of which one will do: to read versions, or to invalidate the same key."""
+    """Return the identity of a call: equal for calls that read the same versions or invalidate the same key."""
     return call.script, call.keys
 
 

@@ -1,10 +1,10 @@
 """The message of the refresh task: ``{"v": 1, "items": [{…}]}``, JSON, unknown keys ignored.
 
-Nothing in it is executed or interpolated: a query is named, its params are values. They
-travel as one JSON text, because kombu's JSON revives some dicts (``__type__``, ``__value__``) wherever it finds them:
-in a text it finds none, so any params reach the worker as they were given.
+Nothing in it is executed or interpolated: a query is named, and its params are values. The params travel as one JSON
+text, because kombu's JSON revives some dicts (``__type__``, ``__value__``) wherever it finds them, but not within a
+text. So any params reach the worker unchanged.
 
-Celery's headers around it: `trigger.broker` sets them, the worker's `message_guard` checks them.
+`trigger.broker` sets Celery's headers around it, and the worker's `message_guard` checks them.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ log: Final = logging.getLogger(__name__)
 
 MESSAGE_VERSION: Final = 1
 TASK_NAME: Final = "refresher.refresh"
-# One item with the largest params, each character of which JSON escapes twice, takes 0.1 MB.
+# An item with the largest params takes 0.1 MB if JSON escapes each character twice.
 MAX_MESSAGE_BYTES: Final = 1_048_576
 MAX_ITEMS: Final = 1_000
 MAX_BATCH: Final = 100
-"""Of one query in a message, as readers send them; so a loader is never given more."""
+"""Maximum number of items of one query in a reader's message, and so in one call of a batch loader."""
 MAX_TICKET: Final = 64
 MAX_SHOWN_ITEMS: Final = 3
 
@@ -54,13 +54,13 @@ _TRACE: Final = {
 
 
 class RefreshItem(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """One refresh to do. It remembers its key (see `key`), which is no part of the message.
+    """One refresh to do. It caches its key (see `key`), which is not part of the message.
 
-    ``params`` is their JSON text, canonical where a reader wrote it. ``claim_number`` is the number of the claim; an
-    acquire whose entry is newer has nothing to do. ``ticket`` and ``attempt`` (1 is the first) are those of a retry;
+    ``params`` is the params' JSON text, canonical if a reader wrote it. ``claim_number`` is the number of the claim; an
+    acquire that finds a newer entry has nothing to do. ``ticket`` and ``attempt`` (1 is the first) belong to a retry.
     ``cache_attempt`` counts how often this attempt was sent again because Redis was unavailable, ``passes`` how often
-    because the worker's release could not load it. ``trace`` is that
-    of the read that triggered it (W3C Trace Context: traceparent, tracestate); an item that is sent again keeps it.
+    because the worker's release could not load it. ``trace`` is the trace of the read that triggered the refresh (W3C
+    Trace Context: traceparent, tracestate); an item that is sent again keeps it.
     """
 
     query: str
@@ -76,27 +76,27 @@ class RefreshItem(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def decoded_params(self) -> dict[str, Any]:
-        """The params.
+        """Return the params as a dict.
 
         Raises:
-            InvalidQuery: not the JSON text of an object, or too long.
+            InvalidQuery: the text is not a JSON object, or too long.
         """
         if len(self.params) > MAX_PARAMS_BYTES:
             raise InvalidQuery(f"params of {len(self.params)} characters", query=self.query)
         try:
             decoded = json.loads(self.params)
         except (ValueError, RecursionError):
-            # Not chained: the decoder's error shows the text.
+            # Not chained, because the decoder's error shows the text.
             raise InvalidQuery("params are not JSON", query=self.query) from None
         if not isinstance(decoded, dict):
             raise InvalidQuery("params are not a JSON object", query=self.query)
         return decoded
 
     def key(self, namespace: str) -> CacheKey:
-        """Return the key that this item refreshes; it is made at the first call.
+        """Return the key that this item refreshes, made at the first call.
 
         Raises:
-            InvalidQuery: no key has this name, version or params.
+            InvalidQuery: the name, version or params are invalid.
         """
         keys: dict[str, CacheKey] = self.__dict__
         key = keys.get(namespace)
@@ -106,7 +106,7 @@ class RefreshItem(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 class MalformedMessage(ValueError):
-    """An unrecognised message; the text names the place."""
+    """The message is malformed; the text names the place."""
 
 
 def item_for(
@@ -130,10 +130,10 @@ def encode(items: Sequence[RefreshItem]) -> dict[str, Any]:
 
 
 def decode(message: object) -> list[RefreshItem]:
-    """Read the task's argument. An unreadable item is skipped, and its place, not its content, is logged.
+    """Decode the task's argument. An unreadable item is skipped, and its place is logged without its content.
 
     Raises:
-        MalformedMessage: not of this shape, of a later version, or none of its items can be read.
+        MalformedMessage: the shape is wrong, the version is later, or no item can be read.
     """
     if not isinstance(message, Mapping) or "items" not in message:
         raise MalformedMessage('expected {"v": 1, "items": […]}')
@@ -161,17 +161,17 @@ def decode(message: object) -> list[RefreshItem]:
 
 def _item(raw: object) -> RefreshItem:
     if isinstance(raw, dict) and isinstance(raw.get("reason"), str) and raw["reason"] not in _REASONS:
-        # A later release's: why it is refreshed is for monitors alone.
+        # A later release's reason; only monitors use it.
         raw = {**raw, "reason": RefreshReason.MANUAL}
     if isinstance(raw, dict) and "trace" in raw:
         raw = {**raw, "trace": _checked_trace(raw["trace"])}
-    # In a list, so that the error names the place also of an item that is not an object.
+    # In a list, so that the error names the place even if the item is not an object.
     (item,) = msgspec.convert([raw], list[RefreshItem])
     return item
 
 
 def _checked_trace(raw: object) -> dict[str, str]:
-    """Return the readable part of a trace: a refresh never fails for it."""
+    """Return the readable part of a trace, since a refresh never fails because of its trace."""
     if not isinstance(raw, dict):
         return {}
     return {
@@ -182,9 +182,9 @@ def _checked_trace(raw: object) -> dict[str, str]:
 
 
 def shown_args(items: Sequence[RefreshItem], namespace: str) -> str:
-    """Return the arguments as logs and Flower show them: without params, which may be personal.
+    """Return the arguments for logs and Flower, without the params, which may be personal.
 
-    Those of several items begin with their number, and of many only the first are shown: ``×64: q v1 3f2a… early, …``.
+    Several items begin with their number, and only the first of many are shown: ``×64: q v1 3f2a… early, …``.
     """
     first = ", ".join(_shown(item, namespace) for item in items[:MAX_SHOWN_ITEMS])
     more = ", …" if len(items) > MAX_SHOWN_ITEMS else ""
@@ -199,6 +199,6 @@ def _shown(item: RefreshItem, namespace: str) -> str:
         try:
             make_key(namespace, item.query, None, item.version)
         except InvalidQuery:
-            # Not a reader's: any of its fields may hold anything.
+            # Not written by a reader, so its fields may hold anything.
             return f"? {item.reason.value}"
     return f"{item.query} v{item.version} {short} {item.reason.value}"

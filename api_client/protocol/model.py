@@ -15,11 +15,11 @@ T = TypeVar("T")
 
 
 class EntryState(StrEnum):
-    """State of what a read returned: a fresh value, a stale one, or after a MISS one that it waited for.
+    """State of a read's value: fresh, stale, or MISS if the read waited for it.
 
-    STALE also for a value that was waited for, where a soft invalidation came while it was loaded: its load began
-    before the invalidation, so it may be older than what a read that began after that expects. Another refresh is
-    under way; ``min_generation`` waits for it.
+    An awaited value is STALE too if a soft invalidation came during its load: the load began before the invalidation,
+    so the value may be older than a later read expects. Another refresh is in progress; ``min_generation`` waits for
+    it.
     """
 
     FRESH = "fresh"
@@ -28,7 +28,7 @@ class EntryState(StrEnum):
 
 
 class RefreshState(StrEnum):
-    """Action of a read on a refresh: none, triggered, suppressed (one is under way), or dropped."""
+    """Effect of a read on refreshes: none, triggered, suppressed (one is in progress), or dropped."""
 
     NONE = "none"
     TRIGGERED = "triggered"
@@ -37,7 +37,7 @@ class RefreshState(StrEnum):
 
 
 class ReadResult(msgspec.Struct, frozen=True, gc=False):
-    """Result of a read: the value, its header, what was found and done, and ``now_us``, Redis' time then."""
+    """Result of a read: the value, its header, its state, the effect on refreshes, and Redis' time (``now_us``)."""
 
     value: Any
     header: Header
@@ -47,7 +47,7 @@ class ReadResult(msgspec.Struct, frozen=True, gc=False):
 
 
 class NoDefault:
-    """Type of the sentinel for "no default": None is a value."""
+    """Type of the sentinel for "no default", since None is a value."""
 
     def __repr__(self) -> str:
         return "<no default>"
@@ -57,13 +57,14 @@ NO_DEFAULT: Final = NoDefault()
 
 
 class Entry(msgspec.Struct, Generic[T], frozen=True):
-    """The value of a read, with all that the cache knows of it. Durations in seconds.
+    """The value of a read, with all that the cache knows about it. Durations in seconds.
 
-    ``age`` counts from the start of the load. ``ttl_remaining`` is negative past the soft expiry, and not positive once
-    invalidated; ``delta`` is the mean lead time of a refresh, ``beta`` the effective β, ``degree`` that of the query's
-    node (0: not known). ``token`` grows with each refresh of this key while its entry or record is there; after that it
-    begins at Redis' clock, which may have been set back. The value was read after every invalidation below ``token``.
-    ``generation`` is the number of the last invalidation; 0 where none has come since the refresh before this one.
+    ``age`` counts from the start of the load. ``ttl_remaining`` is negative past the soft expiry, and zero or negative
+    after an invalidation. ``delta`` is the mean lead time of a refresh, ``beta`` the effective β, ``degree`` the degree
+    of the query's node (0: unknown). ``token`` grows with each refresh of this key while its entry or record exists;
+    after that it starts at Redis' clock, which may have been set back. The value was read after every invalidation with
+    a number below ``token``. ``generation`` is the number of the last invalidation; 0 if none has come since the
+    previous refresh.
     """
 
     value: T
@@ -80,7 +81,7 @@ class Entry(msgspec.Struct, Generic[T], frozen=True):
 
     @classmethod
     def of(cls, result: ReadResult) -> Entry[T]:
-        """Describe a value by the header that it came with, at the time of its read."""
+        """Make the entry of a read's result."""
         header = result.header
         return cls(
             value=result.value,
@@ -101,10 +102,10 @@ class Entry(msgspec.Struct, Generic[T], frozen=True):
 class Invalidation:
     """An invalidation that Redis has acknowledged.
 
-    ``generation`` is its number for the caller's own version, and ``generations`` has the number of every version
-    that was invalidated; the whole object, ``generations`` or one number goes to ``min_generation=``. ``replicated``:
-    whether the requested number of replicas confirmed all of it in time (None: none was requested). Without that, a
-    failover may lose it.
+    ``generation`` is its number for the caller's own version, and ``generations`` maps each invalidated version to its
+    number. ``min_generation=`` takes the whole object, ``generations`` or one number. ``replicated`` is True if the
+    requested number of replicas confirmed all of it in time, and None if no replicas were requested. A failover may
+    lose an invalidation that is not replicated.
     """
 
     generation: int
@@ -116,8 +117,9 @@ class Invalidation:
 class TagInvalidation:
     """An invalidation of tags.
 
-    ``entries`` is how many keys were invalidated; one with several of the tags may count several times, and one whose
-    entry has expired counts as well. Without ``is_finished`` (``wait=False``) a worker invalidates them within seconds.
+    ``entries`` is the number of invalidated keys; a key with several of the tags may count several times, and a key
+    whose entry has expired counts too. If ``is_finished`` is False (``wait=False``), a worker invalidates them within
+    seconds.
     """
 
     entries: int
@@ -125,4 +127,4 @@ class TagInvalidation:
 
 
 MinGeneration: TypeAlias = int | Mapping[int, int] | Invalidation
-"""An invalidation, its numbers by version, or one number."""
+"""An invalidation, its numbers by version, or a single number."""

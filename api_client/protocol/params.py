@@ -1,4 +1,4 @@
-"""Params of a query: their canonical form, and the plain values of arguments."""
+"""Params of a query: their canonical text, and plain Python values for arguments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from api_client.errors import InvalidQuery
 
 Params: TypeAlias = Mapping[str, Any]
 Path: TypeAlias = tuple[Any, ...]
-"""The keys that lead to a value, and the indexes, each as a list of one."""
+"""The keys and indexes that lead to a value; an index is a list of one."""
 
 MAX_PARAMS_BYTES: Final = 16_384
 MAX_DEPTH: Final = 16
@@ -33,10 +33,11 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 def plain(value: Any) -> Any:
-    """Return the plain Python value of an argument, so that reader and worker make the same key of it.
+    """Return the plain Python value of an argument, so that reader and worker make the same key from it.
 
-    A member of an Enum is its value, a NumPy boolean, integer, float or str Python's own (a ``float32`` exactly, not
-    rounded), an instance of a subclass of str, int or float one of the base. Anything else is returned as it is.
+    An Enum's member becomes its value, a NumPy boolean, integer, float or str becomes Python's own (a ``float32``
+    exactly, without rounding), and an instance of a subclass of str, int or float one of the base class. Anything else
+    is returned unchanged.
     """
     for _ in range(MAX_DEPTH):
         if isinstance(value, Enum):
@@ -45,7 +46,7 @@ def plain(value: Any) -> Any:
             value = value.item()
         else:
             break
-    # By the base's own methods: those of a subclass may say something else.
+    # With the base class's methods, since a subclass may override them.
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, bool):
@@ -56,18 +57,18 @@ def plain(value: Any) -> Any:
 
 
 def _is_numpy_scalar(value: Any) -> bool:
-    generic = getattr(sys.modules.get("numpy"), "generic", None)  # not imported: not one of its scalars
-    # Not a datetime64: in nanoseconds `item` would make a bare integer of it.
+    generic = getattr(sys.modules.get("numpy"), "generic", None)  # None if NumPy was not imported
+    # Excludes datetime64: `item` would turn nanoseconds into a bare integer.
     return isinstance(generic, type) and issubclass(type(value), generic) and bool(value.dtype.kind in "biufU")
 
 
 def canonical_params(query: str, params: Params | None) -> str:
-    """Return the one JSON text of ``params``: sorted, compact, Unicode NFC, ints and floats kept apart.
+    """Return the canonical JSON text of ``params``: sorted, compact, Unicode NFC, with ints and floats kept apart.
 
     Raises:
-        InvalidQuery: not a mapping of identifiers to JSON-like values (None, bool, int within 64 bits, finite float,
-            str, list or tuple, dict with string keys, and what stands for one of these: see `plain`; UUID, date, aware
-            datetime and Decimal, which become text), nested deeper than 16, or larger than 16 KiB.
+        InvalidQuery: they are not a mapping of identifiers to JSON-like values, are nested deeper than 16, or are
+            larger than 16 KiB. JSON-like are None, bool, int within 64 bits, finite float, str, list, tuple, dict with
+            string keys, their equivalents (see `plain`), and UUID, date, aware datetime and Decimal, which become text.
     """
     if params is None:
         return "{}"
@@ -91,7 +92,7 @@ def _is_param_name(name: str) -> bool:
 
 
 class _Walk:
-    """Makes what the encoder takes of params, and counts it: a 1 GB list or a cycle is refused before it is copied."""
+    """Converts params for the encoder and counts their size, so that 1 GB or a cycle is refused before it is copied."""
 
     def __init__(self, query: str) -> None:
         self.query = query
@@ -128,7 +129,7 @@ class _Walk:
             try:
                 array("q", value)
             except OverflowError:
-                pass  # the walk below says which one it is
+                pass  # the walk below finds the faulty one
             else:
                 self.left -= len(value)
                 return value
@@ -142,7 +143,7 @@ class _Walk:
     def real(self, value: float, path: Path, _depth: int) -> object:
         if not math.isfinite(value):
             raise self.not_json_like(value, path, "NaN and infinities have no JSON")
-        return msgspec.Raw(float.__repr__(value).encode())  # the encoder has exponents of its own
+        return msgspec.Raw(float.__repr__(value).encode())  # the encoder writes exponents differently
 
     def text(self, value: object, path: Path, _depth: int) -> str:
         if not isinstance(value, str):
@@ -159,7 +160,7 @@ class _Walk:
         return unicodedata.normalize("NFC", value)
 
     def datetime(self, value: datetime, path: Path, _depth: int) -> object:
-        # By the base's own methods: pandas' Timestamp has nanoseconds, which would be lost.
+        # With the base class's methods. pandas' Timestamp has nanoseconds, which would be lost.
         if value.tzinfo is None or getattr(value, "nanosecond", False):
             raise self.not_json_like(value, path, "a datetime has a time zone, and whole microseconds")
         try:
@@ -168,7 +169,7 @@ class _Walk:
             raise self.not_json_like(value, path, "a datetime is within the years 1 to 9999 of UTC") from error
 
     def decimal(self, value: Decimal, path: Path, _depth: int) -> object:
-        """Return a Decimal's digits without exponent and without zeros at the end: equal ones have one text."""
+        """Return a Decimal's digits without an exponent and trailing zeros, so that equal ones have the same text."""
         exponent = value.as_tuple().exponent
         if not isinstance(exponent, int) or abs(exponent) > MAX_DECIMAL_PLACES:
             problem = f"a Decimal is finite, its exponent within ±{MAX_DECIMAL_PLACES:,}"
@@ -191,7 +192,7 @@ class _Walk:
         return InvalidQuery(f"params of {self.query!r}{problem}", query=self.query)
 
 
-# In this order where a value is of none of these types, but of a subclass.
+# A value of a subclass takes the first match in this order.
 _MAKE: Final[dict[type, Callable[[_Walk, Any, Path, int], object]]] = {
     type(None): lambda _, value, *__: value,
     bool: lambda _, value, *__: value,
@@ -210,18 +211,18 @@ _MAKE: Final[dict[type, Callable[[_Walk, Any, Path, int], object]]] = {
 
 
 def _shown_path(path: Path) -> str:
-    """Show where a value is, by keys that look like names; any other may be personal."""
+    """Show where a value is, by the keys that look like names, since others may be personal."""
     steps = (str(step) if type(step) is list else f".{_step(step)}" for step in path)
     return "".join(steps).lstrip(".")
 
 
 def _step(key: object) -> str:
-    """Show a key in a path where it looks like a name; anything else may be personal."""
+    """Show a key of a path if it looks like a name; anything else may be personal."""
     return key if isinstance(key, str) and _PARAM_NAME.fullmatch(key[:61]) else f"<{_kind(key)}>"
 
 
 def _kind(value: object) -> str:
-    """Describe a param by its kind, not by its content, which may be personal."""
+    """Describe a param by its kind, because its content may be personal."""
     if isinstance(value, str):
         return f"text of {len(value)} characters"
     if isinstance(value, int):
@@ -231,11 +232,11 @@ def _kind(value: object) -> str:
 
 
 def shown(value: object) -> str:
-    """Show a wrong value shortened, and by its type alone where it could be large."""
+    """Show a wrong value in short, or only its type if it could be large."""
     if isinstance(value, str):
         return repr(value) if len(value) <= 60 else f"text of {len(value)} characters"
     if isinstance(value, int) and value.bit_length() > 200:
-        # Python refuses to write out a very large one.
+        # Python refuses to print a very large int.
         return f"an integer of {value.bit_length()} bits"
     if value is None or isinstance(value, bool | int | float):
         return repr(value)[:60]

@@ -1,4 +1,4 @@
-"""The payload: MessagePack, which keeps what JSON loses (bytes, NaN, keys that are not text)."""
+"""The payload: MessagePack, which keeps values that JSON loses (bytes, NaN, keys that are not text)."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from api_client.protocol import arrays
 from api_client.protocol.entry import Header
 
 LEVEL: Final = 1
-"""The higher levels take longer and hardly save more on query results; docs/reference/values.md has the figures."""
+"""Higher levels take longer and hardly save more on query results; docs/reference/values.md has the figures."""
 
 MAX_KEPT: Final = 7 / 8
-"""The largest part that may be left of a compressed payload: each reader pays for expanding it."""
+"""Largest compressed size, as a share of the payload's, that is worth the cost of expanding it at each read."""
 
 _encoder = msgspec.msgpack.Encoder()
 _decode_any = msgspec.msgpack.Decoder(ext_hook=arrays.as_list).decode
 _ARRAY_FOUND: Final = re.compile(r"got `ext`( - at |$)")
-"""The end of a decoder's error: an array stands where a list is asked for."""
+"""The end of a decoder's error about an array in place of a list."""
 
 
 class Packed(NamedTuple):
-    """A payload as it is stored; ``has_arrays``: it needs a reader that knows `arrays`."""
+    """A payload as stored; with ``has_arrays`` it needs a reader that knows `arrays`."""
 
     content: bytes
     is_compressed: bool = False
@@ -37,26 +37,26 @@ class Packed(NamedTuple):
 
 
 def encode(value: Any) -> bytes:
-    """Return the bytes of a value: None, bool, int of 64 bits, float, str, bytes, datetime, list, tuple, dict and such.
+    """Encode a value: None, bool, int of 64 bits, float, str, bytes, datetime, list, tuple, dict and the like.
 
     Raises:
-        TypeError, OverflowError, RecursionError, ValueError: it can't be encoded.
+        TypeError, OverflowError, RecursionError, ValueError: the value can't be encoded.
     """
     return _encoder.encode(value)
 
 
 def content_of(raw: bytes, header: Header, query: str, max_bytes: int) -> bytes:
-    """Return the payload of an entry, as it was before it was compressed.
+    """Return the uncompressed payload of an entry.
 
     Args:
-        raw: the entry's bytes, and ``header`` what they begin with.
-        query: for the errors.
-        max_bytes: bounds the payload, as it is stored and as it was before.
+        raw: the entry's bytes, which begin with ``header``.
+        query: the query's name, for errors.
+        max_bytes: bounds the payload, both compressed and uncompressed.
 
     Raises:
-        DecodeError: it is larger than ``max_bytes``, or a broken frame.
+        DecodeError: the payload is larger than ``max_bytes``, or a broken frame.
     """
-    content = raw[header.length :]  # on the path of each hit: cheaper than a view
+    content = raw[header.length :]  # runs at each hit, and is cheaper than a view
     if len(content) > max_bytes:
         raise _too_large(query, len(content), max_bytes)
     if not header.is_compressed:
@@ -65,14 +65,14 @@ def content_of(raw: bytes, header: Header, query: str, max_bytes: int) -> bytes:
 
 
 def decode(content: bytes, type_: Any, query: str) -> Any:
-    """Return the value of a payload (see `content_of`), checked against ``type_``.
+    """Decode a payload (see `content_of`) into a value of ``type_``.
 
     Args:
         type_: a dataclass, msgspec.Struct, TypedDict, pydantic model, union, list[…], …;
             docs/reference/values.md lists what becomes what.
 
     Raises:
-        DecodeError: it does not fit, or is broken.
+        DecodeError: the payload does not fit the type, or is broken.
         TypeError: ``type_`` is not a decodable type.
     """
     try:
@@ -89,7 +89,7 @@ def _decode_as(content: bytes, type_: Any) -> Any:
     except msgspec.ValidationError as error:
         if _ARRAY_FOUND.search(str(error)) is None:
             raise
-    # The decoder of a list takes no extension. What is decoded without a type can be converted to any.
+    # A list's decoder accepts no extension, but a value decoded without a type can be converted to any.
     found = msgspec.msgpack.decode(content, ext_hook=arrays.as_numbers)
     return msgspec.convert(found, type_, dec_hook=_as_custom)
 
@@ -100,7 +100,7 @@ def check_type(type_: object, option: str, query: str) -> None:
     Raises:
         InvalidQuery: they can't.
     """
-    # A name that is defined further down is looked up at the first read.
+    # A forward reference is resolved at the first read.
     with suppress(NameError):
         try:
             _decoder(type_)
@@ -128,27 +128,27 @@ def _decoder(type_: Any) -> msgspec.msgpack.Decoder[Any]:
     try:
         return _cached_decoder(type_)
     except TypeError:
-        # An unhashable annotation can't be cached; msgspec raises where it is not a type.
+        # An unhashable annotation can't be cached; msgspec raises if it is not a type.
         return _cached_decoder.__wrapped__(type_)
 
 
 def _as_custom(type_: Any, value: Any) -> Any:
-    """Return a value of a class that msgspec does not know: an array, or a model.
+    """Convert a value to a class that msgspec does not know: an array or a model.
 
     Raises:
-        ValueError, TypeError: it does not fit.
+        ValueError, TypeError: the value does not fit.
     """
     own = get_origin(type_) or type_
     return arrays.as_array(own, value) if arrays.is_array_type(own) else _as_model(type_, value)
 
 
 def _as_model(type_: Any, value: Any) -> Any:
-    """Validate a value as the pydantic model that msgspec has met in a type; for other classes it says what is wrong.
+    """Validate a value as a pydantic model that msgspec has met in a type, or explain why another class is wrong.
 
     Raises:
-        ValueError: it does not fit; without the value, which may be personal.
+        ValueError: the value does not fit; the message omits the value, which may be personal.
     """
-    pydantic: Any = sys.modules.get("pydantic")  # not imported: not one of its models
+    pydantic: Any = sys.modules.get("pydantic")  # if pydantic is not imported, the class is not a model
     model: Any = type_
     if pydantic is None or not isinstance(type_, type) or not issubclass(type_, pydantic.BaseModel):
         return value
@@ -165,7 +165,7 @@ def _name(type_: Any) -> str:
 
 
 def pack(payload: Packed, min_bytes: int) -> Packed:
-    """Compress a payload of ``min_bytes`` or more (0: none), unless that saves less than an eighth of it."""
+    """Compress a payload of at least ``min_bytes`` (0: never), unless that saves less than an eighth of it."""
     content = payload.content
     if not 0 < min_bytes <= len(content):
         return payload
@@ -174,13 +174,13 @@ def pack(payload: Packed, min_bytes: int) -> Packed:
 
 
 def _expanded(frame: bytes, query: str, max_bytes: int) -> bytes:
-    """Return the content of a frame. No more than ``max_bytes`` is ever allocated, whatever size the frame declares."""
+    """Expand a frame. At most ``max_bytes`` are allocated, whatever size the frame declares."""
     codec = thread_codec()
     try:
         size = codec.content_size(frame)
         if size > max_bytes:
             raise _too_large(query, size, max_bytes)
-        # Allocates the declared size, no more, and refuses a frame without one.
+        # Allocates only the declared size, and refuses a frame without one.
         return codec.decompress(frame, allow_extra_data=False)
     except codec.error as error:
         raise _broken(query, error) from error
@@ -197,7 +197,7 @@ class _Codec:
 
 
 class _Own(threading.local):
-    # One per thread: two threads that use one codec at a time corrupt memory.
+    # One per thread, because two threads that use a codec at the same time corrupt memory.
     codec: _Codec | None = None
 
 

@@ -1,13 +1,13 @@
-"""Tags: names of what values depend on, by which entries are invalidated together.
+"""Tags: names of data on which values depend, used to invalidate entries together.
 
 ::
 
     worker       read the clock ──▶ load ──▶ register each tag ──▶ commit
     invalidator  write to the graph ──▶ tick ──▶ keep ──▶ mark each tag ──▶ walk each index ──▶ finish
 
-A load that read the invalidation's number, or a larger one, began after its tick, so after the write. Any other has
-registered before the walk, which finds it, or after the mark, which its registration returns. Why each step stands
-where it does: docs/explanation/protocol.md, "Tags".
+A load that read the invalidation's number, or a larger one, began after its tick, and so after the write. Any other
+load registered before the walk, which finds it, or after the mark, which its registration returns. "Tags" in
+docs/explanation/protocol.md gives the reason for this order.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ MAX_TAG_BYTES: Final = 200
 TAGS_ALLOWED: Final = f"at most {MAX_TAGS} texts of 1 to {MAX_TAG_BYTES} bytes in UTF-8"
 
 PENDING_SECONDS: Final = 10.0
-"""After it a worker takes over an invalidation that nobody has moved."""
+"""Time after which a worker takes over an invalidation that has made no progress."""
 MAX_RUN_SECONDS: Final = 6_600.0
-"""A run that registers later may have outlived what its tags' states know of: it counts as invalidated."""
+"""Limit after which a registering run may have outlived its tags' states, and so counts as invalidated."""
 PAGE_MEMBERS: Final = 100
 STEP_ENTRIES: Final = 25
-"""Invalidated in one round trip: for so long, half a millisecond, each other client of the node waits."""
+"""Entries invalidated per round trip; the node's other clients wait half a millisecond for them."""
 
 Rounds: TypeAlias = Generator[Sequence[Call[Any]], Sequence[Any], int]
-"""Yields the calls of one round trip each, is sent their replies, and returns how many entries were invalidated."""
+"""Yields the calls of one round trip at a time, is sent their replies, and counts the invalidated entries."""
 
 
 def check_tags(tags: object) -> tuple[str, ...]:
-    """Return tags as plain text in Unicode NFC, each once.
+    """Return tags as plain strings in Unicode NFC, without duplicates.
 
     Raises:
-        ValueError: they are no tags; says what is wrong, and what is allowed.
+        ValueError: they are not valid tags; the message says what is wrong and what is allowed.
     """
     if isinstance(tags, str | bytes) or not isinstance(tags, Iterable):
         raise ValueError(f"tags of type {type(tags).__name__}: expected {TAGS_ALLOWED}")
@@ -78,7 +78,7 @@ def _check_tag(tag: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TagReply:
-    """State of a tag at a registration: the largest numbers of invalidations, and bookmarks of recent ones."""
+    """State of a tag at a registration: the largest numbers of its invalidations, and bookmarks of recent ones."""
 
     now_us: int
     last: int
@@ -87,23 +87,23 @@ class TagReply:
 
 
 def read_clock(namespace: str) -> Call[int]:
-    """Return the call for the tag clock's number: 0 where it is lost."""
+    """Return the call that reads the tag clock's number, 0 if it is lost."""
     return Call("tag_clock", (tag_clock_key(namespace),), (), int)
 
 
 def tick(namespace: str, *, at_least: int = 0) -> Call[int]:
-    """Draw the number of an invalidation; ``at_least`` raises a clock that is behind a tag's state."""
+    """Draw the number of an invalidation; ``at_least`` advances a clock that is behind a tag's state."""
     return Call("tag_tick", (tag_clock_key(namespace),), (at_least,), int)
 
 
 def register(key: CacheKey, tag: str, *, lives_seconds: float) -> Call[TagReply]:
-    """Make an entry known to a tag, before its commit, for at least ``lives_seconds``."""
+    """Register an entry with a tag, before its commit, for at least ``lives_seconds``."""
     keys = (tag_index_key(key.namespace, tag), tag_state_key(key.namespace, tag))
     return Call("tag_register", keys, (tag_member(key), round(lives_seconds * 1_000)), _tag_reply)
 
 
 def mark(namespace: str, tag: str, *, number: int, hard: bool, bookmarks: Sequence[str]) -> Call[int]:
-    """Mark a tag with an invalidation; the largest number that it was marked with."""
+    """Mark a tag with an invalidation; the result is the largest number of its marks."""
     arguments = (number, int(hard), "\n".join(bookmarks), MAX_BOOKMARKS_BYTES)
     return Call("tag_mark", (tag_state_key(namespace, tag),), arguments, int)
 
@@ -111,34 +111,34 @@ def mark(namespace: str, tag: str, *, number: int, hard: bool, bookmarks: Sequen
 def page(
     namespace: str, tag: str, *, number: int, cursor: int | None, limit: int
 ) -> Call[tuple[tuple[bytes, int], ...]]:
-    """Return the call for members with their scores, from ``cursor`` on; None: where the walk was left."""
+    """Read members with their scores, from ``cursor`` on, or with None from where the walk stopped."""
     keys = (tag_index_key(namespace, tag), tag_state_key(namespace, tag))
     return Call("tag_page", keys, (number, "" if cursor is None else cursor, limit), _members)
 
 
 def keep(namespace: str, description: bytes, *, lease_seconds: float, renew: bool = False) -> Call[int]:
-    """Keep an invalidation as pending; a worker takes it over after ``lease_seconds``."""
+    """Store an invalidation as pending; a worker takes it over after ``lease_seconds``."""
     arguments = (description, round(lease_seconds * 1_000), int(renew))
     return Call("tag_keep", (pending_tags_key(namespace),), arguments, int)
 
 
 def finish(namespace: str, description: bytes) -> Call[int]:
-    """End an invalidation that was kept."""
+    """Remove a pending invalidation that is done."""
     return Call("tag_finish", (pending_tags_key(namespace),), (description,), int)
 
 
 def take(namespace: str) -> Call[bytes]:
-    """Take over a pending invalidation that nobody moves; ``b""`` where there is none."""
+    """Take over a pending invalidation that makes no progress; the result is ``b""`` if there is none."""
     return Call("tag_take", (pending_tags_key(namespace),), (round(PENDING_SECONDS * 1_000),), bytes)
 
 
 def sweep(index: str, state: str, *, limit: int) -> Call[int]:
-    """Forget what nobody needs of a tag, at most ``limit`` members; how many there were."""
+    """Remove at most ``limit`` expired members of a tag, and an expired state; the result is the number of members."""
     return Call("tag_sweep", (index, state), (limit,), int)
 
 
 class Pending(msgspec.Struct, frozen=True, kw_only=True):
-    """An invalidation as it is kept until it is done."""
+    """An invalidation as stored until it is done."""
 
     number: int
     tags: tuple[str, ...]
@@ -166,7 +166,7 @@ class TagWalk:
     def invalidate(
         self, tags: Collection[str], *, hard: bool = False, bookmarks: Sequence[str] = (), wait: bool = True
     ) -> Rounds:
-        """Invalidate all entries of some tags; without ``wait`` a worker does it, once that is kept and marked."""
+        """Invalidate all entries of some tags; without ``wait``, store and mark it and let a worker do the rest."""
         if not tags:
             return 0
         (number,) = yield [tick(self._namespace)]
@@ -176,7 +176,7 @@ class TagWalk:
         return (yield from self._finish(pending, kept, walks=wait))
 
     def resume(self, kept: bytes) -> Rounds:
-        """Finish an invalidation that was taken over. It is marked again: whoever began it may have died before."""
+        """Finish an invalidation that was taken over, marking its tags again in case the invalidator died before."""
         try:
             pending = _decode(kept)
         except msgspec.MsgspecError:  # garbage
@@ -223,9 +223,9 @@ class TagWalk:
 
 
 class _IndexWalk:
-    """The walk through one tag's index, towards larger scores: members that move meanwhile move ahead of it.
+    """A walk through one tag's index towards larger scores, so that members that move stay ahead of it.
 
-    The next page begins with the last one's last score, since others may have the same.
+    Each page begins with the previous page's last score, since more members may have it.
     """
 
     def __init__(self, namespace: str, tag: str, number: int) -> None:
@@ -235,16 +235,16 @@ class _IndexWalk:
         self.is_over = False
 
     def next_page(self) -> Call[tuple[tuple[bytes, int], ...]]:
-        """Return the call for the next page; that all before it is invalidated is kept by it."""
+        """Return the call for the next page, which also records that all earlier members are invalidated."""
         return page(self._namespace, self._tag, number=self._number, cursor=self._cursor, limit=self._limit)
 
     def turn(self, members: Sequence[tuple[bytes, int]]) -> list[bytes]:
-        """Return the members of a page to be invalidated, and go on behind them."""
+        """Return the members of a page that are to be invalidated, and move past them."""
         if len(members) < self._limit:
             self.is_over = True
             return [member for member, _ in members]
         first, self._cursor = members[0][1], members[-1][1]
-        if first == self._cursor:  # all at one time: whether there are more of it shows a larger page
+        if first == self._cursor:  # all have the same score, so only a larger page shows whether there are more
             self._limit *= 2
             return []
         return [member for member, score in members if score < self._cursor]
