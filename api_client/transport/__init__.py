@@ -1,5 +1,5 @@
-"""Commands to Redis and their replies: connections, breakers, scripts, Sentinel, Cluster, pub/sub.
+"""Transport of commands to Redis and their replies: connections, breakers, scripts, Sentinel, Cluster, pub/sub.
 
-Each topology is routed in one place without I/O (`routing`, `cluster`), which the sync and the async link carry out.
-Nothing here decides on a refresh or decodes a value; a query's name serves errors only.
+The routing of each topology is free of I/O (`routing`, `cluster`); the sync and the async link carry it out. Nothing
+here decides on a refresh or decodes a value; a query's name is needed only for errors.
 """

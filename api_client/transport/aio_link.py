@@ -1,4 +1,4 @@
-"""The async link to the cache: as `api_client.transport.link`, awaited, over the same routes."""
+"""The async link to the cache: the awaitable counterpart of `api_client.transport.link`, over the same routes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class AsyncCacheNode:
-    """One Redis, or the master that Sentinels name, on any event loop; failures as of `CacheNode`."""
+    """One Redis, or the master that Sentinels name, on any event loop; failures are those of `CacheNode`."""
 
     def __init__(
         self, url: str, timeout_seconds: float, reply_seconds: float, health: NodeHealth, *, master: MasterAddress
@@ -39,9 +39,9 @@ class AsyncCacheNode:
             master.on_change(self._connections.invalidate_connections)
 
     def begin_read(self, key: CacheKey) -> asyncio.Future[Any] | None:
-        """Request an entry with this tick's write, as `read` does, and at the cost of no coroutine; None: `read` it.
+        """Request an entry with this tick's write, like `read` but without a coroutine; None if only `read` can.
 
-        The future is its caller's alone. Its result goes to `end_read`, its RedisError to `read_again`.
+        The future belongs to the caller. Pass its result to `end_read`, or its RedisError to `read_again`.
         """
         if self.health.breaker.is_open:
             return None
@@ -55,7 +55,7 @@ class AsyncCacheNode:
         return self.health.entry_of(reply, key.query)
 
     async def read_again(self, key: CacheKey, error: Exception) -> bytes | None:
-        """Read after ``error``, where a connection was closed meanwhile: once more, on a new one."""
+        """Read once more, on a new connection, if ``error`` says that the old one was closed in the meantime."""
         if not isinstance(error, ConnectionError):
             raise self.health.failure(error, key.query) from error
         return await self._read_anew(key)
@@ -73,7 +73,7 @@ class AsyncCacheNode:
 
     async def execute_all(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands in one write and return their replies; an error reply is returned as an exception."""
-        if all(command[0] == "GET" for command in commands):  # those of one key are one
+        if all(command[0] == "GET" for command in commands):  # reads of the same key are sent once
             names = [str(name) for _, name in commands]
             replies = await self._exchange(lambda connection: connection.get_all(names))
         else:
@@ -93,12 +93,12 @@ class AsyncCacheNode:
         self.health.set_clock(reply, asked_at=asked_at)
 
     async def before_writing(self) -> None:
-        """Query the Sentinels, as `CacheNode.before_writing`."""
+        """Query the Sentinels, as `CacheNode.before_writing` does."""
         if self._make.resolver is not None and not self.health.breaker.is_waiting():
             await self._make.resolver.poll()
 
     def invalidate_connections(self) -> None:
-        """Leave the connections of all event loops, from any thread; what is due on them may be requested again."""
+        """Leave the connections of all event loops, from any thread; their pending requests may be sent again."""
         self._connections.invalidate_connections()
 
     def close(self) -> None:
@@ -106,7 +106,7 @@ class AsyncCacheNode:
         self._connections.close()
 
     async def _exchange(self, exchange: Callable[[Multiplexed], Awaitable[T]]) -> T:
-        """Send and receive; where the connection was closed meanwhile once more, on a new one."""
+        """Send and receive, and do so once more on a new connection if the old one was closed in the meantime."""
         self.health.check(None)
         try:
             if (connection := self._connections.current()) is not None:
@@ -125,14 +125,14 @@ class AsyncCacheNode:
 
 
 class AsyncCacheLink:
-    """Reads entries and runs lease steps, as `CacheLink`.
+    """Reads entries and runs lease steps, like `CacheLink`.
 
     Args:
-        routes: those of the sync link.
+        routes: the routes of the sync link.
         timeout_seconds, reply_seconds: as for `AsyncConnections`.
 
     Attributes:
-        only_node: outside of a cluster, the node of all keys: a read there needs no `read` around it.
+        only_node: the node of all keys, outside of a cluster; reads may call it directly instead of `read`.
     """
 
     def __init__(self, routes: Routes, timeout_seconds: float, reply_seconds: float) -> None:
@@ -147,17 +147,17 @@ class AsyncCacheLink:
         self.only_node: AsyncCacheNode | None = self._nodes[Routes.ONLY_NODE] if routes.is_single else None
 
     async def read(self, key: CacheKey) -> bytes | None:
-        """Return the entry's bytes, its times by the reader's clock; else as `AsyncCacheNode.read`."""
+        """Return the entry's bytes, as `AsyncCacheNode.read` does, with times by the reader's clock."""
         node = self.routes.ready_owner(key.entry)
         if node is None:
             return none_failed(await self.read_all([key]))[0]
         try:
-            return self.routes.to_reader_clock(await self._nodes[node].read(key), node)  # a plan would cost twice a hit
+            return self.routes.to_reader_clock(await self._nodes[node].read(key), node)  # a plan costs two hits
         except CacheUnavailable as error:
             return await adrive(self.routes.read_again(key, node, error), self._do)
 
     async def read_all(self, keys: Sequence[CacheKey]) -> Sequence[bytes | CacheUnavailable | None]:
-        """Return the bytes of several entries, each node's in one write."""
+        """Return the bytes of several entries, with one write per node."""
         return await adrive(self.routes.entries(keys), self._do)
 
     async def execute_all(self, commands: Sequence[Command], query: str | None = None) -> list[Any]:
@@ -169,21 +169,21 @@ class AsyncCacheLink:
         return none_failed(await self.run_each([call], query))[0]
 
     async def run_each(self, calls: Sequence[Call[T]], query: str | None = None) -> list[T | CacheUnavailable]:
-        """Run steps in one write (two when Redis has forgotten a script); one that fails ends alone."""
+        """Run steps in one write (two if Redis has forgotten a script); a failed one does not end the others."""
         replies = await adrive(script_plan(calls), lambda commands: self._write(commands, query))
         return self.routes.results(calls, replies, query)
 
     async def now_us(self) -> int:
-        """Return Redis' time, queried only if it is not known yet."""
+        """Return Redis' time, queried only if still unknown."""
         if not self.routes.clock.is_known:
             await self.sync_clock()
         return self.routes.clock.now_us()
 
     async def sync_clock(self) -> None:
-        """Sync the reader's clock with one node; others are synced at their first reads, whose times are shifted.
+        """Sync the reader's clock with one node; other nodes are synced at their first reads, whose times are shifted.
 
         Raises:
-            CacheUnavailable: none has answered.
+            CacheUnavailable: no node has answered.
         """
         await adrive(self.routes.sync_clocks(every=False), self._do)
 
@@ -220,18 +220,18 @@ class AsyncCacheLink:
         return None
 
     async def _send(self, node: Address, commands: Sequence[Command]) -> list[Any]:
-        """Return the replies of a node; its failure stands in the place of each."""
+        """Return the replies of a node, or its failure in place of each."""
         try:
             return await self._nodes[node].execute_all(commands)
         except CacheUnavailable as error:
             return [error] * len(commands)
 
     async def _search_once(self, search: Callable[[], Plan[CacheUnavailable | None]]) -> CacheUnavailable | None:
-        """Carry out a search, once for all tasks of the loop that want that."""
+        """Carry out a search, once for all tasks of the loop that want it."""
         loop = asyncio.get_running_loop()
         searching = self._searches.get(loop)
         if searching is None:
             searching = self._searches[loop] = loop.create_task(adrive(search(), self._do))
             searching.add_done_callback(lambda _: self._searches.pop(loop, None))
-        # A caller that is cancelled leaves it to the others.
+        # A cancelled caller leaves the search to the others.
         return await asyncio.shield(searching)

@@ -1,4 +1,4 @@
-"""A circuit breaker: after repeated failures answer at once, and heal by a probe."""
+"""A circuit breaker: it refuses calls at once after repeated failures, and heals by a probe."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from api_client.threads import Mutex
 
 
 class Breaker:
-    """Counts failures in a row; at ``threshold`` it opens, and lets one probe through after each pause.
+    """Counts failures in a row, opens at ``threshold``, and then lets one probe through after each pause.
 
-    The pause doubles from ``first_pause_seconds`` up to ``max_pause_seconds`` while probes fail; one success closes it.
-    While it is open only the failure of its probe counts: those of calls that were under way when it opened are the
-    same outage. A probe is known by its thread, or its task, which both calls `allows` and reports. Thread-safe.
+    The pause doubles from ``first_pause_seconds`` up to ``max_pause_seconds`` while probes fail; one success closes the
+    breaker. While it is open only a failure of its probe counts, since calls that were in progress when it opened
+    belong to the same outage. A probe is identified by its thread or task, which both calls `allows` and reports.
+    Thread-safe.
 
     Attributes:
-        reason: what the last failed call failed with, for the error of one that is refused.
+        reason: the reason of the last failure, for the error of a refused call.
     """
 
     def __init__(
@@ -34,12 +35,12 @@ class Breaker:
         self._lock = Mutex()
         self._failures = 0
         self.failed_at: float = 0.0
-        """Time of the last call if that failed, by the breaker's clock; else 0."""
+        """Time of the last call if it failed, by the breaker's clock; otherwise 0."""
         self.reason: str = ""
         self._pause = first_pause_seconds
         self._refuses_until = 0.0
         self._probes = 0
-        self._probing = 0  # the number of the probe that has not reported; 0: there is none
+        self._probing = 0  # the number of the probe that has not reported; 0 if there is none
         self._own_probe: ContextVar[int] = ContextVar("probe", default=0)
 
     @property
@@ -48,17 +49,17 @@ class Breaker:
         return self._failures >= self._threshold
 
     def is_waiting(self) -> bool:
-        """Return whether a call would be refused now. Nothing is taken: the probe stays for the caller of `allows`."""
+        """Return whether a call would be refused now, without using up the probe, which is for a caller of `allows`."""
         return self.is_open and self._monotonic() < self._refuses_until
 
     def allows(self) -> bool:
-        """Return whether a call may be tried: always while closed, one probe a pause while open."""
+        """Return whether a call may be tried: always while closed, one probe per pause while open."""
         if self._failures < self._threshold:
             return True
         with self._lock:
             if self._monotonic() < self._refuses_until:
                 return False
-            if self._failures < self._threshold:  # closed meanwhile
+            if self._failures < self._threshold:  # closed in the meantime
                 return True
             # The next caller waits for this probe's verdict, or for another pause if it never reports.
             self._probes += 1
@@ -68,14 +69,14 @@ class Breaker:
             return True
 
     def succeeded(self) -> None:
-        """Report a call that went well."""
+        """Report a call that succeeded."""
         if self._failures:
             with self._lock:
                 self._failures, self._pause, self._probing = 0, self._first_pause, 0
                 self.failed_at = 0.0
 
     def failed(self, reason: str = "") -> None:
-        """Report a call that failed for a ``reason`` that the next one would meet too."""
+        """Report a call that failed for a ``reason`` that the next call would meet too."""
         self.reason = reason
         with self._lock:
             self.failed_at = self._monotonic()

@@ -1,7 +1,7 @@
-"""Routing in a cluster (slots, MOVED, ASK), without I/O: which node has a slot, how it is, and what its clock shows.
+"""Routing in a cluster (slots, MOVED, ASK), without I/O: the owner of each slot, its health and its clock.
 
-Each node has a clock of its own, and stamps its entries by it. One clock is the reader's (`Cluster.clock`); the times
-in an entry of another node are shifted by the difference of the two, so that nothing else has to know of nodes.
+Each node stamps its entries with its own clock. One clock is the reader's (`Cluster.clock`). The times in an entry of
+another node are shifted by the difference of the two clocks, so that no other module has to know about nodes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SLOTS: Final = 16_384
 MAX_ROUNDS: Final = 5
 TRY_AGAIN_SECONDS: Final = 0.02
 REFRESH_SECONDS: Final = 1.0
-MIN_SHIFT_US: Final = 10_000  # what clocks that are kept by one source differ by, and a round trip's half
+MIN_SHIFT_US: Final = 10_000  # the difference of clocks synced to one source, plus half a round trip
 
 SLOTS_REQUEST: Final = ("CLUSTER", "SLOTS")
 ASKING: Final = ("ASKING",)
@@ -38,14 +38,14 @@ ASKING: Final = ("ASKING",)
 class Cluster(Routes):
     """Slots and nodes of a cluster.
 
-    A node that is down makes its own keys unavailable, at once while its breaker is open; the others go on. Slots are
-    refreshed when a node does not answer (once a second at most), and together with the clocks; a node that has lost
-    one redirects.
+    A node that is down makes only its own keys unavailable, and at once while its breaker is open. Slots are refreshed
+    when a node does not answer (at most once a second), and together with the clocks. A node that has lost a slot
+    redirects.
 
     Args:
-        url: of some of its nodes.
-        timeout_seconds: for a node to tell the slots.
-        breaks: as for `NodeHealth`, of each node.
+        url: the URL of some of the cluster's nodes.
+        timeout_seconds: the timeout of a query for the slots.
+        breaks: as for `NodeHealth`.
     """
 
     is_single = False
@@ -72,15 +72,15 @@ class Cluster(Routes):
         return [self.url_of(node) for node in self.masters()]
 
     def on_nodes_changed(self, keep_only: Callable[[Collection[Address]], object]) -> None:
-        """Have ``keep_only`` called with the nodes that are in use, on whatever thread updates the slots."""
+        """Register ``keep_only``, called with the nodes in use on whatever thread updates the slots."""
         self._on_nodes_changed.append(keep_only)
 
     def owner(self, key: str) -> Address | None:
-        """Return the node that has a key's slot; None where none is known to."""
+        """Return the node that owns a key's slot, or None if that is unknown."""
         return self._owners[key_slot(key.encode())]
 
     def ready_owner(self, key: str) -> Address | None:
-        """Return `owner` where its clock and the reader's are known; else None."""
+        """Return `owner` if its clock and the reader's are known, otherwise None."""
         owner = self.owner(key)
         if owner is None or not (self.clock.is_known and self.health_of(owner).clock.is_known):
             return None
@@ -91,9 +91,9 @@ class Cluster(Routes):
         return sorted({owner for owner in self._owners if owner is not None})
 
     def slot_sources(self, besides: Collection[Address] = ()) -> list[Address]:
-        """Return the nodes to query for the slots: masters, then those of the URL; those that failed last come last.
+        """Return the nodes to query for the slots: masters, then the URL's nodes; the ones that failed last come last.
 
-        A silent one takes all the time of a search, which queries no other then: the next search begins elsewhere.
+        A silent node takes up a whole search, so the next search begins with another one.
         """
         known = [address for address in dict.fromkeys([*self.masters(), *self._seeds]) if address not in besides]
         return sorted(known, key=lambda address: self.health_of(address).breaker.failed_at)
@@ -107,12 +107,12 @@ class Cluster(Routes):
         return found
 
     def health_of_owner(self, key: str) -> NodeHealth:
-        """Return the health of the node that has a key's slot."""
+        """Return the health of the node that owns a key's slot."""
         owner = self.owner(key)
         return self._without_owner if owner is None else self.health_of(owner)
 
     def is_due_once(self) -> bool:
-        """Return whether the slots may be queried; then not again for a second."""
+        """Return whether the slots may be queried; if so, they may not be again for a second."""
         with self._lock:
             now = monotonic_seconds()
             if now < self._refresh_at:
@@ -121,13 +121,13 @@ class Cluster(Routes):
             return True
 
     def slots_refreshed(self, began: float) -> None:
-        """Record that a search begun then (monotonic seconds) has failed; the next one is later."""
+        """Record that the search begun at ``began`` (monotonic seconds) has failed, which delays the next one."""
         now = monotonic_seconds()
         with self._lock:
             self._refresh_at = now + max(REFRESH_SECONDS, 2 * (now - began))
 
     def update_slots(self, reply: object, source: Address) -> bool:
-        """Take over the reply to CLUSTER SLOTS; False where it is an error, or names no slot."""
+        """Adopt the reply to CLUSTER SLOTS; return False if it is an error or names no slot."""
         if not isinstance(reply, list) or not reply:
             return False
         owners: list[Address | None] = [None] * SLOTS
@@ -144,18 +144,18 @@ class Cluster(Routes):
         return True
 
     def redirected(self, error: BaseException | None, source: Address) -> tuple[Address, bool] | None:
-        """Return the node to which a reply leads, and whether for once (after ASKING); a moved slot is recorded."""
-        if not isinstance(error, AskError):  # a MovedError is one
+        """Return the node to which a reply redirects, and whether only once (after ASKING); record a moved slot."""
+        if not isinstance(error, AskError):  # MovedError is a subclass
             return None
         address = _address(error.host, error.port, source)
         if not isinstance(error, MovedError):
-            return address, True  # it has this key already, and not yet its slot
+            return address, True  # it already has this key, but not yet the slot
         with self._lock:
             self._owners[error.slot_id] = address
         return address, False
 
     def to_reader_clock(self, raw: bytes | None, address: Address) -> bytes | None:
-        """Return an entry of a node with its times by the reader's clock."""
+        """Return a node's entry with its times by the reader's clock."""
         clock = self.health_of(address).clock
         if not raw or not clock.is_known or not self.clock.is_known:
             return raw
@@ -167,16 +167,16 @@ class Cluster(Routes):
         self.clock.sync(self.health_of(address).clock.now_us(), asked_at=monotonic_seconds())
 
     def no_owner(self) -> CacheUnavailable:
-        """Return the error for a key whose slot no node is known to have."""
+        """Return the error for a key whose slot has no known owner."""
         return CacheUnavailable("the cache's cluster can't be used: no node is known to have this key")
 
     def replies(self, commands: Sequence[Command], query: str | None = None) -> Plan[list[Any]]:
-        """Have commands done, as `Routes.replies`. A command without a key goes with the one before it."""
+        """Run commands, as `Routes.replies` does. A command without a key goes with the one before it."""
         requests = yield from _routed(self, commands)
         return about_query([reply for request in requests for reply in request.replies], query)
 
     def entries(self, keys: Sequence[CacheKey]) -> Plan[Sequence[bytes | CacheUnavailable | None]]:
-        """Read entries, as `Routes.entries`; a failure of one stands in its place."""
+        """Read entries, as `Routes.entries` does; a failure takes the place of its entry."""
         found: list[bytes | CacheUnavailable | None] = []
         requests = yield from _routed(self, [("GET", key.entry) for key in keys])
         for key, request in zip(keys, requests, strict=True):
@@ -187,26 +187,26 @@ class Cluster(Routes):
         return found
 
     def read_again(self, key: CacheKey, node: Address, failed: CacheUnavailable) -> Plan[bytes | None]:
-        """Read an entry after a read at a node has failed: elsewhere, if that leads anywhere.
+        """Read an entry from another node, if there is one, after a read at a node has failed.
 
         Raises:
-            CacheUnavailable: it does not.
+            CacheUnavailable: there is no other node to read from.
         """
         request = Request(key.entry, [("GET", key.entry)], node, replies=[failed])
         yield from _exchange(self, (yield from _misdirected(self, [request])))
         return (yield from self._entry(key, request))
 
     def find_slots(self, besides: Collection[Address] = ()) -> FindSlots:
-        """Return the step that finds the slots, without querying some nodes."""
-        was_known = self.is_known  # without slots all callers wait for the one that searches
+        """Return the step that finds the slots, without querying the nodes of ``besides``."""
+        was_known = self.is_known  # without slots, all callers wait for the one that searches
         return FindSlots(lambda: self._search(besides, was_known=was_known), waits=not was_known)
 
     def _search(self, besides: Collection[Address], *, was_known: bool) -> Plan[CacheUnavailable | None]:
-        """Query one node after the other for the slots, until one answers or a timeout has passed.
+        """Query one node after another for the slots, until one answers or the timeout has passed.
 
-        Returns the last error where none has answered.
+        Returns the last error if none has answered.
         """
-        if self.is_known and not was_known:  # by another caller, meanwhile
+        if self.is_known and not was_known:  # another caller has found them in the meantime
             return None
         failed: CacheUnavailable | None = None
         began = monotonic_seconds()
@@ -221,9 +221,9 @@ class Cluster(Routes):
         return failed if isinstance(failed, CacheUnavailable) else None
 
     def sync_clocks(self, *, every: bool) -> Plan[None]:
-        """Refresh the slots, and learn the time of the nodes, as `Routes.sync_clocks`.
+        """Refresh the slots, and sync the nodes' clocks as `Routes.sync_clocks` does.
 
-        Unless ``every``, that of the others is learnt at their first reads.
+        Unless ``every``, all but one node are synced at their first reads.
         """
         failed = (yield self.find_slots()) if every or not self.is_known else None
         learnt: list[Address] = []
@@ -253,7 +253,7 @@ class Cluster(Routes):
 
 @dataclass(slots=True)
 class Request:
-    """Commands that go to one node together, by the key of the first; with their replies."""
+    """Commands that go to one node together, routed by the first one's key, and their replies."""
 
     key: str
     commands: list[Command]
@@ -263,9 +263,9 @@ class Request:
 
 
 def _routed(cluster: Cluster, commands: Sequence[Command]) -> Plan[list[Request]]:
-    """Have commands done by the nodes that have their keys' slots, wherever that leads; returns them with replies.
+    """Run commands on the nodes that own their keys' slots, following redirections; return them with replies.
 
-    Whatever was sent to the wrong node is sent again: all of it may be repeated.
+    Requests that were sent to a wrong node are sent again, since every command may be repeated.
     """
     requests = _requests(commands)
     due: list[Request] = []
@@ -317,7 +317,7 @@ def _send(due: Sequence[Request]) -> Plan[None]:
 
 
 def _misdirected(cluster: Cluster, sent: Sequence[Request]) -> Plan[list[Request]]:
-    """Return the requests to be sent again: to another node, or to one that has replied TRYAGAIN."""
+    """Return the requests to send again: to another node, or to one that has replied TRYAGAIN."""
     again: list[Request] = []
     pauses = False
     for request in sent:
@@ -327,7 +327,7 @@ def _misdirected(cluster: Cluster, sent: Sequence[Request]) -> Plan[list[Request
         cause = cause_of(error)
         if (redirection := cluster.redirected(cause, request.node)) is not None:
             request.node, request.is_ask = redirection
-        elif isinstance(cause, TryAgainError):  # a slot is on its way, and one of two keys has arrived
+        elif isinstance(cause, TryAgainError):  # a slot is being migrated, and only one of two keys has arrived
             pauses = True
         elif is_outage(error) and (other := (yield from _other_owner(cluster, request))) is not None:
             request.node, request.is_ask = other, False
@@ -340,7 +340,7 @@ def _misdirected(cluster: Cluster, sent: Sequence[Request]) -> Plan[list[Request
 
 
 def _other_owner(cluster: Cluster, request: Request) -> Plan[Address | None]:
-    """Return the node that has the slot now that its node has failed; None where it is the same."""
+    """Return the new owner of the slot after its node has failed, or None if the owner is the same."""
     if cluster.is_due_once():
         yield cluster.find_slots(besides=(request.node,))
     other = cluster.owner(request.key)
@@ -349,5 +349,5 @@ def _other_owner(cluster: Cluster, request: Request) -> Plan[Address | None]:
 
 def _address(host: Any, port: Any, source: Address) -> Address:
     name = host.decode() if isinstance(host, bytes) else str(host or "")
-    # A node that does not know its own address reports none: it is where it was asked.
+    # A node that does not know its own address reports none, and is reachable where it was queried.
     return (name if name not in {"", "?"} else source[0]), int(port)

@@ -1,12 +1,12 @@
-"""Single connections of redis-py: made for a URL, named, led to the master.
+"""Single connections of redis-py, made for a URL, named, and directed to the master.
 
-redis-py does TLS, authentication and URL options; what goes over the connections is `pool`'s and `multiplexed`'s.
+redis-py does TLS, authentication and URL options; `pool` and `multiplexed` do the requests and replies.
 """
 
 from __future__ import annotations
 
-# Or socket.getaddrinfo() imports it at the first connection, where a signal handler's exception can leave the import's
-# lock held: each thread that connects would then wait for it forever.
+# Otherwise socket.getaddrinfo() imports it at the first connection, where a signal handler's exception can leave the
+# import lock held, and every thread that connects would wait for it forever.
 import encodings.idna  # noqa: F401
 import functools
 from collections.abc import Callable, Iterator
@@ -35,7 +35,7 @@ WORKER: Final = "refresher"
 
 
 class NamedConnection(NamedTuple):
-    """A connection's name: `READER` or `WORKER`, its release, and the process as lease records name it."""
+    """A connection's name: `READER` or `WORKER`, the release, and the process as lease records name it."""
 
     role: str
     version: str
@@ -43,7 +43,7 @@ class NamedConnection(NamedTuple):
 
 
 def read_name(name: str) -> NamedConnection | None:
-    """Parse a connection's name; None where it is not one of ours."""
+    """Parse a connection's name; return None if it is not one of ours."""
     parts = name.split("/", 2)
     return (
         NamedConnection(*parts) if len(parts) == len(NamedConnection._fields) and parts[0] in {READER, WORKER} else None
@@ -51,9 +51,9 @@ def read_name(name: str) -> NamedConnection | None:
 
 
 def name_on_connect(role: str) -> Callable[[Any], None]:
-    """Return a connect hook for redis-py that does what its own does, and names the connection unless its URL does.
+    """Return a connect hook for redis-py that also names the connection, unless its URL does.
 
-    A server that refuses names is used all the same.
+    A server that refuses names is used nevertheless.
     """
 
     def begin(connection: Any) -> None:
@@ -67,9 +67,9 @@ def name_on_connect(role: str) -> Callable[[Any], None]:
 
 
 async def name_reader(connection: Any) -> None:
-    """Name a connected connection of redis.asyncio, as `name_on_connect` does.
+    """Name an open connection of redis.asyncio, as `name_on_connect` does.
 
-    By no hook: for one, redis-py 8.1 calls a function that Python 3.14 deprecates, where warnings may be errors.
+    Not by a hook, since redis-py 8.1 then calls a function that Python 3.14 deprecates, and warnings may be errors.
     """
     if not connection.client_name:
         await connection.send_command(*_naming_command(READER))
@@ -78,18 +78,18 @@ async def name_reader(connection: Any) -> None:
 
 
 def _naming_command(role: str) -> tuple[str, ...]:
-    # At each connecting: a process that was forked connects anew.
+    # Computed per connection, because a forked process connects anew.
     return "CLIENT", "SETNAME", f"{role}/{__version__}/{process_identity()}"
 
 
 class ConnectionMaker(Generic[R]):
-    """Makes single connections of redis-py, sync or async, not connected yet.
+    """Makes single connections of redis-py, sync or async, that are not connected yet.
 
-    They speak RESP2, whose replies come in the order of the requests and with nothing between them.
+    They speak RESP2, whose replies come in the order of the requests with nothing in between.
 
     Args:
-        pool: whose connections; nothing else of it is used here.
-        resolver: behind Sentinels, what knows where the master is.
+        pool: makes the connections, and is not used otherwise.
+        resolver: finds the master behind Sentinels.
     """
 
     def __init__(self, pool: Any, resolver: R | None = None) -> None:
@@ -98,14 +98,14 @@ class ConnectionMaker(Generic[R]):
         self.resolver: R | None = resolver
 
     def __call__(self) -> Any:
-        """Return a new one."""
+        """Return a new connection."""
         return self._class(**self._options)
 
 
 def connection_maker(
     url: str, *, timeout_seconds: float, known: MasterAddress | None = None, role: str = READER
 ) -> ConnectionMaker[SentinelResolver]:
-    """Return what makes single connections, as sync readers and workers use them.
+    """Return a maker of single connections for sync readers and workers.
 
     Args:
         url, timeout_seconds, known: as for `connect`.
@@ -129,12 +129,12 @@ def connection_maker(
 def async_connection_maker(
     url: str, *, timeout_seconds: float, known: MasterAddress | None = None
 ) -> ConnectionMaker[AsyncSentinelResolver]:
-    """Return what makes single connections of redis.asyncio, as `connection_maker` does.
+    """Return a maker of single connections of redis.asyncio, as `connection_maker` does for sync ones.
 
     Raises:
         ConfigurationError: the URL can't be used.
     """
-    # Imported here: an application that never awaits need not load asyncio.
+    # Imported here, so that an application that never awaits does not load asyncio.
     import redis.asyncio
     from redis.asyncio.retry import Retry as AsyncRetry
     from redis.asyncio.sentinel import SentinelManagedConnection, SentinelManagedSSLConnection
@@ -155,21 +155,21 @@ def async_connection_maker(
 def _driver_info() -> dict[str, Any]:
     """Return the driver info of connections, looked up once.
 
-    Else redis-py reads the package's metadata at each connection, and imports for that in the middle of a read: an
-    exception from a signal handler can leave CPython's lock of imports held.
+    Otherwise redis-py reads the package's metadata at each connection, and so imports in the middle of a read, where a
+    signal handler's exception can leave CPython's import lock held.
     """
     try:
         from redis.driver_info import DriverInfo
-    except ImportError:  # an older redis-py looks it up when it is imported
+    except ImportError:  # an older redis-py looks it up at import
         return {}
     return {"driver_info": DriverInfo()}
 
 
 def _resolver(pool: Any, parsed: RedisUrl, known: MasterAddress, timeout_seconds: float) -> SentinelResolver:
-    """Return what finds the master: one for all connections that share ``known``."""
+    """Return the resolver of the master, one for all connections that share ``known``."""
     if known.resolver is None:
         options: dict[str, Any] = dict(parsed.sentinel_options)
-        if parsed.uses_tls:  # what the data nodes' connections know of certificates
+        if parsed.uses_tls:  # the certificate options of the connections to data nodes
             tls = {name: value for name, value in pool.connection_kwargs.items() if name.startswith("ssl_")}
             options |= {"ssl": True, **tls}
         known.resolver = SentinelResolver(
@@ -179,33 +179,33 @@ def _resolver(pool: Any, parsed: RedisUrl, known: MasterAddress, timeout_seconds
 
 
 def lead_to_master(pool: Any, parsed: RedisUrl, known: MasterAddress, timeout_seconds: float) -> SentinelResolver:
-    """Have a pool's connections look for the master when they connect; return what resolves it."""
+    """Make a pool's connections look for the master when they connect; return the resolver."""
     resolver = _resolver(pool, parsed, known, timeout_seconds)
     resolve_by(pool, resolver, SentinelManagedSSLConnection if parsed.uses_tls else SentinelManagedConnection)
     return resolver
 
 
 def resolve_by(pool: Any, resolver: object, connection_class: type) -> None:
-    """Have a pool's connections ask ``resolver`` where to connect."""
+    """Make a pool's connections ask ``resolver`` for their address."""
     pool.connection_class = connection_class
     options = {name: value for name, value in pool.connection_kwargs.items() if name not in {"host", "port"}}
     pool.connection_kwargs = options | {"connection_pool": resolver}
 
 
 def socket_options(url: str, timeout_seconds: float) -> dict[str, Any]:
-    """Return timeouts and keepalive, in redis-py's words."""
+    """Return timeouts and keepalive as options of redis-py."""
     options: dict[str, Any] = {"socket_connect_timeout": timeout_seconds, "socket_timeout": timeout_seconds}
-    if not url.startswith("unix:"):  # a unix socket has none, and redis-py refuses the word
+    if not url.startswith("unix:"):  # a unix socket has no keepalive, and redis-py refuses the option
         options |= {"socket_keepalive": True, "socket_keepalive_options": keepalive_options()}
     return options
 
 
 @contextmanager
 def readable(url: str) -> Iterator[None]:
-    """Raise a ConfigurationError where redis-py can't read a URL."""
+    """Raise a ConfigurationError if redis-py can't read a URL."""
     try:
         yield
     except ValueError:
-        # redis-py's own words may quote a part of the password.
+        # redis-py's own message may quote a part of the password.
         allowed = "expected a URL that redis-py can read, special characters in user and password percent-encoded"
         raise ConfigurationError("CACHE_REDIS_URL", f"'{without_password(url)}'", allowed) from None

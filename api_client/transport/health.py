@@ -1,4 +1,4 @@
-"""NodeHealth of a Redis as readers and workers know it: whether it answers, and what time it has. No I/O."""
+"""The health of a Redis node as readers and workers know it: its breaker and its clock. No I/O."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ TIME_REQUEST = pack("TIME")
 
 
 class NodeHealth:
-    """The breaker and the clock of one node. Those who send call `check` before, and report what came.
+    """The breaker and clock of one node. A sender calls `check` first, and then reports the result.
 
     Args:
-        breaks: whether the breaker opens; a link that is patient has none.
+        breaks: whether the breaker ever opens; False for a patient link.
     """
 
     def __init__(self, *, breaks: bool = True) -> None:
@@ -28,10 +28,10 @@ class NodeHealth:
         self.breaker: Breaker = Breaker() if breaks else Breaker(threshold=sys.maxsize)
 
     def check(self, query: str | None) -> None:
-        """Refuse at once while the breaker is open, after repeated failures.
+        """Refuse a call while the breaker is open after repeated failures.
 
         Raises:
-            CacheUnavailable: it is.
+            CacheUnavailable: the breaker is open.
         """
         if not self.breaker.allows():
             raise CacheUnavailable(
@@ -41,10 +41,10 @@ class NodeHealth:
             )
 
     def failure(self, error: Exception, query: str | None) -> CacheUnavailable:
-        """Record what was raised or replied, and return the error for the caller; its cause is ``error``."""
+        """Record an exception or an error reply, and return the error for the caller, caused by ``error``."""
         if isinstance(error, AllInUse | SlowReply):
             return self._unavailable(str(error), error, query)
-        # A reply, even a refusal (out of memory, say), is no reason to stop asking: reads may go on well.
+        # A reply, even a refusal (out of memory, say), is no reason to stop asking: reads may still succeed.
         if isinstance(error, ConnectionError | TimeoutError | OSError):
             self.breaker.failed(reason(error))
             self.clock.forget()
@@ -60,10 +60,10 @@ class NodeHealth:
         return unavailable
 
     def entry_of(self, reply: Any, query: str) -> bytes | None:
-        """Read a GET's reply: the entry's bytes, None where there is none, ``b""`` where the key is no string.
+        """Interpret a GET's reply: the entry's bytes, None if there is none, ``b""`` if the key is no string.
 
         Raises:
-            CacheUnavailable: an error reply.
+            CacheUnavailable: it is an error reply.
         """
         if reply.__class__ is not bytes and isinstance(reply, RedisError):
             if is_wrong_type(reply):
@@ -75,10 +75,10 @@ class NodeHealth:
         return entry
 
     def set_clock(self, reply: Any, *, asked_at: float) -> None:
-        """Take over TIME's reply to a request of ``asked_at`` (monotonic seconds).
+        """Sync the clock with the reply to a TIME sent at ``asked_at`` (monotonic seconds).
 
         Raises:
-            CacheUnavailable: an error reply.
+            CacheUnavailable: it is an error reply.
         """
         if isinstance(reply, RedisError):
             raise self.failure(reply, None)
@@ -88,17 +88,17 @@ class NodeHealth:
 
 
 def cause_of(error: Exception) -> BaseException | None:
-    """Return what was met where ``error`` is the caller's own, of `NodeHealth`; None: nothing was tried."""
+    """Return the cause of an error of `NodeHealth`, or another error itself; None if nothing was tried."""
     return error.__cause__ if isinstance(error, CacheUnavailable) else error
 
 
 def is_outage(reply: object) -> bool:
-    """Return whether no node has done what was sent: silence, a lost connection, a node that is down or loads its data.
+    """Return whether no node ran the command: silence, a lost connection, a node that is down or loading its data.
 
-    Another node may, or this one later. Any other refusal is the node's own.
+    Another node may run it, or this one later. Any other refusal is the node's own answer.
     """
     if not isinstance(reply, Exception):
         return False
     cause = cause_of(reply)
-    # Without a cause the breaker is open, or no node is known.
+    # No cause means that the breaker is open, or no node is known.
     return isinstance(cause, ClusterDownError) or not isinstance(cause, ResponseError)

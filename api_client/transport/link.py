@@ -1,4 +1,4 @@
-"""The sync link to the cache: bounded in time, behind breakers, with Redis' clock; to one node, or to a cluster's."""
+"""The sync link to the cache, of one node or a cluster: bounded in time, behind breakers, with Redis' clock."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from api_client.transport.wire import Command, is_wrong_node, pack, pack_all, pa
 T = TypeVar("T")
 
 Patience: TypeAlias = Callable[[Callable[[], list[Any]], Until], list[Any]]
-"""Repeats an exchange, which returns replies with errors in their places, until enough of them are answers."""
+"""Repeats an exchange until enough of its replies are answers rather than errors."""
 
 
 class CacheNode:
     """One Redis, or the master that Sentinels name; failures are CacheUnavailable, at once while its breaker is open.
 
-    All goes over connections of its own, which cost half of what redis-py's do.
+    It uses its own connections, which cost half of redis-py's.
 
     Args:
-        url: of one node, or of Sentinels.
+        url: the URL of one node, or of Sentinels.
         timeout_seconds, reply_seconds: as for `Connections`.
-        master: where the master is, behind Sentinels; is updated.
+        master: the master's address behind Sentinels, kept up to date.
         role: `READER` or `WORKER`, for the connections' names.
     """
 
@@ -74,18 +74,18 @@ class CacheNode:
         if len(commands) > 1:
             return self.begin_all(commands)()
         self.health.check(None)
-        request = pack(*commands[0])  # one alone costs half of what a batch does
+        request = pack(*commands[0])  # a single command costs half of a batch
         return self._checked([self._translated(lambda: self._connections.execute(request))])
 
     def begin_all(self, commands: Sequence[Command]) -> Callable[[], list[Any]]:
-        """Send commands now, and return what waits for their replies, as from `execute_all`; call it once."""
+        """Send commands now, and return a function that waits for replies as `execute_all` does; call it once."""
         self.health.check(None)
         request = pack_all(commands)
         finish = self._translated(lambda: self._connections.begin(request, len(commands)))
         return lambda: self._checked(self._translated(finish))
 
     def sync_clock(self) -> None:
-        """Query Redis' time; behind Sentinels, also whether this node is still the master."""
+        """Query Redis' time and, behind Sentinels, whether this node is still the master."""
         self.health.check(None)
         if self._make.resolver is not None:
             self._make.resolver.poll()
@@ -93,16 +93,16 @@ class CacheNode:
         self.health.set_clock(self._translated(lambda: self._connections.execute(TIME_REQUEST)), asked_at=asked_at)
 
     def before_writing(self) -> None:
-        """Query the Sentinels, once a second: a good connection does not show that its node is the master no longer."""
+        """Query the Sentinels, once a second, since a good connection does not reveal that its node was demoted."""
         if self._make.resolver is not None and not self.health.breaker.is_waiting():
             self._make.resolver.poll()
 
     def invalidate_connections(self) -> None:
-        """Leave the node: close the connections; one that is in use when it is given back."""
+        """Leave the node: close its connections, those in use as soon as they are released."""
         self._connections.invalidate_connections()
 
     def close(self) -> None:
-        """Close the connections, as `invalidate_connections`, and those to the Sentinels."""
+        """Close the connections, as `invalidate_connections` does, and those to the Sentinels."""
         self._connections.invalidate_connections()
         if self._make.resolver is not None:
             self._make.resolver.close()
@@ -114,9 +114,9 @@ class CacheNode:
             raise self.health.failure(error, None) from error
 
     def _checked(self, replies: list[Any]) -> list[Any]:
-        """Report to the breaker that replies have come, and leave a node that says that it is no master."""
+        """Report the replies to the breaker, and leave a node that replies that it is no master."""
         if any(map(is_wrong_node, replies)):
-            self.invalidate_connections()  # those to a demoted master are of no use; the next find the new one
+            self.invalidate_connections()  # those to a demoted master are useless; the next find the new one
         else:
             self.health.breaker.succeeded()
         return replies
@@ -126,9 +126,9 @@ class CacheLink:
     """Reads entries and runs lease steps; every failure is a CacheUnavailable, at once while a breaker is open.
 
     Args:
-        url: as `redis_url` reads it; nothing is sent yet.
+        url: a URL as `redis_url` reads it; nothing is sent yet.
         timeout_seconds, reply_seconds, role: as for `CacheNode`.
-        patience: sends steps again. Such a link has no breakers.
+        patience: sends steps again; a link with patience has no breakers.
 
     Raises:
         ConfigurationError: the URL can't be used.
@@ -159,7 +159,7 @@ class CacheLink:
         routes.on_nodes_changed(self._nodes.keep_only)
 
     def read(self, key: CacheKey) -> bytes | None:
-        """Return the entry's bytes, its times by the reader's clock; else as `CacheNode.read`."""
+        """Return the entry's bytes, as `CacheNode.read` does, with times by the reader's clock."""
         node = self.routes.ready_owner(key.entry)
         if node is None:
             return none_failed(self.read_all([key]))[0]
@@ -169,11 +169,11 @@ class CacheLink:
             return drive(self.routes.read_again(key, node, error), self._do)
 
     def read_all(self, keys: Sequence[CacheKey]) -> Sequence[bytes | CacheUnavailable | None]:
-        """Return the bytes of several entries, in one round trip, from all nodes at one time."""
+        """Return the bytes of several entries in one round trip, from all nodes at the same time."""
         return drive(self.routes.entries(keys), self._do)
 
     def execute_all(self, commands: Sequence[Command], query: str | None = None) -> list[Any]:
-        """Send commands, each to the node of its key, and return their replies, as `CacheNode.execute_all`."""
+        """Send commands, each to the node of its key, and return their replies, as `CacheNode.execute_all` does."""
         return none_failed(drive(self.routes.replies(commands, query), self._do))
 
     def run(self, call: Call[T], query: str | None = None) -> T:
@@ -181,15 +181,15 @@ class CacheLink:
         return none_failed(self.run_each([call], query))[0]
 
     def run_all(self, calls: Sequence[Call[T]]) -> list[T]:
-        """Run steps as `run_each`; the first failure is raised."""
+        """Run steps as `run_each` does, and raise the first failure."""
         return none_failed(self.run_each(calls))
 
     def run_each(
         self, calls: Sequence[Call[T]], query: str | None = None, *, until: Until = all
     ) -> list[T | CacheUnavailable]:
-        """Run steps in one round trip (two when Redis has forgotten a script); one that fails ends alone.
+        """Run steps in one round trip (two if Redis has forgotten a script); a failed one does not end the others.
 
-        ``until`` limits patience: what one node does not answer may not hold up what another has done.
+        ``until`` limits patience, so that a node that does not answer need not hold up another one's results.
         """
         if not calls:
             return []
@@ -197,7 +197,7 @@ class CacheLink:
         return self.routes.results(calls, replies, query)
 
     def run_and_wait(self, call: Call[T], query: str, *, replicas: int, timeout_seconds: float) -> tuple[T, int]:
-        """Run one step and wait for replicas: its reply, and how many have it."""
+        """Run one step and wait for replicas; return its reply and the number of replicas that have it."""
         commands = by_text_and_wait(call, replicas=replicas, timeout_seconds=timeout_seconds)
         reply, acknowledged = self._write(commands, query)
         (done,) = none_failed(self.routes.results([call], [reply], query))
@@ -205,7 +205,7 @@ class CacheLink:
         return done, count
 
     def now_us(self) -> int:
-        """Return Redis' time, queried only if it is not known yet."""
+        """Return Redis' time, queried only if still unknown."""
         if not self.routes.clock.is_known:
             self.sync_clock()
         return self.routes.clock.now_us()
@@ -214,12 +214,12 @@ class CacheLink:
         """Query the time of every node, and the slots of a cluster.
 
         Raises:
-            CacheUnavailable: none has answered.
+            CacheUnavailable: no node has answered.
         """
         drive(self.routes.sync_clocks(every=True), self._do)
 
     def invalidate_connections(self) -> None:
-        """Leave the nodes: close the connections; one that is in use when it is given back."""
+        """Leave the nodes: close their connections, those in use as soon as they are released."""
         self._nodes.invalidate_connections()
 
     def close(self) -> None:
@@ -255,8 +255,8 @@ class CacheLink:
         if len(by_node) == 1:
             ((node, commands),) = by_node.items()
             return {node: _in_place(lambda: self._nodes[node].execute_all(commands), len(commands))}
-        # Those that answer first: to connect to a silent one takes a timeout. Else in one order, so that threads
-        # do not wait for each other.
+        # Nodes that answer come first, since connecting to a silent one takes a timeout. Otherwise the order is fixed,
+        # so that threads do not wait for each other.
         nodes = sorted(by_node, key=lambda node: (self.routes.health_of(node).breaker.failed_at > 0, node))
         begun = {node: self._begun(node, by_node[node]) for node in nodes}
         return {node: replies() for node, replies in begun.items()}
@@ -272,19 +272,19 @@ class CacheLink:
     def _search_alone(
         self, search: Callable[[], Plan[CacheUnavailable | None]], *, waits: bool
     ) -> CacheUnavailable | None:
-        try:  # in here, for a signal handler may raise as soon as it is held
+        try:  # within the try, since a signal handler may raise as soon as the lock is held
             if not self._searching.acquire(timeout=2 * self._timeout_seconds if waits else 0):
                 return None
             return drive(search(), self._do)
         finally:
             try:  # noqa: SIM105 - one call more could be interrupted
                 self._searching.release()
-            except RuntimeError:  # another thread has it
+            except RuntimeError:  # another thread holds it
                 pass
 
 
 def _in_place(exchange: Callable[[], list[Any]], count: int) -> list[Any]:
-    """Return the replies of a node; its failure stands in the place of each."""
+    """Return the replies of a node, or its failure in place of each."""
     try:
         return exchange()
     except CacheUnavailable as error:

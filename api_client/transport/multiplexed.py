@@ -1,7 +1,7 @@
-"""Multiplexed connections: one per event loop, shared by its tasks; what they request in a tick is one write.
+"""Multiplexed connections: one per event loop, shared by its tasks, with one write for all requests of a tick.
 
-Reads of one key that have not been sent yet are one GET. One that was sent may not be shared any more: its reply could
-be from before an invalidation that the next caller knows of.
+Reads of the same key within a tick share one GET. A GET that was already sent is not shared, because its reply could
+predate an invalidation that the next caller knows of.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ class Multiplexed(asyncio.Protocol):
     """One connection to Redis and the requests on it, in order.
 
     Args:
-        made: a connection of redis.asyncio, connected: it has done TLS, authentication and SELECT.
+        made: an open connection of redis.asyncio, which has done TLS, authentication and SELECT.
         loop: the running event loop.
-        timeout_seconds: for each silence while replies are due; then all that is due fails, by a TimeoutError. After
-            `IDLE_SECONDS` without a request it is half of that, and a ConnectionError: the server may never have got
-            the request.
-        reply_seconds: for one whole reply, after the one before it. Then it alone fails by a `SlowReply`, and what is
-            due behind it by a ConnectionError.
+        timeout_seconds: the longest silence while replies are due; then all pending requests fail with a TimeoutError.
+            After `IDLE_SECONDS` without a request it is half of that, with a ConnectionError, because the server may
+            never have received the request.
+        reply_seconds: the time for one whole reply, after the previous one. Then that request fails with a `SlowReply`,
+            and the requests behind it with a ConnectionError.
     """
 
     def __init__(
         self, made: Any, loop: asyncio.AbstractEventLoop, timeout_seconds: float, reply_seconds: float
     ) -> None:
-        self._made = made  # it closes the transport when it goes
+        self._made = made  # closes the transport when it is collected
         self._transport = made._writer.transport  # noqa: SLF001 - redis-py gives it no name; a test holds it
         self._loop, self._timeout_seconds, self._reply_seconds = loop, timeout_seconds, reply_seconds
         self._reader = reply_reader()
@@ -59,17 +59,17 @@ class Multiplexed(asyncio.Protocol):
         self._transport.set_protocol(self)
 
     def execute(self, request: bytes) -> asyncio.Future[Any]:
-        """Send one command with the next write; its reply, an error reply as an exception that is not raised.
+        """Send one command with the next write; the future's result is the reply, or an error reply as an exception.
 
         Raises (the future):
-            redis.exceptions.ConnectionError, TimeoutError: no reply, and none to be expected.
+            redis.exceptions.ConnectionError, TimeoutError: there was no reply, and none will come.
         """
         future = self._loop.create_future()
         self._send(request, [future])
         return future
 
     def get(self, key: str) -> asyncio.Future[Any]:
-        """Read one string, shared with the other reads of it in this tick."""
+        """Read one string, sharing the request with other reads of it in this tick."""
         future = self._loop.create_future()
         sharing = self._unsent_gets.get(key)
         if sharing is not None and not self.is_lost:
@@ -103,11 +103,11 @@ class Multiplexed(asyncio.Protocol):
             self._reply_since = self._waits_since
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail what is due."""
+        """Fail all pending requests."""
         self.close(ConnectionError("it closed the connection" if exc is None else f"{type(exc).__name__}: {exc}"))
 
     def _send(self, request: bytes, waiting: list[asyncio.Future[Any]]) -> None:
-        if self._error is not None:  # it was lost between the making and the first request, say
+        if self._error is not None:  # lost before its first request, say
             _fail_all(waiting, self._error)
             return
         if not self._unsent:
@@ -129,7 +129,7 @@ class Multiplexed(asyncio.Protocol):
         self._unsent_gets.clear()
 
     def _check_silence(self) -> None:
-        """Distinguish a silent server from a busy loop: what has come meanwhile is handled before a second check."""
+        """Tell a silent server from a busy loop: bytes that have arrived are handled before a second check."""
         self._timer = None
         if not self._due or self.is_lost:
             self._is_rechecking = False
@@ -159,7 +159,7 @@ class Multiplexed(asyncio.Protocol):
         return self._waits_since + (self._timeout_seconds / 2 if self._was_idle else self._timeout_seconds)
 
     def close(self, error: Exception) -> None:
-        """Close it; what is due fails by ``error``, and so do later requests."""
+        """Close the connection; pending and later requests fail with ``error``."""
         if self.is_lost:
             return
         self.is_lost = True
@@ -180,9 +180,9 @@ def _fail_all(waiting: list[asyncio.Future[Any]], error: Exception) -> None:
 
 
 async def _until_the_loop_ends(connection: Multiplexed) -> AsyncGenerator[None]:
-    """Close it with its event loop, as `asyncio.run` ends one: that closes the generators that were begun on it.
+    """Close a connection when `asyncio.run` ends its event loop, which closes the loop's async generators.
 
-    Nothing else signals a loop's end, and once it is closed no connection on it can be.
+    Nothing else signals a loop's end, and a connection on a closed loop can't be closed any more.
     """
     try:
         yield
@@ -191,19 +191,19 @@ async def _until_the_loop_ends(connection: Multiplexed) -> AsyncGenerator[None]:
 
 
 class Closed(RedisError):
-    """The connection was closed by its owner: nothing is to be tried again."""
+    """The connection was closed by its owner, so nothing should be retried."""
 
 
 class AsyncConnections:
-    """The connection of each event loop that needs one; made at its first request, made anew when it is lost.
+    """One connection per event loop, made at the loop's first request and again after a loss.
 
-    A forked child, also of a fork that runs no hooks of Python's, makes its own. The parent's are not closed in it: an
-    event loop that is forked shares what watches its sockets with the parent's.
+    A forked child makes its own, even after a fork that runs no Python hooks. It does not close the parent's, because a
+    forked event loop shares its socket watcher with the parent's.
 
     Args:
-        make: makes a connection of redis.asyncio, not connected.
-        timeout_seconds: to connect, and for each silence of a reply.
-        reply_seconds: for one whole reply, at least ``timeout_seconds``.
+        make: makes a connection of redis.asyncio that is not connected yet.
+        timeout_seconds: the time to connect, and the longest silence within a reply.
+        reply_seconds: the time for one whole reply, at least ``timeout_seconds``.
     """
 
     def __init__(self, make: Callable[[], Any], *, timeout_seconds: float, reply_seconds: float) -> None:
@@ -211,28 +211,28 @@ class AsyncConnections:
         self._reply_seconds = max(timeout_seconds, reply_seconds)
         self._by_loop: PerLoop[Multiplexed] = PerLoop()
         self._opening: PerLoop[asyncio.Task[Multiplexed]] = PerLoop()
-        self._epoch = object()  # connections of an earlier one lead to a node that was left
+        self._epoch = object()  # connections of an earlier epoch lead to a node that was left
 
     def current(self) -> Multiplexed | None:
-        """Return this event loop's connection; None where there is none, or it is lost."""
+        """Return this event loop's connection; None if there is none or it is lost."""
         connection = self._by_loop.get(asyncio.get_running_loop())
         if connection is None or connection.is_lost or connection.pid != getpid():
             return None
         return connection
 
     def drop(self) -> None:
-        """Leave this loop's connection; what is due on it may be requested again, on the next one."""
+        """Leave this loop's connection; its pending requests may be sent again on the next one."""
         self._close(ConnectionError("the connection was dropped"))
 
     def invalidate_connections(self) -> None:
-        """Leave the connections of all loops, from any thread; what is due on them may be requested again."""
+        """Leave the connections of all loops, from any thread; their pending requests may be sent again."""
         self._epoch = object()
         for loop, connection in list(self._by_loop.items()):
             with suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(connection.close, ConnectionError("the connection was dropped"))
 
     def close(self) -> None:
-        """Close this loop's connection, also one that is being made; what is due on it fails for good."""
+        """Close this loop's connection, even one that is being made; its pending requests fail for good."""
         self._close(Closed("it was closed"))
         opening = self._opening.get(asyncio.get_running_loop())
         if opening is not None:
@@ -244,10 +244,10 @@ class AsyncConnections:
             connection.close(why)
 
     async def opened(self) -> Multiplexed:
-        """Return a connection that is not lost. Tasks that come while it is being made wait for the same one.
+        """Return a working connection; tasks that ask while it is being made wait for the same one.
 
         Raises:
-            redis.exceptions.RedisError, OSError: it can't be made.
+            redis.exceptions.RedisError, OSError: the connection can't be made.
         """
         connection = self.current()
         if connection is not None:
@@ -257,7 +257,7 @@ class AsyncConnections:
         if opening is None:
             opening = self._opening[loop] = loop.create_task(self._open(loop))
             opening.add_done_callback(self._opening_ended)
-        # Whoever is cancelled leaves it to the others.
+        # A cancelled caller leaves the connection to the others.
         return await asyncio.shield(opening)
 
     async def _open(self, loop: asyncio.AbstractEventLoop) -> Multiplexed:
@@ -266,12 +266,12 @@ class AsyncConnections:
             async with asyncio.timeout(2 * self._timeout_seconds):
                 await made.connect()
                 await name_reader(made)
-                if epoch is not self._epoch:  # it may lead to what was left meanwhile
+                if epoch is not self._epoch:  # it may lead to a node that was left in the meantime
                     await made.disconnect()
                     await made.connect()
                     await name_reader(made)
         except BaseException as error:
-            if not loop.is_closed():  # else this is the end of a task that was left behind
+            if not loop.is_closed():  # otherwise this is the end of an abandoned task
                 made._close()  # noqa: SLF001 - its public way waits
             if isinstance(error, builtins.TimeoutError):
                 raise TimeoutError("it did not answer in time") from error
@@ -279,7 +279,7 @@ class AsyncConnections:
         inherited = self._by_loop.get(loop)
         connection = self._by_loop[loop] = Multiplexed(made, loop, self._timeout_seconds, self._reply_seconds)
         if inherited is not None and inherited.pid != connection.pid:
-            connection.inherited = inherited  # kept: its end would be noticed in the parent
+            connection.inherited = inherited  # kept alive, since the parent would notice its end
         connection.guard = _until_the_loop_ends(connection)
         await anext(connection.guard)
         return connection
@@ -287,4 +287,4 @@ class AsyncConnections:
     def _opening_ended(self, task: asyncio.Task[Multiplexed]) -> None:
         self._opening.pop(task.get_loop(), None)
         if not task.cancelled():
-            task.exception()  # seen, also when all waiters are gone
+            task.exception()  # retrieved, even if all waiters are gone

@@ -21,27 +21,28 @@ from api_client.transport.wire import CHUNK_BYTES, LARGE_CHUNK_BYTES, NEEDS_MORE
 
 MIN_WAIT_SECONDS: Final = 0.05
 STALLED_SECONDS: Final = 1.0
-"""Beyond the timeout: a thread whose reply is there may wait for the interpreter's lock, and is not ended."""
+"""Grace beyond the timeout for a thread that has its reply, but still waits for the interpreter lock."""
 IDLE_SECONDS: Final = 10.0
-"""After this long without a request a firewall may have dropped the connection without a word."""
+"""Idle time after which a firewall may have silently dropped the connection."""
 
 
 class SlowReply(TimeoutError):
-    """A reply was not whole in time, though its bytes kept coming. That says nothing about other keys."""
+    """A reply was incomplete in time, though its bytes kept coming; that says nothing about other keys."""
 
 
 class Connection:
-    """One connection, used by one thread at a time. After any error it can't be used again.
+    """One connection, used by one thread at a time, and unusable after any error.
 
     Args:
-        make: makes a connection of redis-py, not connected: it does TLS, authentication and SELECT.
-        timeout_seconds: to connect, and for each silence (no byte of what is due). After `IDLE_SECONDS` without a
-            request half of it, and a silence is a ConnectionError: the server may never have got the request.
-        reply_seconds: for one whole reply.
-        epoch: the pool's, when it was begun.
+        make: makes a connection of redis-py that is not connected yet, which does TLS, authentication and SELECT.
+        timeout_seconds: the time to connect, and the longest silence while a reply is due. After `IDLE_SECONDS` without
+            a request it is half of that, with a ConnectionError, because the server may never have received the
+            request.
+        reply_seconds: the time for one whole reply.
+        epoch: the pool's epoch when the connection was begun.
 
     Attributes:
-        is_reused: whether it has answered before. Set by the pool, as is ``place``.
+        is_reused: True if it has answered before; set by the pool, like ``place``.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class Connection:
         self.epoch: object = epoch
         self.is_reused: bool = False
         self.place: weakref.ref[Connection] | None = None
-        self._made = make()  # it closes the socket when it goes
+        self._made = make()  # closes the socket when it is collected
         self._timeout_seconds, self._reply_seconds = timeout_seconds, reply_seconds
         self._reader = reply_reader()
         self._sent_at = monotonic_seconds()
@@ -58,10 +59,10 @@ class Connection:
         self._waits_since: float | None = None
 
     def connect(self) -> None:
-        """Connect.
+        """Connect to Redis.
 
         Raises:
-            redis.exceptions.RedisError, OSError: it can't.
+            redis.exceptions.RedisError, OSError: the connection can't be made.
         """
         self._made.connect()
         self._socket: socket.socket = self._made._sock  # noqa: SLF001 - redis-py gives it no name; a test holds it
@@ -72,7 +73,7 @@ class Connection:
         """Send one command and return its reply; an error reply is returned as an exception.
 
         Raises:
-            redis.exceptions.TimeoutError, redis.exceptions.ConnectionError: no reply, and none to be expected.
+            redis.exceptions.TimeoutError, redis.exceptions.ConnectionError: there was no reply, and none will come.
         """
         began = monotonic_seconds()
         if began - self._sent_at > IDLE_SECONDS or len(request) > CHUNK_BYTES:
@@ -89,11 +90,11 @@ class Connection:
             raise self._translated(error) from error
 
     def send(self, request: bytes) -> None:
-        """Send several commands at once; `receive` has their replies."""
+        """Send several commands at once; `receive` returns their replies."""
         began = monotonic_seconds()
         self._was_idle = began - self._sent_at > IDLE_SECONDS
         try:
-            for start in range(0, len(request), CHUNK_BYTES):  # so that a large one on its way is no silence
+            for start in range(0, len(request), CHUNK_BYTES):  # so that sending a large one is no silence
                 self._waits_since = self._sent_at = monotonic_seconds()
                 if self._sent_at - began > self._reply_seconds:
                     raise SlowReply("it accepted the request too slowly")
@@ -103,7 +104,7 @@ class Connection:
             raise self._translated(error) from error
 
     def receive(self, count: int) -> list[Any]:
-        """Return ``count`` replies; the bound on a whole one is for each, after the one before."""
+        """Return ``count`` replies; the bound on a whole reply applies to each, after the previous one."""
         try:
             self._receive_first()
             return [self._next_reply() for _ in range(count)]
@@ -111,7 +112,7 @@ class Connection:
             raise self._translated(error) from error
 
     def close_if_stalled(self) -> None:
-        """End a wait that signals have prolonged beyond its timeout, from another thread."""
+        """End, from another thread, a wait that signals have prolonged beyond its timeout."""
         waits_since = self._waits_since
         if waits_since is not None and monotonic_seconds() - waits_since > self._timeout_seconds + STALLED_SECONDS:
             self._is_stalled = True
@@ -119,11 +120,11 @@ class Connection:
                 self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close it."""
+        """Close the connection."""
         self._made.disconnect()
 
     def _receive_first(self) -> None:
-        """Receive what comes first. A thread that has waited for another server meanwhile still takes what is there."""
+        """Receive the first bytes; a thread that was waiting for another server still takes those that have arrived."""
         bound_seconds = self._timeout_seconds / 2 if self._was_idle else self._timeout_seconds
         left_seconds = self._sent_at + bound_seconds - monotonic_seconds()
         self._socket.settimeout(max(left_seconds, MIN_WAIT_SECONDS))
@@ -136,7 +137,7 @@ class Connection:
         return self._receive_rest(monotonic_seconds()) if reply is NEEDS_MORE else reply
 
     def _receive_rest(self, began: float) -> Any:
-        """Receive until the reply is whole."""
+        """Receive until the reply is complete."""
         while True:
             now = monotonic_seconds()
             if now - began > self._reply_seconds:
@@ -155,7 +156,7 @@ class Connection:
         return chunk
 
     def _translated(self, error: Exception) -> Exception:
-        # With the kernel's timeout, a silence is a read that would block; a wait that was ended, a closed connection.
+        # With the kernel's timeout, silence shows as a read that would block, and an ended wait as a closed connection.
         silence = socket.timeout | BlockingIOError | ssl.SSLWantReadError | ssl.SSLWantWriteError
         if not self._is_stalled and not isinstance(error, silence):
             return ConnectionError(f"{type(error).__name__}: {error}")
@@ -164,32 +165,32 @@ class Connection:
         return TimeoutError("it did not answer in time")
 
 
-MAX_CONNECTIONS: Final = 72  # 64 threads of an application, and a few of its libraries' and our own
+MAX_CONNECTIONS: Final = 72  # for an application's 64 threads, and a few of its libraries and our own
 POLL_SECONDS: Final = 0.05
-"""The interval at which a waiting thread looks for a connection by itself: an interrupted thread wakes none."""
+"""Interval at which a waiting thread looks for a connection itself, since an interrupted thread wakes none."""
 
 
 class AllInUse(TimeoutError):
-    """No connection was free in time. That says nothing about Redis: the calls that use them report its failures."""
+    """No connection was free in time; that says nothing about Redis, whose failures the using calls report."""
 
 
 class Connections:
-    """A bounded pool. Thread-safe, and safe against exceptions from signal handlers at any point.
+    """A bounded pool of connections, thread-safe and safe against signal handlers' exceptions at any point.
 
-    No lock guards it, since an exception could leave one held. Its state changes by single operations of C containers;
-    the open connections are those that are alive, so an interrupted call loses its connection and never the place.
+    No lock guards it, since an exception could leave one held. Its state changes by single operations of C containers,
+    and only live objects count as open connections, so an interrupted call loses its connection but never its place.
 
-    The connection used last is taken first, so that few stay warm. One that the server has closed meanwhile, or that is
-    silent after it has been idle for long, is replaced and its request sent once more: everything sent here may be
-    repeated. Any other silence is not followed by a repeat.
+    The most recently used connection is taken first, so that few stay warm. If the server has closed it, or it is
+    silent after a long idle time, it is replaced and the request sent once more, since every command here may be
+    repeated. After any other silence nothing is repeated.
 
-    A forked child, also of a fork that runs no hooks of Python's, starts without connections.
+    A forked child starts without connections, even after a fork that runs no Python hooks.
 
     Args:
-        make: makes a connection of redis-py, not connected.
-        timeout_seconds: to connect, for each silence of a reply, and to wait for a free connection.
-        reply_seconds: for one whole reply, at least ``timeout_seconds``.
-        max_connections: the limit; more threads than this share them.
+        make: makes a connection of redis-py that is not connected yet.
+        timeout_seconds: the time to connect or to wait for a free connection, and the longest silence within a reply.
+        reply_seconds: the time for one whole reply, at least ``timeout_seconds``.
+        max_connections: the limit; more threads than that share the connections.
     """
 
     def __init__(
@@ -208,7 +209,7 @@ class Connections:
         """Send one command and return its reply; an error reply is returned as an exception, not raised.
 
         Raises:
-            redis.exceptions.RedisError: no connection, or no reply on it.
+            redis.exceptions.RedisError: there was no connection, or no reply on it.
         """
         while True:
             connection = self._acquire()
@@ -222,9 +223,9 @@ class Connections:
                 return reply
 
     def begin(self, request: bytes, count: int) -> Callable[[], list[Any]]:
-        """Send ``count`` commands, and return a function that waits for their replies, as from `execute`; call it once.
+        """Send ``count`` commands, and return a function that waits for replies as `execute` does; call it once.
 
-        So one thread can have requests under way at several servers.
+        So one thread can have pending requests at several servers.
         """
         connection = self._send_on_any(request)
 
@@ -244,12 +245,12 @@ class Connections:
         return finish
 
     def invalidate_connections(self) -> None:
-        """Leave the node: close what is not in use now, and the rest as soon as it is given back."""
+        """Leave the node: close idle connections now, and the rest as soon as they are released."""
         self._epoch = object()
         self.drop_idle()
 
     def drop_idle(self) -> None:
-        """Close what is not in use; the next request opens a connection."""
+        """Close idle connections; the next request opens one."""
         while True:
             try:
                 connection = self._idle.pop()
@@ -261,12 +262,12 @@ class Connections:
         self._idle: deque[Connection] = deque()
         self._waiting: deque[threading.Lock] = deque()  # each held until its thread is woken
         self._open: set[weakref.ref[Connection]] = set()
-        self._epoch = object()  # connections of an earlier one lead to a node that was left
+        self._epoch = object()  # connections of an earlier epoch lead to a node that was left
         self._pid = getpid()
 
     def _acquire(self) -> Connection:
         if self._pid != getpid():
-            self._reset()  # the sockets are the parent's; only our copies of them are closed
+            self._reset()  # the sockets belong to the parent, so only our copies are closed
         try:
             return self._idle.pop()
         except IndexError:
@@ -281,7 +282,7 @@ class Connections:
             self._wake_one()
 
     def _send_on_any(self, request: bytes) -> Connection:
-        """Return a connection on which the request has been sent."""
+        """Send a request, and return the connection that carried it."""
         while True:
             connection = self._acquire()
             try:
@@ -293,33 +294,33 @@ class Connections:
                 return connection
 
     def _may_repeat(self, connection: Connection, error: BaseException) -> bool:
-        """Close a connection after an error (an interrupt too: its reply would be taken for the next one's)."""
+        """Close a connection after an error or interrupt, since its reply would be mistaken for the next one's."""
         self._discard(connection)
         if isinstance(error, ConnectionError | TimeoutError) and not isinstance(error, SlowReply):
-            self.drop_idle()  # they may well be as dead as this one
+            self.drop_idle()  # they are probably as dead as this one
         return isinstance(error, ConnectionError) and connection.is_reused
 
     def _discard(self, connection: Connection) -> None:
-        self._open.discard(connection.place)  # first: the place counts, whatever interrupts the rest
+        self._open.discard(connection.place)  # first, so that the place is free even if the rest is interrupted
         connection.close()
         self._wake_one()
 
     def _wake_one(self) -> None:
-        """Have the first waiting thread look for a connection, or for a place to open one."""
+        """Wake the first waiting thread, to look for a connection or for a place to open one."""
         with suppress(IndexError):
             self._waiting.popleft().release()
 
     def _open_one(self) -> Connection | None:
-        """Return a new connection; None where there are enough."""
+        """Return a new connection, or None if there are enough."""
         for place in tuple(self._open):
-            if place() is None:  # a call was interrupted while it had it
+            if place() is None:  # a call was interrupted while it held the place
                 self._open.discard(place)
         if len(self._open) >= self._max_connections:
             return None
         connection = Connection(self._make, self._timeout_seconds, self._reply_seconds, self._epoch)
         connection.place = weakref.ref(connection)
         self._open.add(connection.place)
-        if len(self._open) > self._max_connections:  # other threads were opening one, too
+        if len(self._open) > self._max_connections:  # other threads were opening connections too
             self._open.discard(connection.place)
             return None
         try:
@@ -330,7 +331,7 @@ class Connections:
         return connection
 
     def _wait(self) -> Connection:
-        """Wait for a connection that is given back, or for a place to open one."""
+        """Wait for a released connection, or for a place to open one."""
         deadline = monotonic_seconds() + self._timeout_seconds
         while (left_seconds := deadline - monotonic_seconds()) > 0:
             woken = threading.Lock()
@@ -338,7 +339,7 @@ class Connections:
             self._waiting.append(woken)
             try:
                 try:
-                    return self._idle.pop()  # since the last look
+                    return self._idle.pop()  # released since the last look
                 except IndexError:
                     if (connection := self._open_one()) is not None:
                         return connection

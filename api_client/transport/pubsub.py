@@ -1,9 +1,9 @@
-"""Notifications of commits: one subscribed connection per process, held by a thread while there are waiters.
+"""Notifications of commits, over one subscribed connection per process that a thread keeps while there are waiters.
 
-A notification is a hint to read again, never the value. It can be lost with the connection; waiters poll as well.
+A notification is a hint to read again, never the value. It can be lost with the connection, so waiters also poll.
 
-The thread alone connects, subscribes and keeps account of the waiters, which report to it by a queue. So they never
-wait for Redis, nor for each other, and an exception from a signal handler may leave them at any point.
+Only the thread connects, subscribes and keeps track of the waiters, which report to it through a queue. So waiters
+never wait for Redis or each other, and a signal handler's exception may interrupt them at any point.
 """
 
 from __future__ import annotations
@@ -44,22 +44,23 @@ class Listener:
         self.wakes: Wakes = wakes
         self.began_at: float = began_at
         self._report = report
-        # Called at the object's end, too: an exception may have kept `close` from being called.
+        # Also called when the object dies, since an exception may have prevented `close`.
         self.reference: ref[Listener] = ref(self, report)
 
     def close(self) -> None:
-        """Stop listening. May be repeated."""
+        """Stop listening; may be called repeatedly."""
         self._report(self.reference)
 
 
 class Notifications:
-    """Subscriptions by channel. Thread-safe; without waiters connection and thread end after 5 s.
+    """Subscriptions by channel. Thread-safe; connection and thread end after 5 s without waiters.
 
-    After a failure nothing is tried for a second. A connection fails, too, when it confirms no subscription in time.
+    After a failure nothing is tried for a second. A connection also fails if it does not confirm a subscription in
+    time.
 
     Args:
-        client: opens the connection.
-        confirm_seconds: how long it may take to confirm one.
+        client: the client that opens the connection.
+        confirm_seconds: the time allowed to confirm a subscription.
         monotonic: the clock, in seconds.
     """
 
@@ -75,22 +76,23 @@ class Notifications:
         self._begin()
 
     def _begin(self) -> None:
-        """Begin in this process, without waiters."""
+        """Initialise the state for this process, without waiters."""
         self._changes: SimpleQueue[Listener | ref[Listener]] = SimpleQueue()
         self._thread = OwnThread(self._run, "cache-notifications")
         self._alarm: socket.socket | None = None
         self._epoch = 0
         self._pid = os.getpid()
-        # Of the thread alone, by the id of a listener's reference: one that has died can't be hashed.
+        # Used only by the thread. Keyed by the id of a listener's weak reference, as a dead one can't be hashed.
         self._channels: dict[int, tuple[str, ...]] = {}
         self._waiting: dict[str, dict[int, ref[Listener]]] = {}
         self._wanted_at = self._connected_at = 0.0
 
     def listen(self, wakes: Wakes) -> Listener:
-        """Have each function called at each notification on its channel, until the listener is closed.
+        """Call each function at every notification on its channel, until the listener is closed.
 
-        They are called on the listening thread, and must not block. Where the subscription comes some time after this
-        call, the function is called then, too: something may have been missed. Many channels are one command.
+        The functions run on the listening thread and must not block. If the subscription comes some time after this
+        call, a function is called at that time too, because a notification may have been missed. One command subscribes
+        to all channels.
         """
         if self._pid != os.getpid():
             self._begin()
@@ -102,14 +104,14 @@ class Notifications:
         return listener
 
     def invalidate_connections(self) -> None:
-        """Leave the node: the master is another one. Waiters poll until they are subscribed there."""
+        """Leave the node after a change of master. Waiters poll until they are subscribed at the new one."""
         self._epoch += 1
         self._ring_alarm()
 
     def close(self) -> None:
-        """End the thread, and with it the connection."""
+        """End the thread, and the connection with it."""
         self._is_closed = True
-        if self._pid == os.getpid():  # else they are its parent's
+        if self._pid == os.getpid():  # otherwise they belong to the parent process
             self._ring_alarm()
             self._thread.join(2 * LISTEN_SECONDS)
         self._client.close()
@@ -117,13 +119,13 @@ class Notifications:
     def _has_thread(self) -> bool:
         try:
             self._thread.ensure()
-        except RuntimeError as error:  # the system's limit: waiters poll
+        except RuntimeError as error:  # the system's limit on threads; waiters poll
             _log_lost(error)
             return False
         return True
 
     def _ring_alarm(self) -> None:
-        """Have the thread apply the changes at once."""
+        """Make the thread apply the changes at once."""
         alarm = self._alarm
         if alarm is not None:
             with suppress(OSError):  # it has ended, or its buffer is full
@@ -144,7 +146,7 @@ class Notifications:
                 self._alarm = None
 
     def _listen_on_one(self, wait: _Wait) -> None:
-        """Listen on one connection for as long as it is good and needed; after its loss, pause."""
+        """Listen on one connection while it works and is needed; pause after its loss."""
         epoch = self._epoch
         pubsub = open_pubsub(self._client)
         try:
@@ -157,7 +159,7 @@ class Notifications:
                 while pubsub.subscribed and pubsub.connection.can_read(timeout=0):
                     self._dispatch(pubsub.get_message(timeout=LISTEN_SECONDS))
                     unconfirmed_since = None
-                # A silent server takes what is sent, and nothing else shows that no notification will come.
+                # A silent server accepts requests, so only this shows that no notifications will come.
                 if unconfirmed_since is not None and self._monotonic() - unconfirmed_since > self._confirm_seconds:
                     raise redis.TimeoutError("a subscription was not confirmed")
         except Exception as error:  # noqa: BLE001 - redis-py raises anything on a connection that is being lost
@@ -171,7 +173,7 @@ class Notifications:
                 pubsub.close()
 
     def _is_over(self) -> bool:
-        """Apply the changes of waiters; tell whether the thread is to end."""
+        """Apply the waiters' changes; return whether the thread should end."""
         with suppress(Empty):
             while True:
                 self._apply(self._changes.get_nowait())
@@ -193,7 +195,7 @@ class Notifications:
                 del self._waiting[channel]
 
     def _subscribe(self, pubsub: Any, subscribed: set[str]) -> bool:
-        """Subscribe to what waiters want, and to nothing else; return whether there was anything to change."""
+        """Subscribe to exactly the waiters' channels; return whether anything changed."""
         new = [channel for channel in self._waiting if channel not in subscribed]
         gone = [channel for channel in subscribed if channel not in self._waiting]
         if new:
@@ -211,7 +213,7 @@ class Notifications:
         if message is None or message["type"] not in {"message", "subscribe"}:
             return
         came_before = self._monotonic()
-        if message["type"] == "subscribe":  # of interest to waiters that may have missed something
+        if message["type"] == "subscribe":  # for waiters that may have missed a notification
             came_before = max(self._connected_at, came_before - LATE_SECONDS)
         for reference in list(self._waiting.get(message["channel"].decode(), {}).values()):
             listener = reference()
@@ -220,16 +222,16 @@ class Notifications:
 
 
 class _Wait:
-    """Waits for the alarm, or for what a connection brings."""
+    """Waits for the alarm or for data on a connection."""
 
     def __init__(self, selector: selectors.BaseSelector, alarmed: socket.socket) -> None:
         self._selector, self._alarmed = selector, alarmed
         self._connected: Any = None
 
     def until_readable(self, timeout_seconds: float, pubsub: Any = None) -> None:
-        """Return after the alarm, as soon as the connection of ``pubsub`` can be read, or when the time is over."""
+        """Block until the alarm, until the connection of ``pubsub`` is readable, or until the timeout."""
         connected = None
-        if pubsub is not None and pubsub.subscribed:  # else nothing comes, and its end would stay readable
+        if pubsub is not None and pubsub.subscribed:  # else nothing comes, and a closed one stays readable
             connected = pubsub.connection._sock  # noqa: SLF001 - redis-py gives it no name; a test holds it
         if connected is not self._connected:
             self.forget_connection()
@@ -241,7 +243,7 @@ class _Wait:
             self._alarmed.recv(4096)
 
     def forget_connection(self) -> None:
-        """Wait for the alarm alone."""
+        """Wait only for the alarm from now on."""
         if self._connected is not None:
             with suppress(KeyError, ValueError, OSError):  # it was closed
                 self._selector.unregister(self._connected)

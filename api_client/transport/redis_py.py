@@ -1,4 +1,4 @@
-"""Clients of redis-py, for tools and tests, and their errors as ours; those on a link become ours in `health`."""
+"""Clients of redis-py for tools and tests, and the translation of their errors (those of links: `health`)."""
 
 from __future__ import annotations
 
@@ -31,15 +31,16 @@ def connect(
 ) -> redis.Redis:
     """Return a client that gives up after ``timeout_seconds``; nothing is sent yet.
 
-    redis-py's own defaults try ten times at 5 s: a reader would hang for a minute on a silent server. Here a
-    connection that the server has closed meanwhile is tried once more (every step may be repeated); a silence is not.
+    redis-py's defaults try ten times at 5 s each, so a reader would hang for a minute on a silent server. Here a
+    request is sent once more if the server has closed the connection (every step may be repeated), but not after a
+    silence.
 
     Args:
-        url: as `redis_url` reads it. Behind Sentinels each connection is made to the master of that moment. Of a
-            cluster it is a `ClusterClient`: commands of one key.
-        timeout_seconds: for the connection and for each reply.
-        retry: what to try again, and how; default: a connection that was found closed, once.
-        known: is updated with the master's address, behind Sentinels.
+        url: a URL as `redis_url` reads it. Behind Sentinels each connection goes to the current master. For a cluster
+            the client is a `ClusterClient`, for commands with one key.
+        timeout_seconds: the timeout of the connection and of each reply.
+        retry: the retry policy; default: once, after a connection was found closed.
+        known: updated with the master's address, behind Sentinels.
 
     Raises:
         ConfigurationError: the URL can't be used.
@@ -51,7 +52,7 @@ def connect(
     with readable(url):
         pool = _BlockingMasterPool.from_url(
             parsed.node_url,
-            # More threads than this share connections; they wait for one no longer than for a reply.
+            # More threads than this share connections, and wait for one no longer than for a reply.
             max_connections=MAX_CONNECTIONS,
             timeout=timeout_seconds,
             **socket_options(url, timeout_seconds),
@@ -61,23 +62,23 @@ def connect(
     if parsed.topology is Topology.SENTINEL:
         pool.resolver = lead_to_master(pool, parsed, known or MasterAddress(), timeout_seconds)
     pack_bytes_only(pool)
-    # It owns the pool: closing it closes the connections.
+    # The client owns the pool, so closing it closes the connections.
     return redis.Redis.from_pool(pool)
 
 
 class ClusterClient(redis.Redis):
-    """Commands of one key each, sent where that is. Pipelines, and what has no key, are a node's. Thread-safe.
+    """Client of a cluster, for commands with one key. Pipelines and commands without a key need a node. Thread-safe.
 
-    Connects when it is first used; errors are redis-py's.
+    It connects at the first use; errors are redis-py's.
 
     Args:
-        url: of some of the nodes.
-        timeout_seconds: for the connection and for each reply.
-        retry: what to try again of a command, and how.
+        url: the URL of some of the nodes.
+        timeout_seconds: the timeout of the connection and of each reply.
+        retry: the retry policy of a command.
     """
 
     def __init__(self, url: str, timeout_seconds: float, retry: Retry) -> None:
-        # It only says how replies are read: by RESP2, which links speak.
+        # The pool only tells how to parse replies: as RESP2, which links speak.
         super().__init__(connection_pool=redis.ConnectionPool.from_url(read_url(url).node_url, protocol=2))
         self._link = CacheLink(url, timeout_seconds, timeout_seconds, patience=lambda exchange, _: exchange())
         self._timeout_seconds, self._retry = timeout_seconds, retry
@@ -92,10 +93,10 @@ class ClusterClient(redis.Redis):
         return self.parse_response(_Reply(reply), args[0], **options)  # type: ignore[no-untyped-call]
 
     def node_of(self, key: str) -> redis.Redis:
-        """Return a client of the one node that has a key's slot.
+        """Return a client of the node that owns a key's slot.
 
         Raises:
-            redis.exceptions.RedisError: no node says which that is.
+            redis.exceptions.RedisError: no node tells which one that is.
         """
         routes = self._link.routes
         if routes.ready_owner(key) is None:
@@ -106,12 +107,12 @@ class ClusterClient(redis.Redis):
         return self._client(routes.url_of(owner))
 
     def nodes(self) -> list[redis.Redis]:
-        """Return a client of each node that has keys. Raises as `node_of`."""
+        """Return a client of each node that has keys; the errors are those of `node_of`."""
         self._tried(self._link.sync_clock)
         return [self._client(url) for url in self._link.routes.urls()]
 
     def close(self) -> None:
-        """Close the connections; it may be used again."""
+        """Close the connections; the client may be used again."""
         self._link.close()
         for client in list(self._nodes.values()):
             client.close()
@@ -134,36 +135,36 @@ class ClusterClient(redis.Redis):
 
 
 class _Reply:
-    """A reply in the place of a connection that has received it."""
+    """Stand-in for a connection that has received a reply."""
 
     def __init__(self, reply: Any) -> None:
         self._reply = reply
 
     def read_response(self, **_: object) -> Any:
-        """Return it; raise an error reply."""
+        """Return the reply, or raise it if it is an error."""
         if isinstance(self._reply, Exception):
             raise self._reply
         return self._reply
 
 
 def node_of(client: redis.Redis, key: str) -> redis.Redis:
-    """Return the client for commands that go together with a key's: of a cluster its node's own, else the same.
+    """Return the client for a key's pipelines: in a cluster that of the key's node, otherwise the same client.
 
     Raises:
-        redis.exceptions.RedisError: the cluster does not say which node has the key's slot.
+        redis.exceptions.RedisError: the cluster does not tell which node owns the key's slot.
     """
     return client.node_of(key) if isinstance(client, ClusterClient) else client
 
 
 def nodes_of(client: redis.Redis) -> list[redis.Redis]:
-    """Return a client for each node that has keys of its own: of a cluster its masters, else the same client."""
+    """Return a client for each node with keys of its own: the masters of a cluster, otherwise the same client."""
     return client.nodes() if isinstance(client, ClusterClient) else [client]
 
 
 def connect_to_any(url: str, *, timeout_seconds: float, known: MasterAddress | None = None) -> redis.Redis:
-    """Return a client for what any node of a cluster does, such as to subscribe; else as `connect`.
+    """Return a client for commands that any node of a cluster can run, such as SUBSCRIBE; otherwise as `connect`.
 
-    At each connecting it goes to the next one of those that the URL names.
+    Each of its connections goes to the next node of the URL.
     """
     parsed = read_url(url)
     if parsed.topology is not Topology.CLUSTER:
@@ -175,7 +176,7 @@ def connect_to_any(url: str, *, timeout_seconds: float, known: MasterAddress | N
 
 
 class MasterPool(redis.ConnectionPool):
-    """A pool that behind Sentinels hands out no connection to a node that is known to be the master no longer."""
+    """A pool that, behind Sentinels, hands out no connection to a node known to be demoted."""
 
     resolver: SentinelResolver | None = None
 
@@ -195,17 +196,17 @@ class MasterPool(redis.ConnectionPool):
 
 
 class _BlockingMasterPool(MasterPool, BlockingConnectionPool):
-    """The same; callers wait for a connection while all are in use."""
+    """A `MasterPool` whose callers wait while all connections are in use."""
 
 
 def open_pubsub(client: redis.Redis) -> Any:
-    """Return a `PubSub` of a client. By itself redis-py would add a handler to the application's logging."""
+    """Return a `PubSub` of a client, without the handler that redis-py would add to the application's logging."""
     return client.pubsub(push_handler_func=lambda message: message)  # type: ignore[no-untyped-call]
 
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Turn every error of redis-py, and of the socket below it, into CacheUnavailable, its cause kept."""
+    """Turn every error of redis-py and of the socket below it into a CacheUnavailable, keeping its cause."""
     try:
         yield
     except (RedisError, OSError) as error:

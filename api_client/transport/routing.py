@@ -1,7 +1,7 @@
-"""Routing without I/O: where commands go, as plans that the sync and the async link carry out.
+"""Routing of commands without I/O, as plans that the sync and the async link carry out.
 
-Plans (see `scripts`) yield the steps of an exchange with the nodes. `Routes` sends all to one Redis, or to the master
-that its Sentinels name; `cluster.Cluster` goes by slots.
+Plans (see `scripts`) yield the steps of an exchange with the nodes. `Routes` sends everything to one Redis, or to the
+master that its Sentinels name; `cluster.Cluster` routes by slots.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ T = TypeVar("T")
 
 
 class Send(NamedTuple):
-    """Step: send commands, each node's in one round trip, all nodes at one time.
+    """Step: send commands, in one round trip per node and to all nodes at the same time.
 
-    Send back the replies by node; where one has failed, its CacheUnavailable in the place of each.
+    Send back the replies by node, or the CacheUnavailable of a failed node in place of each.
     """
 
     by_node: Mapping[Address, Sequence[Command]]
@@ -40,9 +40,9 @@ class Pause(NamedTuple):
 
 
 class FindSlots(NamedTuple):
-    """Step: carry out a search, once for all callers at one time. Send back its result; None where another is running.
+    """Step: carry out a search, once for all concurrent callers. Send back its result, None if another is running.
 
-    With ``waits`` the caller waits for that other one.
+    With ``waits`` the caller waits for the other search.
     """
 
     search: Callable[[], Plan[CacheUnavailable | None]]
@@ -50,7 +50,7 @@ class FindSlots(NamedTuple):
 
 
 class SyncClock(NamedTuple):
-    """Step: have a node's link learn the node's time. Send back its CacheUnavailable, or None."""
+    """Step: sync the clock of a node. Send back its CacheUnavailable, or None."""
 
     address: Address
 
@@ -60,18 +60,18 @@ Plan: TypeAlias = Generator[Step, Any, T]
 
 
 class Routes:
-    """Nodes that commands go to, and their state: here all go to one, which connections find by the URL.
+    """Nodes that commands go to, and their state; here a single node, which connections find by the URL.
 
-    Shared by the sync and the async link. Thread-safe; no I/O. `Cluster` differs in every method but `results`.
+    Shared by the sync and the async link. Thread-safe; no I/O. `Cluster` overrides every method but `results`.
 
     Args:
-        url: of one Redis, or of Sentinels.
+        url: the URL of one Redis, or of Sentinels.
         breaks: as for `NodeHealth`.
 
     Attributes:
-        is_single: whether there is no other node.
-        clock: the reader's.
-        master: where the master is, behind Sentinels.
+        is_single: True if there is only one node.
+        clock: the reader's clock.
+        master: the master's address, behind Sentinels.
     """
 
     ONLY_NODE: ClassVar[Address] = ("", 0)
@@ -87,7 +87,7 @@ class Routes:
         return self._url
 
     def urls(self) -> list[str]:
-        """Return the URLs of the nodes that have keys, as far as they are known."""
+        """Return the URLs of the known nodes that have keys."""
         return [self._url]
 
     def health_of(self, node: Address) -> NodeHealth:
@@ -99,28 +99,28 @@ class Routes:
         return self._health
 
     def ready_owner(self, key: str) -> Address | None:
-        """Return the node that has a key; None where more must be known first."""
+        """Return the node that has a key, or None if more must be known first."""
         return self.ONLY_NODE
 
     def to_reader_clock(self, raw: bytes | None, node: Address) -> bytes | None:
-        """Return an entry of a node with its times by the reader's clock."""
+        """Return a node's entry with its times by the reader's clock."""
         return raw
 
     def on_nodes_changed(self, keep_only: Callable[[Collection[Address]], object]) -> None:
-        """Have ``keep_only`` called with the nodes that are in use, on whatever thread finds that they have changed."""
+        """Register ``keep_only``, called with the nodes in use on whatever thread finds that they have changed."""
 
     def replies(self, commands: Sequence[Command], query: str | None = None) -> Plan[list[Any]]:
-        """Have commands done by the nodes that have their keys; returns the replies.
+        """Run commands on the nodes that have their keys; return the replies.
 
-        In the place of a reply may stand an error reply, or the CacheUnavailable of the node, about ``query``.
+        A reply may be an error reply, or the node's CacheUnavailable about ``query``.
         """
         return about_query((yield Send({self.ONLY_NODE: commands}))[self.ONLY_NODE], query)
 
     def entries(self, keys: Sequence[CacheKey]) -> Plan[Sequence[bytes | CacheUnavailable | None]]:
-        """Read entries, their times by the reader's clock; a node's failure stands in the place of its entries.
+        """Read entries with times by the reader's clock; a node's failure takes the place of its entries.
 
         Raises:
-            CacheUnavailable: of a single node.
+            CacheUnavailable: a single node has failed.
         """
         replies = none_failed((yield from self.replies([("GET", key.entry) for key in keys], keys[0].query)))
         return [self._health.entry_of(reply, key.query) for key, reply in zip(keys, replies, strict=True)]
@@ -135,7 +135,7 @@ class Routes:
         raise failed
 
     def sync_clocks(self, *, every: bool) -> Plan[None]:
-        """Learn the time of every node; of one alone, unless ``every``: where one is needed soon.
+        """Sync the clock of every node, or unless ``every`` of only one, when it is needed soon.
 
         Raises:
             CacheUnavailable: no node has answered.
@@ -146,7 +146,7 @@ class Routes:
     def results(
         self, calls: Sequence[Call[T]], replies: Sequence[Any], query: str | None
     ) -> list[T | CacheUnavailable]:
-        """Return what lease steps have replied; in the place of one that has failed its error."""
+        """Return the results of lease steps, with a failed one's error in its place."""
         return [self._result(call, reply, query) for call, reply in zip(calls, replies, strict=True)]
 
     def _result(self, call: Call[T], reply: Any, query: str | None) -> T | CacheUnavailable:
@@ -156,7 +156,7 @@ class Routes:
 
 
 def about_query(replies: list[Any], query: str | None) -> list[Any]:
-    """Return replies whose failures are about ``query``."""
+    """Return the replies, with their failures about ``query``."""
     if query is None:
         return replies
     return [reply.about(query) if isinstance(reply, CacheUnavailable) else reply for reply in replies]
@@ -166,17 +166,17 @@ class Node(Protocol):
     """The connections to one node."""
 
     def invalidate_connections(self) -> None:
-        """Leave the node: close connections, those in use as soon as they are not. From any thread."""
+        """Leave the node, from any thread: close its connections, those in use as soon as they are released."""
 
     def close(self) -> None:
-        """Close what the caller has open."""
+        """Close the caller's connections."""
 
 
 N = TypeVar("N", bound=Node)
 
 
 class Nodes(Generic[N]):
-    """The nodes that were needed so far, each made at its first use. Thread-safe, without a lock."""
+    """The nodes used so far, each made at its first use. Thread-safe without a lock."""
 
     def __init__(self, make: Callable[[Address], N]) -> None:
         self._make = make
@@ -186,17 +186,17 @@ class Nodes(Generic[N]):
         return self._made.get(address) or self._made.setdefault(address, self._make(address))
 
     def keep_only(self, kept: Collection[Address]) -> None:
-        """Leave the nodes that are in the cluster no more."""
+        """Leave the nodes that are no longer in the cluster."""
         for address in [address for address in list(self._made) if address not in kept]:
             if (node := self._made.pop(address, None)) is not None:
                 node.invalidate_connections()
 
     def invalidate_connections(self) -> None:
-        """Leave all of them; what is sent next opens connections."""
+        """Leave all nodes; the next requests open connections."""
         for node in list(self._made.values()):
             node.invalidate_connections()
 
     def close(self) -> None:
-        """Close what the caller has open to them."""
+        """Close the caller's connections to all nodes."""
         for node in list(self._made.values()):
             node.close()

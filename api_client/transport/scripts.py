@@ -1,6 +1,6 @@
 """Steps of lease records as commands, and plans: exchanges with Redis as generators that do no I/O.
 
-A plan yields what is to be done and is sent what came of it; `drive` and `adrive` carry one out.
+A plan yields steps and is sent their results; `drive` and `adrive` carry it out.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ T = TypeVar("T")
 
 _FOLDER: Final = files("api_client.protocol") / "lua"
 SCRIPTS: Final = tuple(sorted({file.name.removesuffix(".lua") for file in _FOLDER.iterdir()} - {"prelude"}))
-"""The names of all of them."""
+"""The names of all scripts."""
 
 
 def drive(plan: Generator[S, R, T], do: Callable[[S], R]) -> T:
-    """Carry out a plan: ``do`` does each of its steps. What that raises ends the plan at once."""
+    """Carry out a plan, with ``do`` for each step. An exception from ``do`` ends the plan at once."""
     try:
         step = next(plan)
         while True:
@@ -41,7 +41,7 @@ def drive(plan: Generator[S, R, T], do: Callable[[S], R]) -> T:
 
 
 async def adrive(plan: Generator[S, R, T], do: Callable[[S], Awaitable[R]]) -> T:
-    """Carry out a plan, as `drive`; each step is awaited."""
+    """Carry out a plan as `drive` does, awaiting each step."""
     try:
         step = next(plan)
         while True:
@@ -57,9 +57,9 @@ ScriptPlan: TypeAlias = Generator[Sequence[Command], Sequence[Any], list[Any]]
 
 
 def script_plan(calls: Sequence[Call[Any]]) -> ScriptPlan:
-    """Run steps: yields the commands of one round trip, and of a second one where Redis has forgotten scripts.
+    """Run steps: yield the commands of one round trip, and of a second one if Redis has forgotten scripts.
 
-    Is sent their replies, and returns one for each call; an error stands in the place of its reply.
+    The plan is sent their replies, and returns one for each call; an error takes the place of its reply.
     """
     replies = list((yield [by_hash(call) for call in calls]))
     forgotten = [place for place, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
@@ -76,22 +76,23 @@ def by_hash(call: Call[Any]) -> Command:
 
 
 def by_text(call: Call[Any]) -> Command:
-    """Return the command that runs a step with its script's text, which Redis knows from then on.
+    """Return the command that runs a step with its script's text, which Redis remembers.
 
-    One command: between SCRIPT LOAD and EVALSHA another client's SCRIPT FLUSH can make Redis forget the script again.
+    A single command, because another client's SCRIPT FLUSH could come between SCRIPT LOAD and EVALSHA.
     """
     return ("EVAL", source(call.script), len(call.keys), *call.keys, *call.args)
 
 
 def by_text_and_wait(call: Call[Any], *, replicas: int, timeout_seconds: float) -> list[Command]:
-    """Return the commands that run a step, and ask the same connection how many replicas have it."""
+    """Return the commands that run a step, and query on the same connection how many replicas have it."""
     return [by_text(call), ("WAIT", replicas, max(1, round(timeout_seconds * 1_000)))]
 
 
 def read_scripts() -> None:
     """Read all scripts now.
 
-    That imports. In the middle of a call an exception from a signal handler could leave CPython's lock of imports held.
+    Reading them imports, and in the middle of a call a signal handler's exception could leave CPython's import lock
+    held.
     """
     for name in SCRIPTS:
         sha_of(name)
@@ -99,7 +100,7 @@ def read_scripts() -> None:
 
 @cache
 def sha_of(name: str) -> str:
-    """Return the hash by which Redis knows a script."""
+    """Return the SHA-1 by which Redis knows a script."""
     return hashlib.sha1(source(name).encode(), usedforsecurity=False).hexdigest()
 
 
@@ -118,7 +119,7 @@ def none_failed(results: Sequence[T | CacheError]) -> list[T]:
 
 
 def all_answered(plan: Generator[S, Sequence[Any], T]) -> Generator[S, Sequence[Any], T]:
-    """Carry on with a plan while every call of it is answered; raise the first error among replies."""
+    """Continue a plan while every call is answered; raise the first error among the replies."""
     try:
         step = next(plan)
         while True:
@@ -129,11 +130,11 @@ def all_answered(plan: Generator[S, Sequence[Any], T]) -> Generator[S, Sequence[
 
 
 Until: TypeAlias = Callable[[Sequence[bool]], bool]
-"""Decides by the answers so far that steps sent together are sent no more: `all`, `any`, `at_once`."""
+"""Decides, from which steps were answered, whether the others are given up: `all`, `any`, `at_once`."""
 
 
 def at_once(_answered: Sequence[bool]) -> bool:
-    """Send steps no more, whether they were answered or not."""
+    """Give up unanswered steps at once."""
     return True
 
 
@@ -144,16 +145,16 @@ class LeaseStepRunner(Protocol):
         """Run one step."""
 
     def run_each(self, calls: Sequence[Call[T]], /, *, until: Until = all) -> Sequence[T | CacheUnavailable]:
-        """Run steps in one round trip; one that fails ends alone.
+        """Run steps in one round trip; a failed one does not end the others.
 
-        A worker's runner sends them all again, for some seconds, ``until`` as many as that are answered.
+        A worker's runner sends them again for some seconds, ``until`` enough are answered.
         """
 
 
 class LeaseStore:
-    """Steps over a client of redis-py's, also one of a cluster: for tools, which have one for their other commands.
+    """Steps over a client of redis-py, even one of a cluster, for tools that have one for other commands anyway.
 
-    Errors of redis-py pass through. Readers and workers run steps over links.
+    Errors of redis-py pass through. Readers and workers run steps over links instead.
     """
 
     def __init__(self, client: redis.Redis) -> None:
@@ -164,7 +165,7 @@ class LeaseStore:
         return self.run_all([call])[0]
 
     def run_all(self, calls: Sequence[Call[T]]) -> list[T]:
-        """Run steps one after the other; the first error is raised once all have been run."""
+        """Run steps one after another, and raise the first error after the last step."""
         replies = drive(script_plan(calls), lambda commands: ask_by_redis_py(self._client, commands))
         for reply in replies:
             if isinstance(reply, RedisError):
@@ -176,7 +177,7 @@ def ask_by_redis_py(client: redis.Redis, commands: Sequence[Command]) -> list[An
     """Send commands one by one, each by its key; an error reply is returned as an exception.
 
     Raises:
-        redis.exceptions.RedisError: no connection, or no reply on it.
+        redis.exceptions.RedisError: there was no connection, or no reply on it.
     """
     replies: list[Any] = []
     for command in commands:

@@ -1,10 +1,10 @@
-"""Sentinel: where the master is, for connections of redis-py that go there.
+"""Sentinel: the master's address, for connections of redis-py to it.
 
-redis-py's own `SentinelConnectionPool` does not bound how long that takes, and loses a Sentinel when two threads find
-another one at once; so its connections get a resolver in the place of their pool.
+redis-py's own `SentinelConnectionPool` does not bound the search, and loses a Sentinel if two threads find another one
+at the same time. So its connections get a resolver in place of their pool.
 
-In a failover that was ordered, or that a partition has caused, the old master goes on as one for some seconds: what is
-written to it then is lost. Nothing on its connections shows that, so links that write poll the Sentinels once a second.
+In a manual failover, or one that a partition causes, the old master goes on as master for some seconds, and writes to
+it are lost. Its connections show nothing of that, so links that write poll the Sentinels once a second.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ POLL_UNANSWERED_SECONDS: Final = 5.0
 
 
 class MasterAddress:
-    """Place of the master as last found; notifies the owners of connections to another one. Thread-safe.
+    """The master's address as last found; notifies owners of connections when it changes. Thread-safe.
 
     Attributes:
-        resolver: what finds it, for all connections that share this address; None: not needed yet.
+        resolver: the resolver of all connections that share this address; None until it is needed.
     """
 
     def __init__(self) -> None:
@@ -46,11 +46,11 @@ class MasterAddress:
         self._on_change: list[Callable[[], object]] = []
 
     def on_change(self, leave: Callable[[], object]) -> None:
-        """Have ``leave`` called, on the thread that finds out, when the master is another one than before."""
+        """Register ``leave``, called on the thread that finds a new master."""
         self._on_change.append(leave)
 
     def update(self, address: Address) -> None:
-        """Record where the master is."""
+        """Record the master's address."""
         before, self.address = self.address, address
         if before not in (None, address):
             for leave in self._on_change:
@@ -58,14 +58,14 @@ class MasterAddress:
 
 
 class SentinelResolver:
-    """Finds the master at each connecting. Thread-safe: callers that ask at one time share an answer.
+    """Finds the master for each new connection. Thread-safe: concurrent callers share an answer.
 
     Args:
-        known: is updated.
-        master_name: its name at the Sentinels.
-        members: the Sentinels; the one that has answered last is asked first.
-        options: of the connections to them (redis-py's words).
-        timeout_seconds: to ask all of them, about; each has its share.
+        known: updated with each answer.
+        master_name: the Sentinels' name of the master.
+        members: the Sentinels; the last one that answered is asked first.
+        options: redis-py's options of the connections to them.
+        timeout_seconds: the approximate time to ask all of them; each has its share.
     """
 
     # Read by redis-py's connections.
@@ -92,7 +92,7 @@ class SentinelResolver:
                 "socket_keepalive": True,
                 "socket_keepalive_options": keepalive_options(),
                 "protocol": 2,
-                # One that has closed an idle connection is tried again; a silent one is not.
+                # A Sentinel that has closed an idle connection is tried again, a silent one is not.
                 "retry": Retry(NoBackoff(), 1, supported_errors=(ConnectionError,)),
             },
         )
@@ -105,12 +105,12 @@ class SentinelResolver:
         self._poll_at = 0.0
 
     def get_master_address(self) -> Address:
-        """Return the master's address, the last known one where no Sentinel knows: its refusals say what it is now.
+        """Return the master's address, or the last known one if no Sentinel knows: its refusals tell what it is now.
 
         Raises:
-            redis.exceptions.ConnectionError: no Sentinel has ever known.
+            redis.exceptions.ConnectionError: no Sentinel has ever known the master.
             redis.exceptions.ResponseError: likewise, and one has refused to tell.
-            redis.exceptions.TimeoutError: other callers have taken all the time.
+            redis.exceptions.TimeoutError: other callers have used up the time.
         """
         address = self._ask() or self._known.address
         failure = self._failure
@@ -118,7 +118,7 @@ class SentinelResolver:
             return address
         if isinstance(failure, ResponseError):
             raise twin(failure)
-        # redis-py's own words are long, and name connections.
+        # redis-py's own message is long, and names connections.
         why = f"; no answer: {failure}" if failure else ""
         raise MasterNotFoundError(f"no Sentinel that answers knows a master {self._master_name!r} that is up{why}")
 
@@ -128,11 +128,11 @@ class SentinelResolver:
 
     @property
     def is_due(self) -> bool:
-        """True where `poll` would ask."""
+        """True if `poll` would ask."""
         return monotonic_seconds() >= self._poll_at
 
     def poll(self) -> None:
-        """Ask again where that is due, as good connections do not: once a second, less often while none answers."""
+        """Ask again if due: once a second, or less often while no Sentinel answers."""
         if self.is_due:
             self._poll_at = monotonic_seconds() + POLL_SECONDS
             try:
@@ -147,9 +147,9 @@ class SentinelResolver:
         self._sentinel.close()
 
     def _ask(self) -> Address | None:
-        """Ask, or share what another thread has found since; None where no Sentinel knows."""
+        """Ask, or share another thread's newer answer; None if no Sentinel knows."""
         came_at = monotonic_seconds()
-        try:  # in here, for a signal handler may raise as soon as it is held
+        try:  # within the try, since a signal handler may raise as soon as the lock is held
             if not self._asking.acquire(timeout=2 * self._timeout_seconds):
                 raise TimeoutError("the Sentinels did not answer in time")
             if self._found_at >= came_at:
@@ -161,14 +161,14 @@ class SentinelResolver:
         finally:
             try:  # noqa: SIM105 - one call more could be interrupted
                 self._asking.release()
-            except RuntimeError:  # another thread has it
+            except RuntimeError:  # another thread holds it
                 pass
         if found is not None:
             self._known.update(found)
         return found
 
     def _ask_each(self) -> Address | None:
-        """Ask one after the other. As redis-py's `discover_master`, which a refusal of one would end."""
+        """Ask one Sentinel after another, like redis-py's `discover_master`, but without ending at a refusal."""
         self._failure, sentinels = None, self._sentinel.sentinels
         for place, sentinel in enumerate(sentinels):
             try:
@@ -184,7 +184,7 @@ class SentinelResolver:
 
 
 class AsyncSentinelResolver:
-    """Finds the master at each connecting, on any event loop, by the resolver that the sync link uses."""
+    """Finds the master for each new connection on any event loop, through the sync link's resolver."""
 
     # Read by redis-py's connections.
     is_master = True
@@ -194,23 +194,23 @@ class AsyncSentinelResolver:
         self._resolver = resolver
 
     async def get_master_address(self) -> Address:
-        """Return the master's address, as `SentinelResolver.get_master_address`."""
+        """Return the master's address, as `SentinelResolver.get_master_address` does."""
         return await _run_in_thread(self._resolver.get_master_address)
 
     async def poll(self) -> None:
-        """Ask where that is due, as `SentinelResolver.poll`; a connection to another node is left when it returns."""
+        """Ask if due, as `SentinelResolver.poll` does; on return, connections to another node have been left."""
         if self._resolver.is_due:
             with suppress(ConnectionError):
                 await _run_in_thread(self._resolver.poll)
 
 
 async def _run_in_thread(call: Callable[[], T]) -> T:
-    """Run a call on a thread of its own: the loop's executor may be busy with the application's calls.
+    """Run a call on a thread of its own, since the loop's executor may be busy with the application's calls.
 
     Raises:
         redis.exceptions.ConnectionError: the system has no thread left.
     """
-    # Imported here: an application that never awaits need not load asyncio.
+    # Imported here, so that an application that never awaits does not load asyncio.
     import asyncio
     from concurrent.futures import Future
 
@@ -231,7 +231,7 @@ async def _run_in_thread(call: Callable[[], T]) -> T:
 
 
 class RoundRobin:
-    """Leads each connection to the next one of some nodes; a resolver without Sentinels."""
+    """A resolver without Sentinels, which leads each connection to the next of some nodes."""
 
     is_master = True
     check_connection = False
@@ -240,5 +240,5 @@ class RoundRobin:
         self._members = itertools.cycle(members)
 
     def get_master_address(self) -> Address:
-        """Return the next one."""
+        """Return the next node's address."""
         return next(self._members)

@@ -1,4 +1,4 @@
-"""Socket timeouts: the kernel's, with a watchdog for those that signals prolong, and TCP keepalive."""
+"""Socket timeouts of the kernel, a watchdog for waits that signals prolong, and TCP keepalive."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ class Stallable(Protocol):
     """A connection whose wait a signal may prolong."""
 
     def close_if_stalled(self) -> None:
-        """End the wait, from another thread, where it should have ended by itself long ago. Raises nothing."""
+        """End the wait, from another thread, if it is long overdue. Raises nothing."""
 
 
 class SocketWatchdog:
-    """Ends waits whose SO_RCVTIMEO restarts because of EINTR (PEP 475): after a signal Python receives again.
+    """Ends waits whose SO_RCVTIMEO has restarted because Python receives again after a signal (EINTR, PEP 475).
 
-    Watches each connection for as long as it lives; its thread is there while there is one. `add` is safe against
-    exceptions from signal handlers at any point: only the watchdog's own thread takes its lock.
+    It watches each connection as long as that lives, and has a thread while there are any. `add` is safe against signal
+    handlers' exceptions at any point, because only the watchdog's own thread takes its lock.
     """
 
     def __init__(self, *, check_seconds: float = CHECK_SECONDS) -> None:
         self._check_seconds = check_seconds
-        # Without callbacks, as a WeakSet has: a signal handler's exception in one would keep the dead there forever.
+        # No WeakSet: a signal handler's exception in one of its callbacks would keep a dead reference forever.
         self._watched: set[weakref.ref[Stallable]] = set()
         self._running = threading.Lock()
         self.pid: int = os.getpid()
 
     def add(self, watched: Stallable) -> bool:
-        """Watch it from now on; False where the system has no thread left for that."""
-        self._watched.add(weakref.ref(watched))  # before the thread is looked at, which looks again without the lock
+        """Watch a connection from now on; return False if the system has no thread left for that."""
+        self._watched.add(weakref.ref(watched))  # before the check of the thread, which looks again without the lock
         if not self._running.locked():
             try:
                 start_thread(self._run, "cache-overdue")
@@ -73,19 +73,19 @@ _watchdog = SocketWatchdog()
 
 
 def watchdog() -> SocketWatchdog:
-    """Return the process's own; a forked child, also of a fork that runs no hooks of Python's, gets another one."""
+    """Return the process's watchdog; a forked child gets its own, even after a fork that runs no Python hooks."""
     global _watchdog  # noqa: PLW0603 - one for each process
     if _watchdog.pid != os.getpid():
-        _watchdog = SocketWatchdog()  # its thread is not there, and another one of the parent may have held its lock
+        _watchdog = SocketWatchdog()  # the old one has no thread here, and its lock may have been held in the parent
     return _watchdog
 
 
 def set_io_timeout(sock: socket.socket, timeout_seconds: float, watched: Stallable) -> float | None:
-    """Bound each send and receive; return what Python's own timeout of the socket is then (None: the kernel's applies).
+    """Bound each send and receive; return Python's timeout of the socket (None if the kernel's applies).
 
-    Python's costs a poll() before each call, and what has come waits for the interpreter's lock twice. With the
-    kernel's a silence is a BlockingIOError, and ``watched`` is given to the watchdog. TLS needs Python's, and so do
-    sockets that do not block, as gevent's: the kernel's does nothing there.
+    Python's timeout costs a poll() before each call, and a second wait for the interpreter lock. With the kernel's
+    timeout silence raises BlockingIOError, and the watchdog watches ``watched``. TLS needs Python's timeout, as do
+    non-blocking sockets such as gevent's, on which the kernel's has no effect.
     """
     if not isinstance(sock, ssl.SSLSocket):
         sock.settimeout(None)
@@ -99,9 +99,9 @@ def set_io_timeout(sock: socket.socket, timeout_seconds: float, watched: Stallab
 
 
 def keepalive_options() -> Mapping[int, int]:
-    """Return the socket options of TCP's keepalive: sooner than a firewall forgets a connection on which nothing goes.
+    """Return the socket options of TCP keepalive, which probe before a firewall forgets an idle connection.
 
-    The system's own begins after two hours.
+    The system's default begins after two hours.
     """
     idle = getattr(socket, "TCP_KEEPIDLE", None) or getattr(socket, "TCP_KEEPALIVE", None)  # Linux, macOS
     wanted = {

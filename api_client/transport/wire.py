@@ -1,7 +1,7 @@
-"""Requests and replies as bytes; error replies as exceptions of redis-py, and those in words. No I/O.
+"""Requests and replies as bytes; error replies as exceptions of redis-py and as messages. No I/O.
 
-redis-py makes the connections (TLS, authentication, URL options). What a hit costs is its pool and its command layer,
-so requests and replies bypass those: hiredis packs and parses.
+redis-py makes the connections (TLS, authentication, URL options). Its pool and command layer would dominate the cost of
+a hit, so requests and replies bypass them: hiredis packs and parses.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ Command: TypeAlias = tuple[Argument, ...]
 
 
 NEEDS_MORE: Final = object()
-"""Returned by a reply reader while a reply is not whole."""
+"""Returned by a reply reader while a reply is incomplete."""
 
 CHUNK_BYTES: Final = 65_536
-LARGE_CHUNK_BYTES: Final = 1_048_576  # for the rest of a reply that did not fit into the first
+LARGE_CHUNK_BYTES: Final = 1_048_576  # for the rest of a reply that did not fit into the first chunk
 
 
 def pack(*command: Argument) -> bytes:
     """Return the bytes of one command."""
-    # Only bytes: hiredis up to 3.5.0 crashes the process when a signal handler raises while it turns an int into text
-    # (docs/development/upstream/hiredis-pack-command.md).
+    # Only bytes, because hiredis up to 3.5.0 crashes the process if a signal handler raises while it converts an int to
+    # text (docs/development/upstream/hiredis-pack-command.md).
     words = tuple([word if word.__class__ is bytes else _encoded(word) for word in command])
-    packed: bytes = hiredis.pack_command(cast("tuple[bytes]", words))  # so its stub has it
+    packed: bytes = hiredis.pack_command(cast("tuple[bytes]", words))  # as its stub has it
     return packed
 
 
@@ -52,14 +52,14 @@ class BytesPacker:
         """Return the bytes of one command, whose first argument may be several words.
 
         Raises:
-            redis.exceptions.DataError: an argument is no text, bytes or number.
+            redis.exceptions.DataError: an argument is neither text, bytes nor a number.
         """
         first, *rest = command
         return [pack(*_encoded(first).split(), *map(_encoded, rest))]
 
 
 def pack_bytes_only(pool: Any) -> None:
-    """Have the connections of a pool of redis-py's use `BytesPacker`: for those that are made from now on."""
+    """Make future connections of a redis-py pool use `BytesPacker`."""
     pool.connection_kwargs["command_packer"] = BytesPacker()
 
 
@@ -81,7 +81,7 @@ def reply_reader() -> Any:
     return hiredis.Reader(replyError=error_reply, notEnoughData=NEEDS_MORE)
 
 
-# These read what follows the code.
+# These parse the text after the code.
 _REDIRECTIONS: Final[dict[str, type[exceptions.AskError]]] = {
     "ASK": exceptions.AskError,
     "MOVED": exceptions.MovedError,
@@ -99,16 +99,16 @@ _ERRORS: Final[dict[str, type[exceptions.RedisError]]] = {
     "WRONGPASS": exceptions.AuthenticationError,
 }
 
-# Redis 6.2 wraps what a command inside a script has met: "ERR Error running script (call to f_…): @user_script:7:
+# Redis 6.2 wraps the error of a command in a script: "ERR Error running script (call to f_…): @user_script:7:
 # @user_script: 7: -READONLY You can't …". Since 7.0 the code comes first. redis-py's parser cuts off the "ERR ".
 _WRAPPED: Final = re.compile(r"(?:ERR )?Error running script \(call to f_[0-9a-f]+\): (?:@?user_script: ?\d+: )*-?")
 
-# A right that a command inside a script lacks has no code of its own: these are the words of 6.2 and 7.0, and of 7.2.
+# A missing permission of a command in a script has no code of its own; this is the text of 6.2 and 7.0, and of 7.2.
 _FORBIDDEN: Final = re.compile(r"(?:ERR )?(?:The user executing the script can't|ACL failure in script:) ")
 
 
 def error_reply(message: str) -> exceptions.RedisError:
-    """Return an error reply as the exception of redis-py for what was met, inside a script or not."""
+    """Return an error reply as the exception of redis-py for its cause, in a script or not."""
     message = _WRAPPED.sub("", message, count=1)
     code, _, rest = message.partition(" ")
     if code in _REDIRECTIONS:
@@ -119,7 +119,7 @@ def error_reply(message: str) -> exceptions.RedisError:
 
 
 def unwrapped(error: exceptions.RedisError) -> exceptions.RedisError:
-    """Return an error of redis-py's own parser, which does not know what a script has met, as `error_reply` has it."""
+    """Return an error of redis-py's parser, which does not look into scripts' errors, as `error_reply` would."""
     if type(error) is not exceptions.ResponseError:
         return error
     message = str(error)
@@ -127,22 +127,22 @@ def unwrapped(error: exceptions.RedisError) -> exceptions.RedisError:
 
 
 def is_wrong_node(reply: object) -> bool:
-    """Return whether a node is no master, or not yet, by its own reply: another connection may find a better one."""
+    """Return whether a node replies that it is no master, or not yet: another connection may find a better one."""
     return isinstance(reply, exceptions.ReadOnlyError | exceptions.MasterDownError | exceptions.BusyLoadingError)
 
 
 def is_wrong_type(reply: object) -> bool:
-    """Return whether a key holds another type than the command is for."""
+    """Return whether the key holds the wrong type for the command."""
     return isinstance(reply, exceptions.ResponseError) and str(reply).startswith("WRONGTYPE")
 
 
 def is_out_of_memory(reply: object) -> bool:
-    """Return whether Redis is full, and evicts nothing."""
+    """Return whether Redis is full and evicts nothing."""
     return isinstance(reply, exceptions.OutOfMemoryError)
 
 
 def is_transient(reply: object) -> bool:
-    """Return whether a refusal is due to the server's present state, and not to what it or the user can do."""
+    """Return whether a refusal is due to the server's momentary state, not to its features or the user's rights."""
     return isinstance(reply, exceptions.MasterDownError | exceptions.BusyLoadingError | exceptions.TryAgainError) or (
         isinstance(reply, exceptions.ResponseError) and str(reply).startswith("BUSY ")
     )
@@ -153,19 +153,19 @@ _CLOSED: Final = re.compile(r"(?i)reset by peer|broken pipe|closed")
 
 
 def reason(error: Exception, url: str = "") -> str:
-    """Describe an error of redis-py, without secrets.
+    """Describe an error of redis-py without secrets.
 
     Args:
-        url: where it was met, for a hint at TLS; "": no hint, as where connections are known to work.
+        url: the server's URL, for a hint about TLS; "" for no hint, if connections are known to work.
     """
     hint = _tls_hint(error, url.partition(":")[0])
     return f"{_plain_reason(error)}; {hint}" if hint else _plain_reason(error)
 
 
 def _tls_hint(error: Exception, scheme: str) -> str:
-    """Return what to try where TLS meets a server without it, or the other way round, as far as the error tells.
+    """Return a hint for a TLS client of a server without TLS, or the reverse, as far as the error shows it.
 
-    A Redis without TLS waits for the rest of the handshake, as if it were a command; one with TLS closes.
+    A Redis without TLS waits for the rest of the handshake as if it were a command; one with TLS closes the connection.
     """
     base, plus, topology = scheme.partition("+")
     if base in {"rediss", "amqps"} and (isinstance(error, _SILENCE) or "WRONG_VERSION_NUMBER" in str(error)):
