@@ -1,4 +1,4 @@
-"""From a positive decision to a message in the broker: suppression, claim, backpressure, publication.
+"""Triggers: suppression, claim, backpressure and publication, from a positive decision to a message in the broker.
 
-Also manual refreshes. Nothing here reads or decodes an entry.
+Manual refreshes too. Nothing here reads or decodes an entry.
 """

@@ -1,4 +1,4 @@
-"""Triggers of refreshes, and the bounded backlog between readers and their publisher."""
+"""Refresh triggers, and the bounded backlog between readers and their publisher."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ class Trigger(msgspec.Struct, frozen=True):
     """One refresh to claim and publish.
 
     Attributes:
-        key: what to refresh, and ``reason``, why.
-        seen_token: claim for the entry with this token; None: for whatever is there.
-        claim_number, claim_id: of its claim, where it has one: made by a caller that needed the stamp for its wait, or
-            by the publisher. The id is empty for a claim that is not to be taken back.
-        has_waiter: a reader waits for the value.
-        done: called with the outcome (None: published, or need not be), on the publisher's thread or at once; it must
+        key: the key to refresh.
+        reason: the reason for the refresh.
+        seen_token: the token of the entry to claim for; None for any entry.
+        claim_number, claim_id: its claim, if any, made by a caller that needed the stamp for its wait, or by the
+            publisher. The id is empty if the claim must not be taken back.
+        has_waiter: True if a reader waits for the value.
+        done: called with the outcome (None: published, or no need to), on the publisher's thread or at once; it must
             neither block nor raise.
-        run_seconds: what a load of it has taken on average; 0: not known.
-        mark: as the `TriggerSuppressor` knows it.
-        is_republish: the claim is another's, whose message may be lost.
-        trace: its way to the workers.
+        run_seconds: the average duration of its loads; 0 if unknown.
+        mark: the entry's mark for the `TriggerSuppressor`.
+        is_republish: True if the claim is another process's, whose message may be lost.
+        trace: the trace of its way to the workers.
     """
 
     key: CacheKey
@@ -54,13 +55,13 @@ class TriggerOutcome(StrEnum):
 
 
 class TriggerDropped(ConnectionError):
-    """A trigger that was not tried: breaker (of the broker, open), backpressure, backlog (of this process), closed.
+    """The trigger was not tried: the broker's breaker is open, backpressure, the backlog is full, the client is closed.
 
-    ``reason`` is what the broker failed with where its breaker is open.
+    ``reason`` is the broker's failure if its breaker is open.
     """
 
     def __init__(self, why: str, reason: str = "") -> None:
-        super().__init__(why)  # alone, for a copy is made of it
+        super().__init__(why)  # only this argument, since the exception is copied
         self.why: str = why
         self.reason: str = reason
 
@@ -70,10 +71,10 @@ class TriggerDropped(ConnectionError):
 
 @dataclass(slots=True)
 class Backlog:
-    """Two queues, the first for triggers with a waiter. Any thread may `put`, without a lock: each step is a dict's.
+    """Two queues, the first for triggers with a waiter. Any thread may `put`, without a lock, as each step is a dict's.
 
-    A key has one place in the second queue: a newer trigger, which knows the newer entry, replaces the one there. So a
-    publisher that is held up for seconds is not filled by one key that is read often.
+    A key has one place in the second queue: a newer trigger, which knows the newer entry, replaces an older one. So one
+    popular key does not fill the backlog while the publisher is held up for seconds.
     """
 
     capacity: int
@@ -81,8 +82,8 @@ class Backlog:
     others: dict[str, Trigger] = field(default_factory=dict)
 
     def put(self, trigger: Trigger) -> bool:
-        """Add a trigger; False when the backlog is full. Triggers with a waiter are bounded by the waiting callers."""
-        # One with a claim of its own has a place of its own.
+        """Add a trigger; return False if the backlog is full. The waiting callers bound the triggers with a waiter."""
+        # A trigger with a claim has a place of its own.
         place = trigger.claim_id or trigger.key.entry
         if trigger.has_waiter:
             self.waiting[place] = trigger
@@ -93,9 +94,9 @@ class Backlog:
         return True
 
     def take(self, limit: int) -> list[Trigger]:
-        """Remove up to ``limit`` of the oldest triggers of one queue: the first, unless it is empty."""
+        """Remove up to ``limit`` of the oldest triggers from the first queue, or if it is empty from the second."""
         queue = self.waiting or self.others
-        # Copied in one step: another thread may put some between any two.
+        # Copied in one step, since another thread may put a trigger between any two.
         taken = [queue.pop(place, None) for place in list(queue)[:limit]]
         return [trigger for trigger in taken if trigger is not None]
 

@@ -1,25 +1,25 @@
-"""Backpressure: the queues' lengths as a process knows them, and what they allow. A slow queue does not grow.
+"""Backpressure: limits by the queues' lengths as a process knows them, so that a slow queue does not grow.
 
 ::
 
-    refreshes that wait        early      stale       published again     a claim holds
-    < bound                    claimed    claimed     when it is due      CACHE_QUEUE_TTL
-    ≥ bound                    dropped    claimed     no                  CACHE_QUEUE_TTL
-    ≥ bound, for 10 s          dropped    dropped     no                  CACHE_QUEUE_TTL
-    ≥ n times the bound        dropped    as above    no                  n times as long, up to ten times
+    queued refreshes           early      stale       published again     a claim holds < bound
+    claimed    claimed     when due            CACHE_QUEUE_TTL ≥ bound                    dropped    claimed     no
+    CACHE_QUEUE_TTL ≥ bound, for 10 s          dropped    dropped     no                  CACHE_QUEUE_TTL ≥ n times the
+    bound        dropped    as above    no                  n times as long, up to ten times
 
-A message that has waited for seconds is lost, or the queue is slow. Where few wait it is published again, for a double
-costs next to nothing. Where many wait it is most probably one of them, and its double would come after all of them: no
-sooner than one that is published when they have been taken.
+A message that has been queued for seconds is lost, or the queue is slow. If few are queued it is published again, since
+a duplicate costs next to nothing. If many are queued it is most probably among them, and a duplicate would come after
+all of them, no sooner than one that is published when they are gone.
 
-A claim that runs out while its message waits is made anew by the next reader, and leaves one more message. As it holds
-in proportion to the queue, all keys together leave one bound of messages in each CACHE_QUEUE_TTL, not each key one.
+A claim that expires while its message is queued is made anew by the next reader, which adds a message. Since claims
+last in proportion to the queue, all keys together add one bound of messages per CACHE_QUEUE_TTL, rather than one per
+key.
 
-A queue that stays long is no burst: more becomes stale than the workers can load. First in, first out, each key would
-then be stale for the same time, a popular one in most of its reads. So the queue is kept short: what finds no room is
-dropped, and the next read of its key tries again. A key enters in proportion to its reads and to how long it is stale,
-and in inverse proportion to what its load takes, where that is more than usual: one heavy load makes way for many
-light ones.
+A queue that stays long is no burst: more becomes stale than the workers can load. Under first in, first out each key
+would then be stale for the same time, and most reads of a popular key would be stale. So the queue is kept short: a
+refresh that finds no room is dropped, and the key's next read tries again. A key gets in in proportion to its reads and
+the time it has been stale, and in inverse proportion to its load's duration if that is longer than usual: one heavy
+load makes way for many light ones.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ from api_client.trigger.broker import Broker, fault_text
 LENGTH_CACHED_SECONDS: Final = 0.25
 PER_MESSAGE_GAIN: Final = 1 / 8
 MAX_CLAIM_TIMES: Final = 10
-"""A claim holds at most this many times CACHE_QUEUE_TTL: after that a lost message of a long queue is missed."""
+"""Longest life of a claim, in multiples of CACHE_QUEUE_TTL, so that a long queue's lost message is missed in time."""
 OVERLOADED_SECONDS: Final = 10.0
-"""A queue that is longer than its bound for that long does not get shorter by itself."""
+"""Time beyond its bound after which a queue does not get shorter by itself."""
 MAX_KNOWN_SECONDS: Final = 5.0
 """Longest time without a poll after which the queue's length still counts as known."""
 MIN_WINDOW: Final = 10
 MAX_WINDOW_TIMES: Final = 100
 WINDOW_SHRINKS: Final = 0.8
 USUAL_GAIN: Final = 1 / 64
-"""By which each stale refresh moves what is usual: the geometric mean, so that a few very heavy ones do not set it."""
+"""Gain of each stale refresh on the usual duration, a geometric mean that a few very heavy loads do not dominate."""
 
 
 @dataclass(slots=True)
 class _Known:
-    """The length of a queue at the last poll, and what was published since; it holds ``until`` (monotonic seconds).
+    """A queue's length in refreshes at the last poll, plus those published since; valid ``until`` (monotonic seconds).
 
-    In refreshes. A broker counts messages: ``per_message`` is how many refreshes one of this process's has on average.
+    A broker counts messages; ``per_message`` is the average number of refreshes in a message of this process.
     """
 
     length: int = 0
@@ -64,10 +64,10 @@ class _Known:
 
 @dataclass(slots=True)
 class _StaleWindow:
-    """Bound of the queue's length for stale refreshes; infinite, unless it has been long for long.
+    """Bound on the queue's length for stale refreshes; infinite unless the queue has stayed long.
 
-    It follows what the workers take between two polls: doubled where they have nearly emptied the queue, smaller where
-    the queue is longer than its bound, and gone when it is a hundred times as large.
+    It follows the workers' rate between two polls: it doubles if they have nearly emptied the queue, shrinks if the
+    queue is longer than its bound, and ends once it is a hundred times as large.
     """
 
     bound: int
@@ -76,7 +76,7 @@ class _StaleWindow:
     _polled_at: float = -math.inf
 
     def polled(self, length: int, now: float) -> None:
-        """Adapt it to the queue's length; ``now`` in monotonic seconds."""
+        """Adapt the window to the queue's length at ``now`` (monotonic seconds)."""
         if length <= self.bound:
             self._long_since = None
         elif self._long_since is None or now - self._polled_at > MAX_KNOWN_SECONDS:
@@ -92,12 +92,12 @@ class _StaleWindow:
 
 
 class Backpressure:
-    """The lengths of the two queues, each polled four times a second at most. Not thread-safe.
+    """The lengths of the two queues, each polled at most four times a second. Not thread-safe.
 
     Args:
-        settings: a reader's; the bound is its ``queue_size``.
-        broker: is polled.
-        breaker: of the broker.
+        settings: the reader's settings, whose ``queue_size`` is the bound.
+        broker: the broker to poll.
+        breaker: the broker's breaker.
         monotonic: the clock, in seconds.
     """
 
@@ -111,12 +111,12 @@ class Backpressure:
 
     @property
     def known_length(self) -> int | None:
-        """Early and stale refreshes queued at the last poll, and those published since; None: never polled."""
+        """Early and stale refreshes queued at the last poll, plus those published since; None before the first poll."""
         return self._others.length if self._others.until else None
 
     @property
     def known_for_seconds(self) -> float:
-        """For how long that length holds."""
+        """The time for which that length is valid."""
         return self._others.until - self._monotonic()
 
     def room_for_early(self) -> int:
@@ -124,18 +124,18 @@ class Backpressure:
 
         Raises:
             TriggerDropped: the broker's breaker is open.
-            Exception: what the broker raises.
+            Exception: an error of the broker.
         """
         return max(0, self._settings.queue_size - self._length(has_waiter=False))
 
     def room_for_stale(self) -> float:
-        """Return how many stale refreshes may still be published; infinity unless the queue has been long for long.
+        """Return how many stale refreshes may still be published; infinity unless the queue has stayed long.
 
         Raises:
             TriggerDropped, Exception: as `room_for_early`.
         """
         if not self.is_overloaded:
-            return math.inf  # a queue that is long is polled for what has waited in it
+            return math.inf  # a long queue is polled because of refreshes that have waited in it
         return max(0.0, self._window.size - self._length(has_waiter=False))
 
     @property
@@ -144,13 +144,13 @@ class Backpressure:
         return self._window.size != math.inf
 
     def has_precedence(self, run_seconds: float, draw: float) -> bool:
-        """Tell whether a stale refresh may take of the room there is in an overload: a heavy one seldom.
+        """Return whether a stale refresh may take up room in an overload, which a heavy one seldom may.
 
         Args:
-            run_seconds: what its load takes; 0: not known, or next to nothing.
-            draw: evenly from [0, 1).
+            run_seconds: the duration of its load; 0 if unknown or negligible.
+            draw: a uniform draw from [0, 1).
         """
-        if not 0 < run_seconds < math.inf:  # a damaged header may have anything
+        if not 0 < run_seconds < math.inf:  # a damaged header may hold anything
             return True
         log_seconds = math.log(run_seconds)
         if self._usual_log_seconds is None:
@@ -159,7 +159,7 @@ class Backpressure:
         return draw < math.exp(self._usual_log_seconds - log_seconds)
 
     def room_for_repeats(self, *, has_waiter: bool) -> int:
-        """Return how many may be published again; at least one where none wait.
+        """Return how many refreshes may be published again; at least one if none are queued.
 
         Raises:
             TriggerDropped, Exception: as `room_for_early`.
@@ -169,20 +169,20 @@ class Backpressure:
     def claim_seconds(self) -> float:
         """Return how long a claim without a waiter holds, in seconds.
 
-        A length that was polled longer than CACHE_QUEUE_TTL ago does not count: the queue may be empty now, and a
-        process without early refreshes polls only when one has been queued for long.
+        A length polled more than CACHE_QUEUE_TTL ago does not count: the queue may be empty now, and a process without
+        early refreshes polls only after one has been queued for long.
         """
         is_known = self._monotonic() < self._others.until + self._settings.queue_ttl_seconds
         times = self._others.length // self._bound if is_known else 1
         return self._settings.queue_ttl_seconds * min(max(times, 1), MAX_CLAIM_TIMES)
 
     def refresh_queue_length(self) -> None:
-        """Poll how many early and stale refreshes wait, unless it is known; errors of the broker are ignored."""
+        """Poll the number of queued early and stale refreshes, unless it is known; ignore errors of the broker."""
         with suppress(Exception):
             self._length(has_waiter=False)
 
     def published(self, refreshes: int, messages: int, *, has_waiter: bool) -> None:
-        """Count what was published. A length that no longer holds does not count up: workers take from the queue."""
+        """Count published refreshes. They are not added to an outdated length, since workers take from the queue."""
         known = self._known(has_waiter=has_waiter)
         if messages:
             known.per_message += (refreshes / messages - known.per_message) * PER_MESSAGE_GAIN

@@ -1,11 +1,11 @@
-"""Batches of refreshes: what is due of one query at about the same time travels in one message.
+"""Batches of refreshes: one message for the refreshes of a query that are due at about the same time.
 
 ::
 
-    claims granted ──▶ its workers load one by one ──▶ a message each
-                   └─▶ in batches, and more are on their way ──▶ held, at most 2 ms ──▶ one message of many
+    claims granted ──▶ workers load them one by one ──▶ a message each └─▶ workers load batches, more claims follow ──▶
+    held, at most 2 ms ──▶ one message for many
 
-A worker says which versions of a query are loaded in batches; a publisher looks it up when it has several to send.
+Workers register the versions of a query that they load in batches; a publisher with several refreshes looks them up.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from api_client.transport.link import CacheLink
 from api_client.trigger.backlog import Trigger
 
 HOLD_SECONDS: Final = 0.002
-# Of all params. In a message each may take six bytes, and workers read no message beyond a megabyte.
+# For all params together. Each unit may take six bytes in a message, and workers read none beyond a megabyte.
 MAX_PARAMS_UNITS: Final = 120_000
 LOOKED_UP_SECONDS: Final = 30.0
 
 
 class BatchedVersions:
-    """Knows of each query which versions are loaded in batches; looked up at most every half a minute."""
+    """The versions of each query that are loaded in batches, looked up at most every half a minute."""
 
     def __init__(self, link: CacheLink, namespace: str, *, monotonic: Callable[[], float]) -> None:
         self._link, self._namespace, self._monotonic = link, namespace, monotonic
         self._known: dict[str, tuple[float, frozenset[int]]] = {}
 
     def are_batched(self, key: CacheKey) -> bool:
-        """Return whether the key's version is loaded in batches, as far as Redis says so."""
+        """Return whether the key's version is loaded in batches, as far as Redis knows."""
         until, versions = self._known.get(key.query, (0.0, frozenset[int]()))
         now = self._monotonic()
         if now >= until:
             try:
-                # No script: those need the right to write.
+                # Not by a script, which needs permission to write.
                 (members,) = self._link.execute_all([("ZRANGE", versions_key(self._namespace, key.query), 0, -1)])
-                # Else an error reply: this user may not read it, say.
+                # Otherwise an error reply: this user may not read it, say.
                 versions = batched_versions(members) if isinstance(members, list) else frozenset()
             except CacheUnavailable:
                 versions = frozenset()
@@ -54,19 +54,19 @@ class BatchedVersions:
 
 @dataclass(slots=True)
 class HeldBatch:
-    """Refreshes of one query, held since a time by the monotonic clock until they are sent as one message."""
+    """Refreshes of one query, held since a monotonic time until they are sent as one message."""
 
     since: float
     held: list[Trigger] = field(default_factory=list)
     params_units: int = 0
-    """Of UTF-16, as JSON escapes them."""
+    """UTF-16 code units, as JSON escapes them."""
 
     def add(self, trigger: Trigger) -> None:
-        """Hold one more."""
+        """Hold another trigger."""
         self.held.append(trigger)
         self.params_units += len(trigger.key.canonical_params.encode("utf-16-le")) // 2
 
     def is_due(self, now: float) -> bool:
-        """Return whether it is to be sent although more is on its way."""
+        """Return whether the batch is to be sent without waiting for more."""
         is_full = len(self.held) >= MAX_BATCH or self.params_units >= MAX_PARAMS_UNITS
         return is_full or now >= self.since + HOLD_SECONDS

@@ -1,7 +1,7 @@
-"""The reader's side of the broker: publish refreshes, poll how many wait. Never retried, always bounded in time.
+"""The reader's side of the broker: publication and queue lengths, never retried and always bounded in time.
 
-Celery's defaults block a caller for a minute on a silent broker. With these options a refused connection fails in
-milliseconds and a silent one after half a second (measured), and it is the publisher's thread that waits, no reader.
+Celery's defaults block a caller for a minute on a silent broker. With these options a refused connection fails within
+milliseconds and a silent one after half a second (measured), and only the publisher's thread waits.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from api_client.trigger.private_app import PublishingApp
 
 TIMEOUT_SECONDS: Final = 0.5
-# Between two messages the publisher's thread releases the interpreter: a reader whose reply has come waits for one
-# message then, not for up to 5 ms (sys.getswitchinterval). A pause of 0 takes the interpreter back before a waiting
-# thread has woken.
+# The publisher's thread releases the interpreter between two messages. A reader whose reply has come then waits for one
+# message instead of up to 5 ms (sys.getswitchinterval). After a pause of 0 the publisher would take the interpreter
+# back before a waiting thread has woken.
 GIL_YIELD_SECONDS: Final = 0.000_05
-# RabbitMQ's answers: no such exchange, no queue bound to it; the user may not.
+# RabbitMQ's reply codes: no such exchange; no queue is bound to it.
 _NO_SUCH_QUEUE: Final = frozenset({404, 312})
 _REFUSED: Final = frozenset({403})
 
 
 def fault_text(error: Exception, url: str = "") -> str:
-    """Describe what cache or broker have raised, as `reason`; kombu wraps what a transport raises."""
+    """Describe an error of cache or broker, as `reason` does; kombu wraps the errors of its transports."""
     found = error if isinstance(error, RedisError | OSError) else error.__cause__ or error
     if isinstance(found, RedisError | OSError):
         return reason(found, url)
@@ -55,7 +55,7 @@ def publication_fault(error: Exception, settings: SharedSettings) -> str:
 
 
 def monitoring_options(items: Sequence[RefreshItem], namespace: str) -> dict[str, str]:
-    """Return the options of what monitors show: a refresh under its query's name, and no params."""
+    """Return the options that make monitors show a refresh under its query's name, without params."""
     return {
         "shadow": display_name(items[0].query),
         "argsrepr": messages.shown_args(items, namespace),
@@ -64,7 +64,7 @@ def monitoring_options(items: Sequence[RefreshItem], namespace: str) -> dict[str
 
 
 def display_name(query: str) -> str:
-    """Return the name of a query's refreshes in monitors and Celery's own counts."""
+    """Return the name of a query's refreshes in monitors and in Celery's counts."""
     return f"refresh {query}"
 
 
@@ -72,20 +72,20 @@ class Broker(Protocol):
     """Destination of refreshes."""
 
     def publish(self, items: Sequence[RefreshItem], *, has_waiter: bool) -> None:
-        """Publish refreshes in one message; raises what the broker raises."""
+        """Publish refreshes in one message; the broker's errors pass through."""
 
     def publish_each(self, contents: Sequence[Sequence[RefreshItem]], *, has_waiter: bool) -> list[Exception | None]:
-        """Publish several messages, each with its refreshes; return an error or None for each."""
+        """Publish several messages, each with its refreshes; return an error or None for each message."""
 
     def waiting(self, *, has_waiter: bool = False) -> int:
-        """Return how many early and stale refreshes wait, or how many with a waiter."""
+        """Return the number of queued early and stale refreshes, or of those with a waiter."""
 
     def close(self) -> None:
         """Close the connections. The broker can be used again afterwards."""
 
 
 class CeleryBroker:
-    """Publishes refreshes through a Celery app of its own, made at the first use (importing Celery takes 50 ms)."""
+    """Publishes refreshes through its own Celery app, made at the first use (importing Celery takes 50 ms)."""
 
     def __init__(self, url: str, namespace: str) -> None:
         self._url, self._namespace = url, namespace
@@ -94,11 +94,11 @@ class CeleryBroker:
     def publish(self, items: Sequence[RefreshItem], *, has_waiter: bool) -> None:
         """Publish one message.
 
-        On RabbitMQ the queues exist as a rule: a reader's user needs permission to write alone. Before the first worker
-        has ever started they are declared, if the user may.
+        On RabbitMQ the queues usually exist, so a reader's user needs only permission to write. Until the first worker
+        ever has started, they are declared here if the user may.
 
         Raises:
-            kombu.exceptions.OperationalError: the broker refuses, is silent, or is full.
+            kombu.exceptions.OperationalError: the broker refuses, is silent or is full.
         """
         queue = self._queue(has_waiter=has_waiter)
         if not is_rabbitmq(self._url):
@@ -138,17 +138,17 @@ class CeleryBroker:
                 )
             except Exception as error:
                 if _has_reply_code(error, _NO_SUCH_QUEUE | _REFUSED):
-                    # RabbitMQ has closed the channel, or it still owes an answer; kombu would go on with it.
+                    # RabbitMQ has closed the channel, or still owes it an answer; kombu would go on using it.
                     with suppress(Exception):
                         producer.connection.close()
                 raise
 
     def publish_each(self, contents: Sequence[Sequence[RefreshItem]], *, has_waiter: bool) -> list[Exception | None]:
-        """Publish messages, in one round trip where the transport can; an error or None for each.
+        """Publish messages, in one round trip if the transport can; return an error or None for each.
 
-        In one round trip a message takes 0.10 ms of the processor; by send_task, 0.38 ms. Where the broker replies with
-        an error, each is sent alone, to find out which are there: a double costs one read of the record. What follows
-        one that found the broker gone or silent is not tried.
+        In one round trip a message takes 0.10 ms of CPU time; with send_task, 0.38 ms. If the broker replies with an
+        error, each message is sent alone, to find out which ones succeed; a duplicate costs one read of the record.
+        After a message that finds the broker gone or silent, the rest are not tried.
         """
         try:
             if self._publish_at_once(contents, self._queue(has_waiter=has_waiter)):
@@ -159,7 +159,7 @@ class CeleryBroker:
         return self._publish_one_by_one(contents, has_waiter)
 
     def _publish_at_once(self, contents: Sequence[Sequence[RefreshItem]], queue: Any) -> bool:
-        """Publish all in one round trip; False where the transport can't."""
+        """Publish all messages in one round trip; return False if the transport can't."""
         amqp = self.app.amqp
         with self.app.producer_pool.acquire(block=True, timeout=TIMEOUT_SECONDS) as producer:
             # kombu before 5.7 has no batches.
@@ -168,7 +168,7 @@ class CeleryBroker:
             with producer.batch():
                 for items in contents:
                     time.sleep(GIL_YIELD_SECONDS)
-                    # As send_task does, without the 50 µs for options that these messages do not have.
+                    # Like send_task, but without the 50 µs for options that these messages do not have.
                     message = amqp.create_task_message(
                         str(uuid.uuid4()), messages.TASK_NAME, (messages.encode(items),), {},
                         expires=MESSAGE_EXPIRES_SECONDS, ignore_result=True,
@@ -196,7 +196,7 @@ class CeleryBroker:
         return errors
 
     def waiting(self, *, has_waiter: bool = False) -> int:
-        """Return how many messages wait in a queue: misses, or all other refreshes; 0 where there is no queue yet.
+        """Return the number of messages in a queue, for misses or all other refreshes; 0 if it does not exist yet.
 
         Raises:
             kombu.exceptions.OperationalError: the broker is unavailable.
@@ -224,11 +224,11 @@ class CeleryBroker:
 
 
 def queue_length(connection: Any, queue: str) -> int:
-    """Return how many messages wait in ``queue`` of a kombu connection; 0 where there is none."""
+    """Return the number of messages in ``queue`` of a kombu connection; 0 if it does not exist."""
     if connection.transport.driver_type == "redis":
-        # A channel of its own would connect anew each time, 3 ms; a missing queue leaves this one as it is.
+        # A new channel would connect each time, which takes 3 ms; a missing queue does not harm the default one.
         return _declared_length(connection, connection.default_channel, queue)
-    # Connects anew where a refused publication has closed the connection; `channel` alone would not.
+    # Unlike `channel` alone, this reconnects if a refused publication has closed the connection.
     with connection.default_channel.connection.channel() as channel:
         return _declared_length(connection, channel, queue)
 
@@ -237,7 +237,7 @@ def _declared_length(connection: Any, channel: Any, queue: str) -> int:
     try:
         return int(channel.queue_declare(queue=queue, passive=True).message_count)
     except connection.channel_errors:
-        # Redis drops an empty list, and RabbitMQ knows no queue before its first message or worker.
+        # Redis drops an empty list, and on RabbitMQ a queue exists only after its first message or worker.
         return 0
 
 

@@ -1,10 +1,10 @@
-"""Claim and publication of a batch of triggers, each with an outcome of its own. Blocking, on the publisher's thread.
+"""Claim and publication of batches of triggers, each with its own outcome. Blocking, on the publisher's thread.
 
 ::
 
-    breaker open ──▶ dropped, no round trip                            (a claim that came along is taken back)
-    early, too many wait; stale, for long ──▶ dropped                   (the length is known for 0.25 s)
-    claims, one round trip ──▶ refused: deduplicated; queued for 5 s ───▶ published again, unless too many wait
+    breaker open ──▶ dropped, no round trip                            (a claim that came along is taken back) early,
+    too many queued; stale, for long ──▶ dropped                 (the length is known for 0.25 s) claims, one round trip
+    ──▶ refused: deduplicated; queued for 5 s ───▶ published again, unless too many wait
                            └─▶ granted ──▶ published, one round trip ──▶ triggered      (of batched queries: `batches`)
                                                             └──▶ failed: claims taken back, one round trip
 """
@@ -42,8 +42,8 @@ log: Final = logging.getLogger(__name__)
 T = TypeVar("T")
 N = TypeVar("N", int, float)
 
-REPUBLISH_SECONDS: Final = 5.0  # then 10, 20 …: while the workers are down, doubles must not fill the queue
-SLOW_SECONDS: Final = 1.0  # a refresh that has been queued for longer hints at a long queue
+REPUBLISH_SECONDS: Final = 5.0  # then 10, 20 …: while the workers are down, duplicates must not fill the queue
+SLOW_SECONDS: Final = 1.0  # a refresh queued for longer suggests a long queue
 
 
 def broker_breaker(monotonic: Callable[[], float]) -> Breaker:
@@ -52,7 +52,7 @@ def broker_breaker(monotonic: Callable[[], float]) -> Breaker:
 
 
 class BatchPublisher:
-    """Claims and publishes. Not thread-safe, but for `give_back`."""
+    """Claims and publishes triggers. Not thread-safe, except for `give_back`."""
 
     def __init__(
         self,
@@ -73,18 +73,18 @@ class BatchPublisher:
 
     @property
     def known_queue_length(self) -> int | None:
-        """Refreshes that waited in the broker at the last poll, and those published since; None: never polled."""
+        """Refreshes queued in the broker at the last poll, plus those published since; None before the first poll."""
         return self._pressure.known_length
 
     def handle(self, batch: Sequence[Trigger], *, more_follow: bool = False) -> None:
         """Bring triggers of one queue (all with a waiter, or none) to their outcomes.
 
-        Where ``more_follow``, `handle` is called again at once, and what goes into batches may be held until then.
+        With ``more_follow`` another call follows at once, and triggers for batches may be held until then.
         """
         for trigger in batch:
             trigger.trace.begin()
         if self._breaker.is_waiting():
-            # Their claims will not be published: the next reader may claim at once.
+            # Their claims will not be published, so the next reader may claim at once.
             self._unclaim(batch)
             for trigger in batch:
                 self._dropped(trigger, TriggerDropped("breaker", self._breaker.reason))
@@ -99,7 +99,7 @@ class BatchPublisher:
         self.publish_held(due_only=more_follow)
 
     def publish_held(self, *, due_only: bool = False) -> None:
-        """Publish what is held; or of it what has been held for long enough, and full batches."""
+        """Publish all held triggers, or with ``due_only`` those held long enough and full batches."""
         now = self._monotonic()
         for place, batch in list(self._held.items()):
             if not due_only or batch.is_due(now):
@@ -107,17 +107,17 @@ class BatchPublisher:
                 self._publish([batch.held])
 
     def forget_held(self) -> None:
-        """Forget what is held: it is another process's."""
+        """Forget held triggers, which belong to the parent process."""
         self._held.clear()
 
     def give_back_held(self) -> None:
-        """End what is held, which will not be published, and take its claims back."""
+        """End held triggers without publishing them, and take their claims back."""
         while self._held:
             for trigger in self._held.popitem()[1].held:
                 self.give_back(trigger, "closed")
 
     def _hold(self, trigger: Trigger) -> bool:
-        """Return whether it is held, to be sent together with others: where its query is loaded in batches."""
+        """Hold a trigger for a batch if its query is loaded in batches; return whether it is held."""
         key = trigger.key
         if not self._versions.are_batched(key):
             return False
@@ -135,7 +135,7 @@ class BatchPublisher:
         self._unclaim([trigger])
 
     def close(self) -> None:
-        """Close the broker's connections; it may be used again."""
+        """Close the broker's connections; the broker may be used again."""
         self._broker.close()
 
     def _run_each(self, calls: Sequence[Call[T]]) -> Sequence[T | Exception]:
@@ -145,7 +145,7 @@ class BatchPublisher:
             return [error] * len(calls)
 
     def _apply_backpressure(self, triggers: list[Trigger]) -> list[Trigger]:
-        """Drop early refreshes beyond what the queue may hold, and stale ones where it stays long; the others go on."""
+        """Drop early refreshes for which the queue has no room, and stale ones if it stays long; return the others."""
         for reason, room_for_them in (
             (RefreshReason.STALE, self._pressure.room_for_stale),
             (RefreshReason.EARLY, self._pressure.room_for_early),
@@ -157,7 +157,7 @@ class BatchPublisher:
         return triggers
 
     def _within(self, triggers: list[Trigger], room_for_them: Callable[[], float]) -> list[Trigger]:
-        """Return those for which there is room; the others end."""
+        """Return the triggers for which there is room, and end the others."""
         allowed: list[Trigger] = []
         if (room := self._room(triggers, room_for_them)) is None:
             return allowed
@@ -165,13 +165,13 @@ class BatchPublisher:
             if len(allowed) + 1 <= room and self._has_precedence(trigger):
                 allowed.append(trigger)
                 continue
-            # Until the length is polled again: past its soft expiry the key need not wait for a second.
+            # Until the next poll of the length, so that a key past its soft expiry need not wait for a second.
             self._suppressor.update(trigger.key.entry, trigger.mark, self._pressure.known_for_seconds)
             self._dropped(trigger, TriggerDropped("backpressure"))
         return allowed
 
     def _room(self, triggers: list[Trigger], room_for_them: Callable[[], N]) -> N | None:
-        """Return the room for triggers; None where it can't be had, and all of them have failed by that."""
+        """Return the room for triggers, or None after failing all of them if it can't be determined."""
         try:
             return room_for_them()
         except Exception as error:  # noqa: BLE001 - recorded for each of the triggers
@@ -183,11 +183,11 @@ class BatchPublisher:
         if trigger.reason is not RefreshReason.STALE or not self._pressure.is_overloaded:
             return True
         if self._versions.are_batched(trigger.key):
-            return True  # what its load takes is a batch's, of which it is a part
+            return True  # the duration is that of its whole batch
         return self._pressure.has_precedence(trigger.run_seconds, random.random())  # noqa: S311 - no secret
 
     def _claim(self, triggers: Sequence[Trigger]) -> list[Trigger]:
-        """Claim; return what was granted, and what has been queued so long that it is due to be published again."""
+        """Claim; return the granted triggers, and those queued for so long that they are due for publication again."""
         claim_ids, began_ns = [uuid.uuid4().hex for _ in triggers], time_ns()
         replies = self._run_each([self._claim_call(*each) for each in zip(triggers, claim_ids, strict=True)])
         granted, queued, is_slow = [], [], False
@@ -209,7 +209,7 @@ class BatchPublisher:
             else:
                 self._deduplicated(trigger, why)
         if is_slow and not queued:
-            self._pressure.refresh_queue_length()  # which sets how long the next claims hold
+            self._pressure.refresh_queue_length()  # the length determines how long the next claims hold
         return granted + self._claim_republish(self._limit_republish(queued))
 
     def _claim_call(self, trigger: Trigger, claim_id: str) -> Call[ClaimReply]:
@@ -224,15 +224,15 @@ class BatchPublisher:
     def _update_suppression(self, trigger: Trigger, reply: ClaimReply) -> None:
         left_seconds = reply.left_seconds
         if reply.status is ClaimStatus.ALREADY_REFRESHED:
-            # Reads of the old entry may still be on their way, and none of them need trigger what is there already.
+            # Reads of the old entry may still be in progress, and need not trigger a refresh that has been done.
             left_seconds = MAX_SUPPRESSION_SECONDS
         self._suppressor.update(trigger.key.entry, trigger.mark, left_seconds)
 
     def _is_older(self, reply: ClaimReply, seconds: float) -> bool:
-        """Return whether a claim may be older than ``seconds``; `republish` decides for sure.
+        """Return whether a claim may be older than ``seconds``; `republish` knows for certain.
 
-        It is not where both its end and its number show that it was made since. A claim of other settings, or of a
-        clock that has been set, shows anything else; so does one that holds longer, since the queue was long.
+        It is not if both its end and its number show that it is newer. They don't for a claim made with other settings,
+        with a clock that has been set, or for longer because of a long queue.
         """
         ages_seconds = (
             self._settings.queue_ttl_seconds - reply.left_seconds,
@@ -241,9 +241,9 @@ class BatchPublisher:
         return not all(0 <= age < seconds for age in ages_seconds)
 
     def _limit_republish(self, repeats: list[Trigger]) -> list[Trigger]:
-        """Return those that may be published again. The others end: in so long a queue, their messages are there.
+        """Return the triggers that may be published again, and end the others: a queue so long contains their messages.
 
-        All are of one queue.
+        All triggers are of one queue.
         """
         if not repeats:
             return []
@@ -257,7 +257,7 @@ class BatchPublisher:
         return repeats[:room]
 
     def _claim_republish(self, queued: Sequence[Trigger]) -> list[Trigger]:
-        """Return what is due to be published again: its message may be lost with a worker, or was never sent."""
+        """Return the triggers due for publication again, whose messages may have been lost or never sent."""
         calls = [lease.republish(each.key, interval_seconds=REPUBLISH_SECONDS) for each in queued]
         replies = self._run_each(calls)
         due = []
@@ -271,7 +271,7 @@ class BatchPublisher:
         return due
 
     def _publish(self, batches: Sequence[Sequence[Trigger]]) -> None:
-        """Publish a message for each of ``batches``, all of one queue."""
+        """Publish one message for each of ``batches``, which are all of one queue."""
         if not batches:
             return
         if self._breaker.allows():
@@ -311,11 +311,11 @@ class BatchPublisher:
         return errors
 
     def _unclaim(self, triggers: Iterable[Trigger]) -> None:
-        """Take back the claims of triggers that have one of their own."""
+        """Take back the claims of the triggers that have their own."""
         retention_seconds = self._settings.record_retention_seconds
         own = [each for each in triggers if each.claim_id]
         calls = [lease.unclaim(each.key, claim_id=each.claim_id, retention_seconds=retention_seconds) for each in own]
-        self._run_each(calls)  # where Redis is unavailable the claims run out
+        self._run_each(calls)  # if Redis is unavailable, the claims expire
 
     def _triggered(self, trigger: Trigger) -> None:
         if trigger.is_republish:
@@ -343,7 +343,7 @@ class BatchPublisher:
         self._end(trigger, TriggerOutcome.FAILED, why, error)
 
     def _end(self, trigger: Trigger, outcome: TriggerOutcome, why: str = "", error: Exception | None = None) -> None:
-        """End its trace, and report the outcome to whoever waits for it; those of one batch get an error each."""
+        """End a trigger's trace and report its outcome, with a separate error for each trigger of a batch."""
         trigger.trace.end(outcome.value, why)
         if trigger.done is not None:
             trigger.done(None if error is None else twin(error))

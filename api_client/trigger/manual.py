@@ -1,4 +1,4 @@
-"""Manual refreshes: the claim and the trigger of a refresh that a caller requests."""
+"""Manual refreshes: claim and trigger of a refresh that a caller requests."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ PUBLISH_BOUND_SECONDS: Final = 3.0
 
 
 class ManualRefresh:
-    """One refresh that a caller requests, whatever state its key is in. No I/O.
+    """One refresh that a caller requests, whatever the state of its key. No I/O.
 
     Args:
-        key, settings: what to refresh.
-        has_waiter: the caller waits for the value, for ``timeout_seconds``.
+        key: the key to refresh.
+        settings: the reader's settings.
+        has_waiter: True if the caller waits for the value, for ``timeout_seconds``.
 
     Attributes:
         claim: the forced claim, to be run first.
-        state: what became of it: TRIGGERED, or SUPPRESSED where a refresh was under way. Set by `on_reply`.
+        state: TRIGGERED, or SUPPRESSED if a refresh was in progress. Set by `on_reply`.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class ManualRefresh:
         )
 
     def on_reply(self, reply: ClaimReply, done: Callable[[Exception | None], object]) -> Trigger | None:
-        """Return the trigger to be submitted, which calls ``done``; None where the claim was refused."""
+        """Return the trigger to submit, which calls ``done``; None if the claim was refused."""
         if reply.status is not ClaimStatus.CLAIMED:
             self.state = RefreshState.SUPPRESSED
             return None
@@ -66,7 +67,7 @@ class ManualRefresh:
     def failed(self, error: Exception) -> TriggerFailed:
         """Return the error for a refresh that could not be published."""
         query = self.key.query
-        # The TimeoutError of its own wait has no text.
+        # The TimeoutError of the caller's own wait has no text.
         why = (
             publication_fault(error, self._settings) if str(error) else f"no outcome within {PUBLISH_BOUND_SECONDS:g} s"
         )

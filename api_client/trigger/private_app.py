@@ -1,8 +1,8 @@
 """Private Celery apps, invisible to an application's own Celery.
 
-By default a Celery app is known to its whole process: as the thread's current one, through Django as the default of all
-threads, by the limit of all connection pools. None of that applies here. Imported where it is needed: importing Celery
-takes 50 ms.
+A Celery app normally affects its whole process: it is the thread's current app, through Django the default of all
+threads, and it sets the limit of all connection pools. None of that applies here. Callers import this module where they
+need it, because importing Celery takes 50 ms.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from api_client.config.broker import publisher_settings
 if TYPE_CHECKING:
 
     class _Celery:
-        """The part in use of Celery's class, which has no types."""
+        """The part of Celery's class in use here, which has no types."""
 
         def __init__(self, main: str, **options: Any) -> None: ...
         def connection_for_read(self, url: Any = None, **options: Any) -> Any: ...
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
         def __setattr__(self, name: str, value: Any) -> None: ...
 
     class _Amqp:
-        """The same of its AMQP part."""
+        """The part of Celery's AMQP class in use here."""
 
         app: Any
 
     class _Pool:
-        """The same of kombu's pools."""
+        """The part of kombu's pool class in use here."""
 
         _closed: bool
 
@@ -49,42 +49,42 @@ else:
 
 
 class PrivateApp(_Celery):
-    """An app that is never current or default, and connects to the broker of its settings, to no other.
+    """An app that is never current or default, and connects only to the broker of its settings.
 
-    Celery's own takes CELERY_BROKER_URL of the environment first: that may name another broker, and may have options of
-    TLS that py-amqp does not know.
+    Celery's own class prefers the environment's CELERY_BROKER_URL, which may name another broker, with TLS options that
+    py-amqp does not know.
     """
 
-    # Django's makes the first app of the process the default of all threads, and changes sys.path.
+    # Django's fixup makes the process's first app the default of all threads, and changes sys.path.
     builtin_fixups: frozenset[str] = frozenset()
     control_cls = "api_client.trigger.private_control:PrivateControl"
     broker_of_settings: str = ""
 
     @classmethod
     def configured(cls, name: str, settings: dict[str, Any]) -> Self:
-        """Return an app with these settings of Celery."""
+        """Return an app with these Celery settings."""
         app = cls(name, set_as_current=False, loader="app")
         app.conf.update(settings)
         app.broker_of_settings = settings["broker_url"]
         return app
 
     def connection_for_read(self, url: Any = None, **options: Any) -> Any:
-        """Return a connection to consume by."""
+        """Return a connection for consuming."""
         return super().connection_for_read(self.broker_of_settings or url, **options)
 
     def connection_for_write(self, url: Any = None, **options: Any) -> Any:
-        """Return a connection to publish by."""
+        """Return a connection for publishing."""
         return super().connection_for_write(self.broker_of_settings or url, **options)
 
 
 class PublishingApp(PrivateApp):
-    """An app with pools of its own, closed by `close`; each process has its own, however it was forked."""
+    """An app with its own pools, which `close` closes; each process has its own, however it was forked."""
 
     amqp_cls = "api_client.trigger.private_app:PrivateAmqp"
 
     def __init__(self, main: str, **options: Any) -> None:
         super().__init__(main, **options)
-        # By process: a fork need not call Python's hooks (uWSGI's does not).
+        # Keyed by process, since a fork need not call Python's hooks (uWSGI's does not).
         self._pools_by_pid: dict[int, PrivatePools] = {}
 
     @classmethod
@@ -94,12 +94,12 @@ class PublishingApp(PrivateApp):
 
     @property
     def pool(self) -> ConnectionPool:
-        """The connections. Celery's own are the process's, and their limit is one for all apps."""
+        """The app's connections. Celery's own pools belong to the process, with one limit for all apps."""
         return self.pools.connections
 
     @property
     def pools(self) -> PrivatePools:
-        """The process's pools, made at the first use. Without a lock, which a fork could leave held."""
+        """The process's pools, made at the first use, without a lock that a fork could leave held."""
         pid = os.getpid()
         pools = self._pools_by_pid.get(pid)
         if pools is None:
@@ -110,7 +110,7 @@ class PublishingApp(PrivateApp):
         return pools
 
     def close(self) -> None:
-        """Close the connections; those in use are closed when their use ends."""
+        """Close the connections, those in use as soon as their use ends."""
         while self._pools_by_pid:
             with suppress(KeyError):
                 pid, pools = self._pools_by_pid.popitem()
@@ -122,7 +122,7 @@ class PublishingApp(PrivateApp):
 
 
 class PrivateAmqp(_Amqp):
-    """Publisher, monitor and control of workers for a `PublishingApp`: by the app's own pools."""
+    """Celery's AMQP part for a `PublishingApp`, over the app's own pools."""
 
     @property
     def producer_pool(self) -> ProducerPool:
@@ -131,19 +131,19 @@ class PrivateAmqp(_Amqp):
 
 
 class PrivatePools:
-    """Connections to a broker, and producers over them, of one app alone."""
+    """One app's connections to its broker, and producers over them."""
 
     def __init__(self, connection: Any, limit: int) -> None:
         self.connections: Any = _Connections(connection, limit)
         self.producers: Any = _Producers(self.connections, limit=limit)
 
     def close(self) -> None:
-        """Close what is idle now, and the rest when its use ends."""
+        """Close idle connections now, and the rest when their use ends."""
         self.connections.close()
 
 
 class _Connections(_Pool):
-    # kombu would close a child's by a shutdown of the socket, which is the parent's as well.
+    # kombu would close a child's copies by shutting down the sockets, which the parent shares.
     close_after_fork = False
 
     def close(self) -> None:
@@ -165,20 +165,20 @@ class _Producers(ProducerPool):  # type: ignore[misc, unused-ignore]
 def _close(connection: Any) -> None:
     if isinstance(connection, lazy):
         return
-    # py-amqp waits for a confirmation, which a silent broker does not send.
+    # py-amqp waits for a confirmation that a silent broker does not send.
     with suppress(Exception):
         connection._close()  # noqa: SLF001 - close() of a pooled connection gives it back
 
 
 def _leave_to_parent(pools: PrivatePools | None) -> None:
-    """Drop another process's connections: the file descriptors here, without a word to the broker.
+    """Drop a parent process's connections: close this process's file descriptors without telling the broker.
 
-    redis-py's do so by themselves when they are forgotten; py-amqp would shut the parent's connection down.
+    redis-py's connections do so when they are garbage-collected; py-amqp would shut down the parent's connection.
     """
     if pools is None:
         return
     for connection in (*pools.connections._dirty, *pools.connections._resource.queue):  # noqa: SLF001
         established = None if isinstance(connection, lazy) else connection._connection  # noqa: SLF001
-        socket = getattr(getattr(established, "_transport", None), "sock", None)  # of py-amqp alone
+        socket = getattr(getattr(established, "_transport", None), "sock", None)  # only py-amqp's have one
         if socket is not None:
             socket.close()

@@ -1,4 +1,4 @@
-"""Requests to workers, for which kombu's Redis transport needs some care."""
+"""Control requests to workers, with workarounds for kombu's Redis transport."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         def broadcast(self, *args: Any, **options: Any) -> Any: ...
 
     class _Mailbox:
-        """The same of kombu's."""
+        """The part of kombu's class in use here."""
 
         def __call__(self, connection: Any) -> Any: ...
 else:
@@ -29,10 +29,10 @@ else:
 
 
 class PrivateMailbox(_Mailbox):
-    """Replies to each request in a queue of its own.
+    """A mailbox with a reply queue of its own for each request.
 
-    kombu names the queue by a mailbox's address in memory, which the next request's mailbox may get: a late reply to
-    one request would end the next.
+    kombu names the queue after a mailbox's memory address, which the next request's mailbox may get too: a late reply
+    to one request would then end the next.
     """
 
     oid = ""
@@ -45,11 +45,11 @@ class PrivateMailbox(_Mailbox):
 
 
 class PrivateControl(_Control):
-    """Workers' replies, each request's over a connection of its own.
+    """Control of workers, with a connection of its own for each request that awaits replies.
 
-    On Redis a connection still listens when the wait for replies is over. A late one would end the next request over
-    this connection, and kombu would put it back: into a queue that nobody knows, by commands that the users of
-    deploy/redis lack. Besides, what listens redelivers messages that workers have not acknowledged.
+    On Redis a connection still listens after the wait for replies. A late reply would end the next request over this
+    connection, and kombu would put it back into a queue that nobody knows, with commands that the users of deploy/redis
+    lack. A listening connection also redelivers messages that workers have not acknowledged.
     """
 
     Mailbox = PrivateMailbox
@@ -71,6 +71,6 @@ class PrivateControl(_Control):
 
 
 def _stop_listening(connection: Any) -> None:
-    """Drop the link of a BRPOP that is under way: closing it would wait for its reply."""
+    """Drop the connection of a pending BRPOP, since closing it would wait for the reply."""
     if connection.connected and (client := getattr(connection.default_channel, "client", None)):
         client.connection.disconnect()

@@ -1,10 +1,10 @@
 """The refresh publisher: one thread per process, off the readers' path, with a bounded backlog.
 
-A reader submits a `Trigger` and goes on; `trigger.claim_and_publish` does the rest. A slow or dead broker never shows
-in a reader's latency.
+A reader submits a `Trigger` and moves on; `trigger.claim_and_publish` does the rest. A slow or dead broker never
+affects a reader's latency.
 
-A reader's steps here are single operations in C on deques and dicts, and no lock: an exception from a signal handler
-may end them at any point, and neither the publisher nor another reader waits for what was not done.
+A reader's steps here are single C operations on deques and dicts, without a lock. So a signal handler's exception may
+end them at any point, without making the publisher or another reader wait.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from api_client.trigger.claim_and_publish import BatchPublisher
 
 log: Final = logging.getLogger(__name__)
 
-BACKLOG: Final = 1_000  # approximate where several threads submit at a time
-# A claim's share of a batch of 64 costs no less than of one of 16, and Redis runs a batch's scripts in one go: every
-# reader of that Redis waits for their end.
+BACKLOG: Final = 1_000  # approximate if several threads submit at the same time
+# A claim costs no less in a batch of 64 than in one of 16, and Redis runs a batch's scripts in one go, while every
+# reader of that Redis waits.
 BATCH: Final = 16
 
 
 class Publisher:
-    """The process's own publisher. Its thread starts with the first trigger; `close` ends it within a bound.
+    """The process's publisher, whose thread starts with the first trigger; `close` ends it within a bounded time.
 
-    The thread is replaced when it has died. A forked child has its own thread and backlog, also after a fork that ran
-    none of Python's hooks: the parent publishes what was submitted to it.
+    A dead thread is replaced. A forked child has its own thread and backlog, even after a fork that runs no Python
+    hooks; the parent publishes the triggers that were submitted to it.
 
     Args:
-        publication: brings batches to their outcomes, on the thread.
-        spans: trace each trigger from here on.
+        publication: handles batches on the thread.
+        spans: traces each trigger from here on.
     """
 
     def __init__(self, publication: BatchPublisher, spans: ReaderSpans) -> None:
@@ -48,7 +48,7 @@ class Publisher:
         self._begin()
 
     def _begin(self) -> None:
-        """Begin in this process, with nothing to do."""
+        """Initialise the state for this process, with an empty backlog."""
         self._backlog = Backlog(BACKLOG)
         self._publication.forget_held()
         self._chores: deque[Callable[[], None]] = deque(maxlen=8)
@@ -59,21 +59,21 @@ class Publisher:
         self._pid = os.getpid()
 
     def submit(self, trigger: Trigger) -> bool:
-        """Submit a trigger; False when it was dropped.
+        """Submit a trigger; return False if it was dropped.
 
-        That is so when the backlog is full, the publisher is closed, or the system has no thread left for it. A claim
-        that came with it is taken back then.
+        A trigger is dropped if the backlog is full, the publisher is closed, or the system has no thread left for it.
+        Its claim, if it has one, is then taken back.
         """
         return self.submit_all((trigger,))[0]
 
     def submit_all(self, triggers: Sequence[Trigger]) -> list[bool]:
-        """Submit several at once; in their order, False for each that was dropped."""
+        """Submit several triggers at once; return False, in order, for each that was dropped."""
         triggers = [self._traced(trigger) for trigger in triggers]
         can = bool(triggers) and self._has_thread()
         accepted = [can and self._backlog.put(trigger) for trigger in triggers]
         if self._is_resting:
             self._waker.wake()
-        if self._is_closing:  # meanwhile: nobody else may see them any more
+        if self._is_closing:  # closed in the meantime, so perhaps nobody sees them any more
             self._give_back_backlog()
         for trigger, was_accepted in zip(triggers, accepted, strict=True):
             if not was_accepted:
@@ -81,7 +81,7 @@ class Publisher:
         return accepted
 
     def refusal(self, query: str) -> CacheUnavailable | None:
-        """Return the error for a caller that needs a refresh of ``query`` when this is closed; None while it is not."""
+        """Return the error for a caller that needs a refresh of ``query`` if this is closed, otherwise None."""
         if not self._is_closing:
             return None
         return CacheUnavailable("the client is closed: it reads what is cached, and triggers no refresh", query=query)
@@ -94,9 +94,9 @@ class Publisher:
                 self._waker.wake()
 
     def flush(self, timeout_seconds: float) -> bool:
-        """Wait until nothing is left to do; False when the time ran out before.
+        """Wait until the backlog is empty and handled; return False if the time ran out first.
 
-        What a `close` on another thread has dropped does not count as left.
+        Triggers dropped by a `close` on another thread do not count.
         """
         if not self._backlog and not self._chores and not self._thread.is_running:
             return True
@@ -105,12 +105,12 @@ class Publisher:
         done = Waker()
         self._flushes.append(done)
         self._waker.wake()
-        if self._is_closing:  # meanwhile: the thread may have ended without having seen this
+        if self._is_closing:  # closed in the meantime: the thread may have ended without seeing this flush
             return self._thread.join(timeout_seconds)
         return done.wait(timeout_seconds)
 
     def close(self, timeout_seconds: float = 1.0) -> None:
-        """Publish what is left, for at most ``timeout_seconds``, and end the thread."""
+        """Publish the backlog, for at most ``timeout_seconds``, and end the thread."""
         self.flush(timeout_seconds)
         self._is_closing = True
         self._waker.wake()
@@ -131,7 +131,7 @@ class Publisher:
             return True
         try:
             self._thread.ensure()
-        except RuntimeError as error:  # the system's limit: a read must not fail for that
+        except RuntimeError as error:  # the system's limit on threads, which must not fail a read
             log.warning("no thread for the publisher: %s", error)
             return False
         return True
@@ -154,9 +154,9 @@ class Publisher:
                 if self._is_closing:
                     self._give_back_backlog()
             finally:
-                while self._is_closing and self._flushes:  # of other threads than the one that closes this
+                while self._is_closing and self._flushes:  # of threads other than the closing one
                     self._flushes.popleft().wake()
-                # `close` waits for this thread with a bound; what it was in the middle of may have connected since.
+                # `close` waits only for a bounded time, and a step in progress may have connected since.
                 self._publication.close()
 
     def _do_next(self) -> None:
@@ -169,13 +169,13 @@ class Publisher:
                 self._publication.publish_held()
                 self._rest()
         except Exception:
-            # The thread must outlive whatever one batch meets; its claims run out by themselves.
+            # The thread must outlive any failure of a batch, whose claims expire by themselves.
             log.exception("unexpected error in the refresh publisher")
 
     def _rest(self) -> None:
-        """Wait to be woken. A submitter appends first, and then checks whether to wake."""
+        """Wait to be woken. A submitter first appends, and then checks whether to wake."""
         self._is_resting = True
-        flushes = len(self._flushes)  # a later one may have come after triggers that are not seen to be left
+        flushes = len(self._flushes)  # a later flush may follow triggers that are not visible yet
         if not (self._chores or self._backlog or self._is_closing):
             for _ in range(flushes):
                 self._flushes.popleft().wake()

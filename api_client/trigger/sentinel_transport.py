@@ -1,7 +1,7 @@
-"""kombu's Redis transport behind Sentinels, with the cache's rules: which one is asked, and when a master is left.
+"""kombu's Redis transport behind Sentinels, with the cache's rules for asking Sentinels and leaving a master.
 
-kombu's own follows redis-py: a connection stays where it is while it works. A master that is cut off from its Sentinels
-would keep its publishers and workers, and those that connect later would meet at another one.
+kombu's own transport follows redis-py, where a connection stays while it works. A master that is cut off from its
+Sentinels would keep its publishers and workers, while later ones connect to another master.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from api_client.transport.sentinel import MasterAddress, SentinelResolver
 if TYPE_CHECKING:
 
     class _Channel:
-        """The part in use of kombu's class, which has no types."""
+        """The part of kombu's channel class in use here, which has no types."""
 
         client: Any
         _sentinel_manager: Any
@@ -32,23 +32,23 @@ if TYPE_CHECKING:
         def _brpop_start(self, timeout: float | None = None) -> None: ...
 
     class _Transport:
-        """The same of kombu's transport."""
+        """The part of kombu's transport class in use here."""
 else:
     _Channel, _Transport = kombu_redis.SentinelChannel, kombu_redis.SentinelTransport
 
-# To ask all Sentinels. The worker's main process waits for it, once a second, or every five where none answers.
+# For all Sentinels. The worker's main process waits this long once a second, or every five if none answers.
 ASK_SECONDS: Final = 0.5
 
 
 class SentinelChannel(_Channel):
-    """A channel to the master. Its option ``sentinels`` has their addresses: a list of host and port each."""
+    """A channel to the master. Its option ``sentinels`` lists the Sentinels' addresses as host and port."""
 
     from_transport_options: tuple[str, ...] = (*_Channel.from_transport_options, "sentinels")
     sentinels: list[list[Any]]
 
     def _sentinel_managed_pool(self, asynchronous: bool = False) -> Any:  # noqa: FBT001, FBT002 - kombu's
         pool = MasterPool(**self._connparams(asynchronous))
-        pool.resolver = self._sentinel_manager = self._resolver  # kombu closes it with the pools
+        pool.resolver = self._sentinel_manager = self._resolver  # kombu closes the resolver with the pools
         resolve_by(pool, self._resolver, pool.connection_class)
         return pool
 
@@ -60,7 +60,7 @@ class SentinelChannel(_Channel):
         return SentinelResolver(MasterAddress(), self.master_name, members, options, timeout_seconds=ASK_SECONDS)
 
     def _brpop_start(self, timeout: float | None = None) -> None:
-        # It waits on one connection for as long as that works.
+        # A BRPOP keeps waiting on its connection as long as that works.
         self._resolver.poll()
         listening = self.client.connection
         if self._resolver.has_moved_from((listening.host, listening.port)):
@@ -69,6 +69,6 @@ class SentinelChannel(_Channel):
 
 
 class SentinelTransport(_Transport):
-    """kombu's transport, named by `api_client.config.broker_url.connection_settings`."""
+    """kombu's transport with `SentinelChannel`, named by `api_client.config.broker_url.connection_settings`."""
 
     Channel = SentinelChannel

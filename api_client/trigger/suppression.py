@@ -12,13 +12,13 @@ MAX_SUPPRESSION_SECONDS: Final = 1.0
 
 
 class TriggerSuppressor:
-    """The keys whose refresh this process has triggered, for as long as that counts.
+    """The keys whose refresh this process has triggered, for as long as a trigger counts.
 
-    That is at most 1 s, and over at once when the entry has become another one. An entry is known by its mark: the
-    larger one of token and generation, which grow as long as entry or record is there. So a read that decides late, by
-    an entry that has been replaced since, triggers nothing either.
+    A trigger counts for at most 1 s, and no longer once the entry has changed. The mark identifies an entry: the larger
+    of token and generation, which grow as long as entry or record exists. So a late read with an entry that has been
+    replaced triggers nothing either.
 
-    Thread-safe. Past the soft expiry every read comes here, so a suppressed key costs no lock.
+    Thread-safe. Every read past the soft expiry comes here, so a suppressed key takes no lock.
     """
 
     def __init__(self, *, monotonic: Callable[[], float], max_keys: int = 10_000) -> None:
@@ -28,18 +28,18 @@ class TriggerSuppressor:
         self._lock = Mutex()
 
     def is_suppressed(self, entry_key: str, mark: int) -> bool:
-        """Return whether a refresh of the entry with this mark was triggered, and that still counts."""
+        """Return whether a trigger for the entry with this mark still counts."""
         marked = self._marked(entry_key)
         return marked is not None and mark <= marked[0] and self._monotonic() < marked[1]
 
     def left_seconds(self, entry_key: str) -> float:
-        """Return for how long triggers of this key are suppressed; 0: they are not."""
+        """Return how long triggers of this key are still suppressed; 0 if they are not."""
         marked = self._marked(entry_key)
         return 0.0 if marked is None else max(0.0, marked[1] - self._monotonic())
 
     def try_mark(self, entry_key: str, mark: int, left_seconds: float) -> bool:
-        """Suppress further triggers for ``left_seconds``; False: they are suppressed already."""
-        # `is_suppressed`, inlined: past the soft expiry a call is a third of the cost.
+        """Suppress further triggers for ``left_seconds``; return False if they already are suppressed."""
+        # `is_suppressed`, inlined: past the soft expiry the call would be a third of the cost.
         marked = self._marked(entry_key)
         if marked is not None and mark <= marked[0] and self._monotonic() < marked[1]:
             return False
@@ -50,14 +50,14 @@ class TriggerSuppressor:
             return True
 
     def update(self, entry_key: str, mark: int, left_seconds: float) -> None:
-        """Set how long triggers are suppressed, as a claim's reply says; the mark of a newer entry stays."""
+        """Set the suppression time from a claim's reply; the mark of a newer entry stays."""
         with self._lock:
             marked = self._marked(entry_key)
             if marked is None or marked[0] <= mark:
                 self._set(entry_key, mark, left_seconds)
 
     def forget(self) -> None:
-        """Suppress nothing: for tests of applications, in which time passes without the clock."""
+        """End all suppression, for applications' tests, in which time passes without the clock."""
         with self._lock:
             self._until.clear()
 
