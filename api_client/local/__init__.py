@@ -1,4 +1,4 @@
-"""Decoded entries in this process: the in-process tier, and those whose bytes came from Redis before.
+"""Decoded entries in this process: the in-process tier, and a cache of decodings.
 
 Nothing here reads entries from Redis or decides on a refresh.
 """

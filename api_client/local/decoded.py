@@ -1,4 +1,4 @@
-"""Cache of decoded entries: bytes that come again are compared, and not decoded once more."""
+"""Cache of decoded entries: bytes that recur are compared instead of decoded again."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ MAX_BYTES: Final = 4_096
 
 @dataclass(frozen=True, slots=True)
 class CachedDecode:
-    """The bytes of an entry, and once they have come a second time, what they decode to.
+    """The bytes of an entry and, after their second appearance, the decoded entry.
 
-    ``earliest_us`` is Redis' time before which no draw can trigger a refresh; ``stored_us`` when it was stored, less
-    what is tolerated: before that the clock must have been set back.
+    ``earliest_us`` is Redis' time before which no draw can trigger a refresh. ``stored_us`` is the time of storing less
+    the tolerance; before it, the clock must have been set back.
     """
 
     raw: bytes
@@ -30,12 +30,12 @@ class CachedDecode:
 
 
 class DecodedEntryCache:
-    """The last few hundred entries of up to 4 KiB, and the last larger one. Thread-safe.
+    """The last few hundred entries of at most 4 KiB, and the last larger one. Thread-safe.
 
-    This is no cache of values: Redis has replied with the very same bytes. It spares the decoding of what is read
-    often, and waiters that share a reply share its decoding.
+    It never serves old values, because Redis has replied with the very same bytes. It saves decoding popular entries
+    again, and waiters that share a reply share its decoding.
 
-    Two generations bound it: when the young one is full it becomes the old one, and the old one is dropped.
+    Two generations bound it: when the young one is full it replaces the old one.
     """
 
     def __init__(self, max_value_bytes: int) -> None:
@@ -45,13 +45,13 @@ class DecodedEntryCache:
         self._large: tuple[str, CachedDecode] | None = None
 
     def get(self, key: CacheKey, raw: bytes, type_: object) -> CachedDecode | None:
-        """Return these bytes decoded; None the first time, and where they can't be shared.
+        """Return these bytes decoded; None the first time, and if the value can't be shared.
 
-        Bytes that do not fit ``type_`` can't: their reader triggers a refresh before it raises.
+        A value that does not fit ``type_`` can't be shared, since its reader triggers a refresh before it raises.
 
         Args:
-            key, raw: the entry as it was read.
-            type_: what to decode it as where that has to be done.
+            key, raw: the entry as read.
+            type_: the type for decoding, if that is needed.
         """
         known = self._young.get(key.entry) or self._known(key.entry)
         if known is None or known.raw != raw:
@@ -67,7 +67,7 @@ class DecodedEntryCache:
             return large[1]
         known = self._old.get(entry_key)
         if known is not None:
-            self._remember(entry_key, known)  # it is young again
+            self._remember(entry_key, known)  # young again
         return known
 
     def _decoded(self, key: CacheKey, raw: bytes, type_: object) -> CachedDecode | None:

@@ -1,7 +1,7 @@
-"""Decoded entries: which values several callers may share, and what the in-process tier keeps of an entry.
+"""Decoded entries: the in-process tier's form of an entry, and the rules for sharing values between callers.
 
-A value that nobody can change is decoded once and shared. Of rows of flat fields, which most queries return, each
-caller gets a copy: that takes a third of the time of decoding. Any other value is decoded anew for each caller.
+An immutable value is decoded once and shared. Rows of flat fields, which most queries return, are copied for each
+caller, in a third of the time of decoding. Any other value is decoded anew for each caller.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from api_client.protocol import payload, xfetch
 from api_client.protocol.entry import FIXED_HEADER_BYTES, Header
 
 NOT_KEPT: Final = object()
-"""In place of a value that is decoded anew at each read, because a caller might change it."""
+"""Stands for a value that is decoded anew at each read, because a caller might change it."""
 
-ENTRY_OVERHEAD_BYTES: Final = 1_024  # the objects around an entry: header, key, dict slot (measured, and rounded up)
-EXTENSION_GROWTH: Final = 8  # a sample of δ is 4 bytes in the header's extension, and an object of 32 beside it
+ENTRY_OVERHEAD_BYTES: Final = 1_024  # the objects around an entry: header, key, dict slot (measured, rounded up)
+EXTENSION_GROWTH: Final = 8  # a sample of δ takes 4 bytes in the header's extension, and 32 as an object
 SHARED_GROWTH: Final = 24  # objects against their bytes: 4 for rows in Structs, 23 for tuples of one number (measured)
 MAX_COPIED_BYTES: Final = 65_536
-"""Of a payload; a larger one would take the tier's room for many others, decoded."""
+"""Largest payload kept decoded; a larger one would take up the room of many others."""
 
 
 @dataclass(slots=True, eq=False)
@@ -33,16 +33,16 @@ class LocalEntry:
     """One decoded entry.
 
     Attributes:
-        content: the payload, not compressed.
-        header: of the entry.
-        earliest_at: monotonic seconds; before then no draw can trigger a refresh.
-        value: the decoded value where callers may have it, or copies of it; else NOT_KEPT.
-        type_: what it was decoded as; where it is not kept, a type that no caller names.
-        copy: makes the copy for each caller; None: they may have the value itself.
-        expires_at: monotonic seconds; from then on it may not be served. Set by `LocalTier.fill`.
-        quiet_until: monotonic seconds, the earlier of the two: until then a hit has nothing to decide. Set with it.
-        held_bytes: approximate memory. Set by `LocalTier.fill`.
-        used: set by a read; such an entry is evicted later than others.
+        content: the uncompressed payload.
+        header: the entry's header.
+        earliest_at: the time before which no draw can trigger a refresh, in monotonic seconds.
+        value: the decoded value if callers may have it or a copy; otherwise NOT_KEPT.
+        type_: the type it was decoded as; if it is not kept, a type that no caller names.
+        copy: makes each caller's copy; None if callers may share the value itself.
+        expires_at: the time from which it may not be served, in monotonic seconds. Set by `LocalTier.fill`.
+        quiet_until: the earlier of the two times; until then a hit needs no decision. Set by `LocalTier.fill`.
+        held_bytes: its approximate memory. Set by `LocalTier.fill`.
+        used: set by a read, to delay its eviction.
     """
 
     content: bytes
@@ -57,7 +57,7 @@ class LocalEntry:
     used: bool = False
 
     def size_bytes(self) -> int:
-        """Estimate the memory that it takes."""
+        """Estimate the entry's memory."""
         size = ENTRY_OVERHEAD_BYTES + len(self.content)
         size += EXTENSION_GROWTH * (self.header.length - FIXED_HEADER_BYTES)
         if self.value is NOT_KEPT:
@@ -71,7 +71,7 @@ class LocalEntry:
 def decode_entry(
     raw: bytes, header: Header, type_: Any, query: str, max_bytes: int, *, earliest_at: float = 0.0
 ) -> tuple[Any, LocalEntry]:
-    """Decode an entry's bytes: the caller's own value, and the entry for reads to come.
+    """Decode an entry's bytes; return the caller's own value, and the entry for later reads.
 
     Raises:
         DecodeError.
@@ -84,7 +84,7 @@ def decode_entry(
 
 
 def local_entry(content: bytes, header: Header, earliest_at: float, value: Any, type_: Any) -> LocalEntry:
-    """Return an entry that keeps its value too, where callers may have it, or copies of it."""
+    """Return an entry, with its value if callers may have it or a copy."""
     if is_shareable(value, type_):
         return LocalEntry(content, header, earliest_at, value, type_)
     copier = copier_of(value) if len(content) <= MAX_COPIED_BYTES else None
@@ -106,14 +106,14 @@ def value_of(kept: LocalEntry, type_: Any, query: str) -> Any:
 
 
 def earliest_us(header: Header) -> int:
-    """Return when a draw can trigger a refresh at the earliest, in µs of Redis' clock; 0: each read has to decide."""
+    """Return the earliest time of a possible trigger, in µs of Redis' clock; 0 if each read has to decide."""
     if header.generation > header.token:
         return 0  # invalidated: every read triggers
     try:
         return xfetch.earliest_positive_us(
             header.soft_expiry_us, delta_seconds=header.delta.mean, beta=header.beta, ttl_seconds=header.ttl_seconds
         )
-    except (ValueError, OverflowError):  # NaN or infinite, which no worker writes
+    except (ValueError, OverflowError):  # NaN or infinity, which no worker writes
         return 0
 
 
@@ -139,8 +139,8 @@ _FLAT_INFO: Final = (
 def is_shareable(value: object, type_: Any) -> bool:
     """Return whether several callers may have ``value``, decoded as ``type_``.
 
-    With Any, flat values are. Otherwise the type decides: flat ones, tuples and frozensets of such, frozen Structs and
-    frozen dataclasses, and unions of all these.
+    With Any, flat values are shareable. Otherwise the type decides: flat types, tuples and frozensets of them, frozen
+    Structs and dataclasses, and unions of all these.
     """
     if type(value) in _FLAT:
         return True
@@ -148,14 +148,15 @@ def is_shareable(value: object, type_: Any) -> bool:
         return False
     try:
         return _is_immutable(type_)
-    except TypeError:  # an annotation that can't be hashed
+    except TypeError:  # an unhashable annotation
         return False
 
 
 def copier_of(value: object) -> Callable[[Any], Any] | None:
-    """Return a function that copies a decoded value such that nothing mutable is shared.
+    """Return a function that copies a decoded value without sharing anything mutable.
 
-    None where only decoding does: all but a dict or a list of flat values, and a list of such dicts.
+    The result is None for values that have to be decoded anew: all but dicts or lists of flat values, and lists of such
+    dicts.
     """
     if type(value) is dict:
         return dict.copy if _FLAT.issuperset(map(type, value.values())) else None
@@ -170,7 +171,7 @@ def copier_of(value: object) -> Callable[[Any], Any] | None:
 
 
 def copied_bytes(value: Any) -> int:
-    """Return the memory of a value that has a copier, all that is in it included."""
+    """Return the memory of a value that has a copier, contents included."""
     size = sys.getsizeof(value)
     for row in value if isinstance(value, list) else (value,):
         size += sys.getsizeof(row)
@@ -212,5 +213,5 @@ def _is_frozen(cls: Any) -> bool:
         return True
     if issubclass(cls, msgspec.Struct):
         return bool(cls.__struct_config__.frozen)
-    params = getattr(cls, "__dataclass_params__", None)  # attrs has none, and nothing is known of it
+    params = getattr(cls, "__dataclass_params__", None)  # attrs has none, so nothing is known about it
     return params is not None and bool(params.frozen)

@@ -1,13 +1,13 @@
 """The in-process tier: entries in this process's memory, dropped by Redis' invalidations.
 
-The hard part is a value on its way. Without care it would be kept for as long as its age allows::
+The hard part is a value in transit, which could otherwise be kept, outdated, for as long as its age allows::
 
     reader     begin   GET ─────────── old value ──────── fill
     Redis                  ▲    SET ─┐
     link                               ▼ invalidation: nothing there to drop yet
 
-So a read announces itself before it sends its GET (`begin`), an invalidation ends all fills of its key that are under
-way, and `fill` refuses what was ended. `tracking` listens to Redis, and turns the tier off while it can't.
+So a read announces itself before it sends its GET (`begin`), an invalidation ends all pending fills of its key, and
+`fill` refuses an ended one. `tracking` listens to Redis, and turns the tier off while it can't.
 """
 
 from __future__ import annotations
@@ -29,22 +29,23 @@ KEYS_AT_ONCE: Final = 1_024
 
 @dataclass(slots=True, eq=False)
 class Fill:
-    """A read of one key that is under way; made by `LocalTier.begin`."""
+    """A read of one key in progress; made by `LocalTier.begin`."""
 
     entry_key: str
     begun_at: float
 
 
 class LocalTier:
-    """Entries by their Redis key. Thread-safe; empty and bypassed until `resume`.
+    """Entries by their Redis keys. Thread-safe; empty and bypassed until `resume`.
 
-    A hit is ``tier.entries.get(key)`` and a comparison with ``expires_at``: no lock, nothing is moved. ``entries`` is
-    always the same object; only the tier changes it.
+    A hit is ``tier.entries.get(key)`` and a comparison with ``expires_at``; it takes no lock and moves nothing.
+    ``entries`` is always the same object, and only the tier changes it.
 
     Args:
-        max_entries: the number of entries.
-        max_bytes: their approximate memory.
-        max_age_seconds: counted from before the GET was sent: the bound on the effect of a lost invalidation.
+        max_entries: the largest number of entries.
+        max_bytes: their largest approximate memory.
+        max_age_seconds: their largest age, counted from before the GET was sent; it bounds the effect of a lost
+            invalidation.
         monotonic: the clock, in seconds.
 
     Attributes:
@@ -59,7 +60,7 @@ class LocalTier:
         max_age_seconds: float,
         monotonic: Callable[[], float] = monotonic_seconds,
     ) -> None:
-        # Ordered by age: what is evicted next stands first, and is found without passing over what is gone.
+        # Ordered by age, so that the next entry to evict is first, and found without passing over removed ones.
         self.entries: OrderedDict[str, LocalEntry] = OrderedDict()
         self._max_entries, self._max_bytes = max_entries, max_bytes
         self._max_age_seconds, self._monotonic = max_age_seconds, monotonic
@@ -71,11 +72,11 @@ class LocalTier:
 
     @property
     def is_bypassed(self) -> bool:
-        """True while nothing is kept, because no invalidations are received."""
+        """True while nothing is kept because no invalidations are received."""
         return self._bypassed
 
     def begin(self, entry_key: str) -> Fill | None:
-        """Announce a read, before its GET is sent; None while bypassed. It ends by `fill` or by `abandon`."""
+        """Announce a read before its GET is sent; return None while bypassed. `fill` or `abandon` end the read."""
         if self.is_bypassed:
             return None
         fill = Fill(entry_key, self._monotonic())
@@ -83,17 +84,17 @@ class LocalTier:
             if self._bypassed:
                 return None
             if self._fill_count >= MAX_FILLS:
-                # More than are ever under way: leaked. Ending one costs a fill, never a wrong value.
+                # More than are ever in progress, so some have leaked. Ending one costs a fill, never a wrong value.
                 self._end_all_fills()
             self._fills.setdefault(entry_key, set()).add(fill)
             self._fill_count += 1
         return fill
 
     def fill(self, fill: Fill, entry: LocalEntry) -> bool:
-        """Keep the entry that was read; False where it may not be kept.
+        """Keep the entry that was read; return False if it may not be kept.
 
-        It may not when its key, or everything, was invalidated since `begin`; when a newer one is there already, so
-        that reads of this process do not go back; when it is larger than all the room; and when it is a handoff.
+        It may not be kept if its key, or everything, was invalidated since `begin`; if a newer entry is already there,
+        so that this process's reads do not go back; if it is larger than the whole tier; or if it is a handoff.
         """
         key, now = fill.entry_key, self._monotonic()
         entry.held_bytes = entry.size_bytes()
@@ -115,26 +116,26 @@ class LocalTier:
         return True
 
     def abandon(self, fill: Fill) -> None:
-        """End a read without an entry to keep. May be repeated, and be called after `fill`."""
+        """End a read without an entry to keep; may be called repeatedly, and after `fill`."""
         with self._lock:
             self._end_fill(fill)
 
     def drop(self, entry_key: str) -> None:
-        """Forget one key, and end the fills of it that are under way: this process has just changed it itself."""
+        """Forget one key that this process has just changed, and end its pending fills."""
         self.drop_all((entry_key,))
 
     def drop_all(self, entry_keys: Sequence[str]) -> None:
-        """Forget these keys, and end the fills of them that are under way. Keys that are not there cost little."""
+        """Forget these keys, and end their pending fills. Absent keys cost little."""
         for start in range(0, len(entry_keys), KEYS_AT_ONCE):
             some = entry_keys[start : start + KEYS_AT_ONCE]
-            with self._lock:  # released in between: a storm of invalidations must not block a reader
+            with self._lock:  # released in between, so that a storm of invalidations does not block readers
                 for key in self.entries.keys() & some:
                     self._remove(key, self.entries[key])
                 for key in self._fills.keys() & some:
                     self._fill_count -= len(self._fills.pop(key))
 
     def drop_expired(self) -> None:
-        """Remove entries past their age, oldest first, at most a thousand."""
+        """Remove at most a thousand entries past their age, oldest first."""
         now = self._monotonic()
         with self._lock:
             for _ in range(KEYS_AT_ONCE):
@@ -149,18 +150,18 @@ class LocalTier:
             self._clear()
 
     def bypass(self) -> None:
-        """Forget everything and keep nothing until `resume`: the link is lost."""
+        """Forget everything and keep nothing until `resume`, because the link is lost."""
         with self._lock:
             self._bypassed = True
             self._clear()
 
     def leave_parent(self) -> None:
-        """Forget everything, in a forked child: another thread of the parent may have held the lock."""
+        """Forget everything in a forked child, where a thread of the parent may have held the lock."""
         self._lock = Mutex()
         self.bypass()
 
     def resume(self) -> None:
-        """Begin to keep entries: from now on every invalidation is received."""
+        """Start keeping entries, since every invalidation is received from now on."""
         with self._lock:
             self._clear()
             self._bypassed = False
@@ -175,7 +176,7 @@ class LocalTier:
         self.held_bytes -= entry.held_bytes
 
     def _end_fill(self, fill: Fill) -> bool:
-        """Return whether it was still under way."""
+        """End a fill; return whether it was still pending."""
         of_key = self._fills.get(fill.entry_key)
         if of_key is None or fill not in of_key:
             return False
@@ -191,12 +192,12 @@ class LocalTier:
 
     def _make_room(self, now: float) -> None:
         chances = MAX_SECOND_CHANCES
-        if not self.entries:  # an exception in between has left it too high
+        if not self.entries:  # an exception in between has left the count too high
             self.held_bytes = 0
         while len(self.entries) > self._max_entries or self.held_bytes > self._max_bytes:
             key, entry = next(iter(self.entries.items()))
             if entry.used and entry.expires_at > now and chances:
-                # The CLOCK rule. Bounded, so that one fill never walks through all of a hot tier.
+                # The CLOCK rule, bounded so that one fill never walks through a whole hot tier.
                 entry.used = False
                 self.entries.move_to_end(key)
                 chances -= 1

@@ -1,10 +1,10 @@
-"""Redis' invalidation messages for the in-process tier: one connection and one thread per process.
+"""Redis' invalidation messages for the in-process tier, over one connection and one thread per process.
 
-CLIENT TRACKING in BCAST mode: for every key under the entries' prefix that is written, deleted, expired or evicted, in
-any database and by anyone, Redis pushes (RESP3) a message to this connection.
+With CLIENT TRACKING in BCAST mode, Redis pushes (RESP3) a message to this connection for every key under the entries'
+prefix that is written, deleted, expired or evicted, in any database and by anyone.
 
-The tier is on only while that connection is known to be good. One that has gone silent (a hung server, a cable) is
-detected by a probe every quarter of a second.
+The tier is on only while that connection is known to work. A probe every quarter of a second detects a silent one (a
+hung server, a cable).
 """
 
 from __future__ import annotations
@@ -42,27 +42,27 @@ MAX_PAUSE_REFUSED_SECONDS: Final = 60.0
 STEADY_SECONDS: Final = 5.0
 JOIN_SECONDS: Final = 1.0
 
-# Switches to RESP3, which alone has push messages; later it is a probe without effect. The reply has the node's role: a
-# master that was demoted keeps its connections, and they are of no use.
+# It switches to RESP3, the only protocol with push messages; later it is a probe without effect. The reply contains the
+# node's role, since a demoted master keeps its connections, which are then useless.
 _PROBE: Final = pack("HELLO", 3)
 
 
 class TrackingRefused(Exception):
-    """Redis, or a proxy before it, does not support RESP3 or CLIENT TRACKING, or this user lacks the permission."""
+    """Redis or a proxy in front of it does not support RESP3 or CLIENT TRACKING, or this user lacks the permission."""
 
 
 class InvalidationStream:
-    """One connection that tracks. Used by one thread; only `wake` may be called by another.
+    """One connection with tracking, used by one thread; only `wake` may be called by another.
 
     Args:
-        made: a connection of redis-py, not connected yet: it does TLS, authentication and SELECT.
-        timeout_seconds: for connecting, and for each reply.
+        made: a connection of redis-py that is not connected yet, which does TLS, authentication and SELECT.
+        timeout_seconds: the time to connect, and for each reply.
         monotonic: the clock, in seconds.
     """
 
     def __init__(self, made: Any, timeout_seconds: float, monotonic: Callable[[], float]) -> None:
         self._made, self._timeout_seconds, self._monotonic = made, timeout_seconds, monotonic
-        # Names are decoded at once, as the tier has them; a foreign one with other bytes is never one of ours.
+        # Names are decoded at once, as the tier uses them; a foreign name with other bytes is never one of ours.
         self._reader = hiredis.Reader(
             replyError=error_reply, encoding="utf-8", errors="replace", notEnoughData=NEEDS_MORE
         )
@@ -73,15 +73,15 @@ class InvalidationStream:
         self._listening_since: float | None = None
 
     def track(self, prefix: str, channel: str) -> None:
-        """Connect and enable the invalidations of the keys under ``prefix``; return when Redis has confirmed.
+        """Connect and enable the invalidations of the keys under ``prefix``; return once Redis has confirmed.
 
-        It also subscribes to ``channel``, which stays silent. Redis bounds the output of a client that does not read (a
-        stopped process, say) by the client's class: a normal one's not at all, a subscriber's by
-        ``client-output-buffer-limit pubsub``, after which it closes the connection.
+        It also subscribes to ``channel``, which stays silent. Redis does not bound the output buffer of a normal client
+        that does not read (a stopped process, say), but that of a subscriber by ``client-output-buffer-limit pubsub``,
+        beyond which it closes the connection.
 
         Raises:
             TrackingRefused: Redis has refused.
-            redis.exceptions.RedisError, OSError: no connection, or no reply, or not now.
+            redis.exceptions.RedisError, OSError: there is no connection or no reply, or Redis refuses for now.
         """
         self._made.connect()
         sock: socket.socket = self._made._sock  # noqa: SLF001 - redis-py gives it no name; a test holds it
@@ -94,7 +94,7 @@ class InvalidationStream:
         while len(answers) < 3:
             if self._monotonic() >= deadline:
                 raise TimeoutError("it did not answer in time")
-            # Other messages do not matter yet: nothing has been kept.
+            # Other messages do not matter yet, since nothing has been kept.
             answers += [message for message in self._receive() if not _is_pushed(message) or message[0] == "subscribe"]
         self._on_reply(answers[0])
         if not _is_pushed(answers[1]):
@@ -111,7 +111,7 @@ class InvalidationStream:
         self._listening_since = self._monotonic()
         try:
             messages = self._receive()
-        except (builtins.TimeoutError, BlockingIOError):  # Python's timeout, the kernel's
+        except (builtins.TimeoutError, BlockingIOError):  # Python's timeout, and the kernel's
             return changed, all_gone
         finally:
             self._listening_since = None
@@ -125,10 +125,10 @@ class InvalidationStream:
         return changed, all_gone
 
     def probe(self) -> bool:
-        """Send a probe if one is due; return whether it was.
+        """Send a probe if one is due; return whether it was sent.
 
         Raises:
-            redis.exceptions.TimeoutError: no reply to the last one in time.
+            redis.exceptions.TimeoutError: the last probe had no reply in time.
             OSError: the connection is gone.
         """
         assert self._socket is not None  # noqa: S101 - track came first
@@ -144,13 +144,13 @@ class InvalidationStream:
         return True
 
     def close_if_stalled(self) -> None:
-        """End a `listen` that signals have prolonged: no probe is sent meanwhile."""
+        """End a `listen` that signals have prolonged, since no probe is sent during it."""
         since = self._listening_since
         if since is not None and self._monotonic() - since > PROBE_SECONDS + self._timeout_seconds:
             self.wake()
 
     def wake(self) -> None:
-        """End a `listen` that waits, from another thread."""
+        """End a waiting `listen`, from another thread."""
         sock = self._socket
         if sock is not None:
             with suppress(OSError):
@@ -191,18 +191,18 @@ def _refusal(answer: object, command: str) -> Exception:
 
 
 class TrackingLink:
-    """Turns a tier on while invalidations are received, and off at once when they are not. Thread-safe.
+    """Turns a tier on while invalidations are received, and off as soon as they are not. Thread-safe.
 
-    After a loss it reconnects by itself, first after 50 ms, then after pauses that double up to 5 s (to a minute where
-    Redis refuses), with jitter. Each outage is one line in the log.
+    After a loss it reconnects by itself, first after 50 ms, then after pauses that double up to 5 s (up to a minute if
+    Redis refuses), with jitter. Each outage takes one line in the log.
 
     Args:
-        url: the Redis that the entries are read from; it has to be the same server.
-        timeout_seconds: for connecting, and for each reply.
-        tier: what it invalidates.
-        namespace: of the entries.
-        known: the readers' master, behind Sentinels; when it moves, so does this link.
-        monotonic, sleep, jitter: the clock and the sleep in seconds; a draw in [0, 1).
+        url: the URL of the Redis from which entries are read; it has to be the same server.
+        timeout_seconds: the time to connect, and for each reply.
+        tier: the tier to invalidate.
+        namespace: the namespace of the entries.
+        known: the readers' master, behind Sentinels; the link follows it.
+        monotonic, sleep, jitter: the clock and the sleep, in seconds, and a draw in [0, 1).
 
     Raises:
         ConfigurationError: redis-py can't use the URL.
@@ -232,7 +232,7 @@ class TrackingLink:
         self._begin()
 
     def _begin(self) -> None:
-        """Begin in this process, without a link."""
+        """Initialise the state for this process, without a link."""
         self._owner_pid = os.getpid()
         self._thread = OwnThread(self._run, "cache-invalidations")
         self._stream: InvalidationStream | None = None
@@ -241,23 +241,23 @@ class TrackingLink:
         self._failures = 0
 
     def start(self) -> None:
-        """Start listening, in a thread of its own; return at once. May be repeated at next to no cost."""
-        if self._owner_pid != os.getpid():  # a fork without Python's hooks: thread and link are the parent's
+        """Start listening in a thread of its own and return at once; repeated calls cost next to nothing."""
+        if self._owner_pid != os.getpid():  # a fork without Python hooks: thread and link belong to the parent
             self._tier.leave_parent()
             self._begin()
         if self._thread.is_running or self._is_ended or self._monotonic() < self._start_at:
             return
         try:
             self._thread.ensure()
-        except RuntimeError as error:  # the system's limit: the tier stays off, and the next second tries again
+        except RuntimeError as error:  # the system's limit on threads: the tier stays off until another try in a second
             self._start_at = self._monotonic() + 1.0
             self._report("refused", str(error))
 
     def close(self) -> None:
-        """End thread and connection; the tier is off for good. Waits at most a second."""
+        """End thread and connection, and turn the tier off for good. Waits at most a second."""
         self._is_ended = True
         self._end.wake()
-        # A forked child has a copy of the socket: to shut it down there would end the parent's connection.
+        # A forked child has a copy of the socket, whose shutdown would end the parent's connection.
         if os.getpid() != self._owner_pid:
             return
         stream = self._stream
@@ -275,7 +275,7 @@ class TrackingLink:
             self._end.wait(self._pause_seconds())
 
     def _hold(self) -> None:
-        """Keep one connection for as long as it is good."""
+        """Keep one connection for as long as it works."""
         moves = self._moves
         stream = InvalidationStream(self._make(), self._timeout_seconds, self._monotonic)
         try:
@@ -283,7 +283,7 @@ class TrackingLink:
             self._stream = stream
             if self._moves != moves:  # perhaps connected to a former master
                 raise ConnectionError("the master is another one")
-            # Not before Redis has confirmed: reads from now on are executed after that, so their changes are pushed.
+            # Only once Redis has confirmed: later reads are executed after that, so changes to their keys are pushed.
             self._tier.resume()
             self._regained()
             steady_at = self._monotonic() + STEADY_SECONDS
@@ -302,7 +302,7 @@ class TrackingLink:
             self._tier.clear()
         if changed:
             self._tier.drop_all(changed)
-            # Messages that come meanwhile are handled together: a storm of them costs this thread no more.
+            # Messages that come during the pause are handled together, so a storm of them costs this thread no more.
             self._sleep(GATHER_SECONDS)
         if stream.probe():
             self._tier.drop_expired()
@@ -310,7 +310,7 @@ class TrackingLink:
                 self._make.resolver.poll()
 
     def _leave(self) -> None:
-        """Leave the node, as the readers do: it pushes nothing of what changes at another."""
+        """Leave the node as the readers do, since it does not push another node's changes."""
         self._moves += 1
         self._tier.bypass()
         if (stream := self._stream) is not None:
@@ -344,7 +344,7 @@ class TrackingLink:
 
 
 def open_local_tier(settings: ReaderSettings, master: MasterAddress) -> tuple[LocalTier | None, TrackingLink | None]:
-    """Return the in-process tier and its link, as the settings say; None, None: it is off."""
+    """Return the in-process tier of the settings and its link; None, None if it is off."""
     if not settings.local_max_entries:
         return None, None
     tier = LocalTier(
