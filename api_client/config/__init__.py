@@ -1,4 +1,4 @@
-"""Settings of a reader, those that it shares with workers (`SharedSettings`), and both sides' settings of the broker.
+"""Settings of readers, those shared with workers (`SharedSettings`), and the broker settings of both sides.
 
-Their sources too: environment, URLs, durations. A worker's policy is in `refresher.settings`. Nothing here connects.
+Also their sources: environment, URLs, durations. A worker's policy is in `refresher.settings`. Nothing here connects.
 """

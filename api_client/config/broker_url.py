@@ -1,4 +1,4 @@
-"""CACHE_BROKER_URL in Celery's words: a Redis, one behind Sentinels or on a Unix socket, RabbitMQ; TLS for each."""
+"""Celery's settings for CACHE_BROKER_URL: Redis, Redis behind Sentinels or on a Unix socket, RabbitMQ; TLS for each."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from urllib.parse import parse_qsl, urlencode
 from api_client.config.redis_url import Topology, read_url
 
 SENTINEL_TRANSPORT: Final = "redis-sentinel"
-"""kombu's name of our transport: the cache's Sentinels are found and left by the same rules."""
+"""kombu's name of our transport, which finds and leaves masters by the same rules as the cache."""
 _TRANSPORT_CLASS: Final = "api_client.trigger.sentinel_transport:SentinelTransport"
 _CHECKS: Final = {"required": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL, "none": ssl.CERT_NONE}
 
 
 def is_rabbitmq(broker_url: str) -> bool:
-    """Return whether a broker's URL is RabbitMQ's; otherwise it is Redis."""
+    """Return whether a broker's URL is RabbitMQ's, rather than Redis'."""
     return broker_url.startswith(("amqp", "pyamqp"))
 
 
@@ -25,12 +25,12 @@ def system_of(broker_url: str) -> str:
 
 
 def connection_settings(broker_url: str) -> dict[str, Any]:
-    """Return Celery's settings of the broker's URL and TLS; the URL is one that `broker_url_fault` accepts.
+    """Return Celery's settings for the broker's URL and TLS; the URL is one that `broker_url_fault` accepts.
 
-    Behind Sentinels `sentinel_options` belong to them.
+    Behind Sentinels, `sentinel_options` are needed too.
     """
     if not is_rabbitmq(broker_url):
-        # Of a password: kombu would split the URL there, as where there are several.
+        # From a password; kombu would split the URL there as if it were several.
         broker_url = broker_url.replace(";", "%3B")
     if broker_url.startswith("unix://"):
         path, _, database = broker_url.removeprefix("unix").partition("?db=")
@@ -45,7 +45,7 @@ def connection_settings(broker_url: str) -> dict[str, Any]:
 
 
 def sentinel_options(broker_url: str) -> dict[str, Any]:
-    """Return kombu's transport options of a broker behind Sentinels; none for other brokers."""
+    """Return kombu's transport options for a broker behind Sentinels, and none for other brokers."""
     if not _has_sentinels(broker_url):
         return {}
     parsed = read_url(broker_url)
@@ -63,10 +63,10 @@ def _has_sentinels(broker_url: str) -> bool:
 def _settings_behind_sentinels(broker_url: str) -> dict[str, Any]:
     from kombu.transport import TRANSPORT_ALIASES
 
-    # Under a name of its own: an application's kombu keeps the transport that it calls sentinel.
+    # Under its own name, so that the application keeps kombu's sentinel transport.
     TRANSPORT_ALIASES[SENTINEL_TRANSPORT] = _TRANSPORT_CLASS
     parsed = read_url(broker_url)
-    # kombu shows a single URL without its password, and the alternates of one with it.
+    # kombu masks the password of a single URL, but not those of its alternates.
     address = parsed.node_url.partition("://")[2].partition("?")[0]
     settings: dict[str, Any] = {"broker_url": f"{SENTINEL_TRANSPORT}://{address}"}
     return {**settings, "broker_use_ssl": _tls_of_redis(broker_url)} if parsed.uses_tls else settings
@@ -85,8 +85,8 @@ def _settings_of_amqps(broker_url: str) -> dict[str, Any]:
     others = urlencode([(name, value) for name, value in given if not name.startswith("ssl_")])
     tls = {"cert_reqs": verifies, **{name.removeprefix("ssl_"): path for name, path in options.items()}}
     if checks_name:
-        tls["server_hostname"] = None  # kombu fills in the URL's host; without this key no name is checked
-    # Not by urlunsplit, which would write the vhost "/" otherwise.
+        tls["server_hostname"] = None  # kombu fills in the URL's host; without the key no name is checked
+    # Not with urlunsplit, which writes the vhost "/" differently.
     without_options = broker_url.partition("?")[0] + (f"?{others}" if others else "")
     return {"broker_url": without_options, "broker_use_ssl": tls}
 
@@ -96,7 +96,7 @@ def _options(broker_url: str) -> list[tuple[str, str]]:
 
 
 def _taken_checks(options: dict[str, str]) -> tuple[ssl.VerifyMode, bool]:
-    """Take what is verified of a certificate out of a URL's options: the mode, and whether the name is checked."""
+    """Take a certificate's checks out of a URL's options; return the mode, and whether the name is checked."""
     verifies = _CHECKS[options.pop("ssl_cert_reqs", "required").lower().removeprefix("cert_")]
     checks_name = options.pop("ssl_check_hostname", "true").lower() == "true" and verifies is not ssl.CERT_NONE
     return verifies, checks_name

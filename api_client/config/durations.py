@@ -23,7 +23,7 @@ def seconds(value: Duration) -> float:
     """Return ``value`` in seconds.
 
     Raises:
-        ValueError: not a duration, negative, or more than a hundred years. The message names what is allowed.
+        ValueError: it is not a duration, negative, or more than a hundred years; the message states the allowed values.
     """
     value = plain(value)
     if isinstance(value, timedelta):
@@ -34,16 +34,16 @@ def seconds(value: Duration) -> float:
         total = _from_text(value)
     else:
         total = _from_number(value)
-    if not 0 <= total <= MAX_SECONDS:  # true of no NaN
+    if not 0 <= total <= MAX_SECONDS:  # false for NaN
         raise ValueError(f"{str(value)[:80]!r} is not a duration: expected at most a hundred years")
     return total
 
 
 def share(value: float | str) -> float:
-    """Return a share: a number of 0 to 1, or text such as ``"10%"``.
+    """Return a share, given as a number from 0 to 1 or text such as ``"10%"``.
 
     Raises:
-        ValueError: it is none. The message names what is allowed.
+        ValueError: it is not a share; the message states the allowed values.
     """
     value = plain(value)
     text = value.strip() if isinstance(value, str) else ""

@@ -1,4 +1,4 @@
-"""Settings from the environment: a wrong value is one error that names variable, value and what is allowed.
+"""Settings from the environment; the error for a wrong value names variable, value and allowed values.
 
 msgspec checks and converts; the table of variables and the wording of the errors are ours.
 """
@@ -22,12 +22,12 @@ from api_client.errors import ConfigurationError
 DURATION: Final[dict[str, Any]] = {"duration": True, "most_without_unit": 86_400.0}
 _MILLISECONDS: Final = {"milliseconds": True}
 _MILLISECONDS_ALLOWED: Final = '3600000, or text such as "50ms", "5s"'
-# A host, and what can be a port: in anything else there may be a password.
+# A host and a possible port; anything else may contain a password.
 _HOST: Final = re.compile(
     r"(?:\[[^\[\]]*\]|[^:\[\]]*)"
     r"(?::(?:[0-9]{0,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?"
 )
-# A path, or a host and a port without a scheme.
+# A path, or a host and port without a scheme.
 _NO_HOST: Final = re.compile("[^:@]*(?::(?:[0-9]{1,5}|/[^:@]*))?")
 _SHOWN_OPTIONS: Final = frozenset(
     {"db", "client_name", "ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_cert_reqs", "ssl_check_hostname",
@@ -42,10 +42,11 @@ def env(
     """Annotate a setting.
 
     Args:
-        name: its variable, and ``fallback``, one that is read where that is not set.
-        allowed: its values, in words.
-        secret: no error shows its value.
-        bounds: as for `msgspec.Meta`.
+        name: its variable.
+        fallback: a variable that is read if ``name`` is not set.
+        allowed: a description of the allowed values.
+        secret: True to hide the value in errors.
+        bounds: bounds as for `msgspec.Meta`.
     """
     extra = {"variable": name, "secret": secret, "fallback": fallback, **bounds.pop("extra", {})}
     return msgspec.Meta(extra=extra, description=allowed, **bounds)
@@ -73,7 +74,7 @@ Switch: TypeAlias = Annotated[bool, msgspec.Meta(description="true or false")]
 
 
 class _Keywords(msgspec.StructMeta):
-    """Metaclass of settings: their keywords are checked before msgspec sees them."""
+    """Metaclass of settings, which checks keywords before msgspec sees them."""
 
     def __call__(self, *args: Any, **given: Any) -> Any:
         check_keywords(self.__name__, given, self.__struct_fields__)
@@ -96,10 +97,10 @@ class Settings(msgspec.Struct, metaclass=_Keywords, frozen=True, kw_only=True, f
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> Self:
-        """Read the settings from ``environ`` (default: the process's).
+        """Read the settings from ``environ`` (default: the process's environment).
 
         Raises:
-            ConfigurationError: the first wrong value, by variable, value and what is allowed.
+            ConfigurationError: a value is wrong; names the first one's variable, value and allowed values.
         """
         source = os.environ if environ is None else environ
         notes = _annotations(cls)
@@ -116,29 +117,29 @@ class Settings(msgspec.Struct, metaclass=_Keywords, frozen=True, kw_only=True, f
 
     @classmethod
     def given_or_from_env(cls, given: Self | None) -> Self:
-        """Return ``given``, or what `from_env` reads where that is None.
+        """Return ``given``, or if it is None the result of `from_env`.
 
         Raises:
-            ConfigurationError: it is something else; or as `from_env`.
+            ConfigurationError: ``given`` is something else; or as for `from_env`.
         """
         if given is None:
             return cls.from_env()
         if not isinstance(given, cls):
-            # Not shown: a URL may have a password.
+            # Not shown, since a URL may contain a password.
             allowed = f"expected a {cls.__name__}, such as {cls.__name__}(redis_url=…)"
             raise ConfigurationError("settings", f"<{type(given).__name__}>", allowed)
         return given
 
     @classmethod
     def variables(cls) -> set[str]:
-        """Return the names of the environment variables that these settings are read from."""
+        """Return the names of the environment variables of these settings."""
         notes = _annotations(cls).items()
         return {variable(note, field) for field, note in notes} | {
             str(fallback) for _, note in notes if (fallback := extra_of(note).get("fallback"))
         }
 
     def variable_of(self, field: str) -> str:
-        """Return the environment variable that a field's value is from: its fallback where that alone holds it."""
+        """Return the environment variable of a field's value: its fallback if only that is set."""
         note = _annotations(type(self))[field]
         name = _first_set(os.environ, note, field)
         return name if name and os.environ[name].strip() == getattr(self, field) else variable(note, field)
@@ -154,7 +155,7 @@ def variable(annotation: Any, field: str) -> str:
 
 
 def _first_set(source: Mapping[str, str], annotation: Any, field: str) -> str:
-    """Return the variable that a field is read from: its own, its fallback, or '' where neither is set."""
+    """Return the variable that a field is read from: its own, its fallback, or '' if neither is set."""
     names = (variable(annotation, field), str(extra_of(annotation).get("fallback", "")))
     return next((name for name in names if source.get(name, "") != ""), "")
 
@@ -169,7 +170,7 @@ def _metas(annotation: Any) -> list[msgspec.Meta]:
 
 
 def extra_of(annotation: Any) -> dict[str, Any]:
-    """Return what an annotation of a setting says of it beside type and bounds, such as ``duration`` and ``secret``."""
+    """Return a setting's further annotations besides type and bounds, such as ``duration`` and ``secret``."""
     merged: dict[str, Any] = {}
     for meta in _metas(annotation):
         merged.update(meta.extra or {})
@@ -177,7 +178,7 @@ def extra_of(annotation: Any) -> dict[str, Any]:
 
 
 def _allowed(annotation: Any) -> str:
-    # The annotation nearest to the field comes last, and is the most specific.
+    # The annotation nearest to the field comes last and is the most specific.
     return next((meta.description for meta in reversed(_metas(annotation)) if meta.description), "another value")
 
 
@@ -192,17 +193,17 @@ def _converted(annotation: Any, field: str, text: str) -> Any:
             return msgspec.convert(seconds(text) * 1000, annotation)
         if getattr(annotation, "__origin__", annotation) is bool:
             return _boolean(text.strip().lower())
-        # Space around a password may be part of it.
+        # Spaces around a password may be part of it.
         return msgspec.convert(text if extra_of(annotation).get("secret") else text.strip(), annotation, strict=False)
-    except ValueError:  # msgspec.ValidationError is one, and shows a pattern
+    except ValueError:  # including msgspec.ValidationError, whose text shows a pattern
         raise _wrong(annotation, field, text) from None
 
 
 def _check_unit(annotation: Any, field: str, text: str) -> None:
-    """Check that a number without a unit is one of seconds that a person may mean.
+    """Check that a number without a unit is plausible as seconds.
 
     Raises:
-        ConfigurationError: it is larger; milliseconds may be meant.
+        ConfigurationError: the number is too large; milliseconds may be meant.
     """
     most = extra_of(annotation).get("most_without_unit")
     if most is not None and text.isascii() and text.isdecimal() and float(text) > most:
@@ -234,15 +235,15 @@ def _shown(annotation: Any, value: object) -> str:
 
 
 def without_password(url: str) -> str:
-    """Return a URL that may be shown, with ``***`` for all that is, or may be, a secret.
+    """Return a URL that may be shown, with ``***`` in place of all real and possible secrets.
 
-    That is a password, a user without one (a forgotten colon), anything in place of a port (a forgotten @), the values
-    of all options but a few, and the whole URL where its parts are ambiguous.
+    These are a password, a user without one (a forgotten colon), anything in place of a port (a forgotten @), the
+    values of all options but a few, and the whole URL if its parts are ambiguous.
     """
     try:
         parts = split_url(url)
         if "@" in parts.path + parts.query + parts.fragment:
-            # A password with a slash in it, or several URLs in one: the place of the secrets is ambiguous.
+            # A password with a slash in it, or several URLs in one, so the place of the secrets is ambiguous.
             return "***"
         query = "?" + _without_secrets(parts.query) if parts.query else ""
         if not parts.netloc:

@@ -1,4 +1,4 @@
-"""URLs of the cache and of a broker on Redis: one server, one behind Sentinels, or a cluster. No I/O.
+"""URLs of the cache and of a broker on Redis: one server, a master behind Sentinels, or a cluster. No I/O.
 
 ::
 
@@ -6,8 +6,8 @@
     redis+sentinel://user:password@host:26379,host:26379/mymaster/0?sentinel_password=…
     redis+cluster://user:password@host:7000,host:7001
 
-The first goes to redis-py as it is. In the others user, password and all options but ``sentinel_username`` and
-``sentinel_password`` are those of the data nodes; the members need not be all there are. ``rediss+…`` is TLS to all.
+The first goes to redis-py unchanged. In the others, user, password and all options but ``sentinel_username`` and
+``sentinel_password`` belong to the data nodes, and the members need not be complete. ``rediss+…`` means TLS to all.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class Topology(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RedisUrl:
-    """A URL, read.
+    """A parsed URL.
 
     Attributes:
-        node_url: what redis-py makes the options of a data node's connections of. Outside of SINGLE its host and port
-            are those of the first member, and to be replaced.
+        node_url: the URL from which redis-py makes the options of a data node's connections. Except for SINGLE, its
+            host and port are the first member's and have to be replaced.
         members: the Sentinels, or some nodes of the cluster.
-        master_name: what the Sentinels call the master; else empty.
+        master_name: the Sentinels' name of the master; otherwise empty.
         sentinel_options: user and password for the Sentinels themselves.
         before_host, after_port: the rest of ``node_url``.
     """
@@ -65,19 +65,19 @@ class RedisUrl:
 
     @property
     def uses_tls(self) -> bool:
-        """True where everything goes over TLS."""
+        """True if all connections use TLS."""
         return self.node_url.startswith("rediss")
 
 
 def read_url(url: str, variable: str = "CACHE_REDIS_URL") -> RedisUrl:
-    """Read a URL; of one Redis only that it is one (redis-py reads the rest).
+    """Parse a URL; for a single Redis only the topology, since redis-py parses the rest.
 
     Args:
-        url: of the cache, or of a broker on Redis, which is no cluster.
-        variable: the setting that an error names.
+        url: the URL of the cache, or of a broker on Redis, which is no cluster.
+        variable: the name of the setting, for errors.
 
     Raises:
-        ConfigurationError: it names no members or no master, or a database of a cluster.
+        ConfigurationError: the URL names no members or no master, or a database of a cluster.
     """
     try:
         return _read(url)
@@ -86,7 +86,7 @@ def read_url(url: str, variable: str = "CACHE_REDIS_URL") -> RedisUrl:
 
 
 class _Malformed(ValueError):
-    """A URL that can't be used; its text is what is allowed."""
+    """The URL can't be used; the text states the allowed form."""
 
 
 def _read(url: str) -> RedisUrl:

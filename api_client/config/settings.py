@@ -1,4 +1,4 @@
-"""Settings of a reader, and those that reader and worker share."""
+"""Settings of readers, and those shared by readers and workers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class SharedSettings(Settings, frozen=True, kw_only=True):
     ] = "redis://127.0.0.1:6379/1"
     namespace: Annotated[str, env("CACHE_NAMESPACE", NAMESPACE_ALLOWED, pattern=r"\A[A-Za-z0-9_.-]{1,64}\Z")] = "cache"
     queue_ttl_seconds: Annotated[PositiveSeconds, env("CACHE_QUEUE_TTL")] = 60.0
-    # At least a second: without a pause a query that fails is loaded again at every read.
+    # At least a second, since without a pause a failing query would be loaded again at every read.
     cooling_seconds: Annotated[SecondOrMore, env("CACHE_COOLING")] = 30.0
     record_retention_seconds: Annotated[PositiveSeconds, env("CACHE_RECORD_RETENTION")] = 60.0
     jitter_min_ms: Annotated[Milliseconds, env("STAMPEDE_JITTER_MIN_MS")] = 0.0
@@ -74,7 +74,7 @@ class SharedSettings(Settings, frozen=True, kw_only=True):
 
 
 class ReaderSettings(SharedSettings, frozen=True, kw_only=True):
-    """The settings of a reader: from the environment (`Settings.from_env`), or by keywords."""
+    """The settings of a reader, from the environment (`Settings.from_env`) or from keywords."""
 
     redis_timeout_seconds: Annotated[Timeout, env("CACHE_REDIS_TIMEOUT")] = 0.25
     redis_reply_timeout_seconds: Annotated[Timeout, env("CACHE_REDIS_REPLY_TIMEOUT")] = 5.0
@@ -89,6 +89,6 @@ class ReaderSettings(SharedSettings, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.local_max_entries and read_url(self.redis_url).topology is Topology.CLUSTER:
-            # Each node pushes invalidations of its own keys alone.
+            # Each node pushes invalidations only for its own keys.
             allowed = "expected 0 (off) while CACHE_REDIS_URL names a cluster"
             raise ConfigurationError("CACHE_LOCAL_MAX_ENTRIES", repr(self.local_max_entries), allowed)

@@ -1,4 +1,4 @@
-"""Misspelled names: the known one that is nearest, and the error for a keyword that there is not."""
+"""Misspelled names: the nearest known name, and the error for an unknown keyword."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ LIKE_IT: Final = 0.8  # the ratio of difflib; `person` is like `version` by 0.77
 
 
 def nearest(name: str, known: Iterable[str], *, at_least: float = LIKE_IT) -> str | None:
-    """Return the known name that ``name`` was probably meant to be; None: it is like none of them."""
-    import difflib  # for an error alone
+    """Return the known name that ``name`` was probably meant to be, or None if it resembles none."""
+    import difflib  # only needed for an error
 
     return next(iter(difflib.get_close_matches(name, sorted(known), n=1, cutoff=at_least)), None)
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return what to write in place of a name that is not known, as text."""
+    """Return a hint, as text, for a name that is not known."""
     known = tuple(known)
     near = nearest(name, known)
     return f"expected {', '.join(known) or 'none'}" if near is None else f"did you mean {near}?"
@@ -34,14 +34,14 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 def check_keywords(
     owner: str, given: Iterable[str], known: Iterable[str], settings: type[msgspec.Struct] | None = None
 ) -> None:
-    """Check that a call has only keywords that there are. Values are not shown: they may be secret.
+    """Check that a call has only known keywords. Values are not shown, since they may be secret.
 
     Args:
-        owner: what was called.
-        settings: a class of settings that the call takes as ``settings=``: its fields are no keywords of the call.
+        owner: the name of the called object.
+        settings: a class of settings that the call takes as ``settings=``; its fields are no keywords of the call.
 
     Raises:
-        ConfigurationError: the first that there is not, with the nearest name.
+        ConfigurationError: a keyword is unknown; names the first one and the nearest known name.
     """
     known = tuple(known)
     wrong = min(set(given).difference(known), default=None)
@@ -54,7 +54,7 @@ def check_keywords(
 
 
 def names_keywords(settings: type[msgspec.Struct] | None = None) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Decorate a function: a wrong keyword is a ConfigurationError that names the nearest, not Python's TypeError."""
+    """Make a function raise a ConfigurationError with the nearest name for a wrong keyword, instead of a TypeError."""
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
         code = cast("FunctionType", function).__code__

@@ -1,7 +1,7 @@
-"""Checks of the servers' URLs: all that can be found wrong before anything is sent.
+"""Checks of the servers' URLs, for all faults that show before anything is sent.
 
-redis-py and kombu find it out at the first connection at the earliest: to them a database that is not a number is 0,
-and a wrong port or an unknown option fails each command.
+redis-py and kombu notice them at the first connection at the earliest: they take a database that is not a number for 0,
+and a wrong port or an unknown option makes each command fail.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 MAX_PORT: Final = 65_535
 
 Options: TypeAlias = Mapping[str, str]
-"""The options of a URL that are allowed: name → pattern of the value; `FILE` and `FOLDER`: it has to be there."""
+"""The allowed options of a URL: name → pattern of the value; `FILE` and `FOLDER` have to exist."""
 
 FILE: Final = "FILE"
 FOLDER: Final = "FOLDER"
@@ -49,24 +49,24 @@ ADDRESS: Final = f"host or host:port, port 1 to {MAX_PORT}"
 
 
 def cache_url_fault(url: str) -> str | None:
-    """Return what is allowed in place of this CACHE_REDIS_URL; None: nothing is wrong that shows without connecting.
+    """Return the allowed form if this CACHE_REDIS_URL has a fault that shows without connecting, otherwise None.
 
-    Of Sentinels and clusters, what stands after the hosts is left to `redis_url.read_url`.
+    For Sentinels and clusters, `redis_url.read_url` checks the part after the hosts.
     """
     scheme = url.partition(":")[0]
     options = {**_REDIS, **(_TLS_OF_CACHE if scheme.startswith("rediss") else {})}
     if "+" in scheme:
         return _fault(url, {**options, **_SENTINEL}, several_hosts=True, path=_ANY_PATH)
     if "?" in url and url.partition("?")[0].rpartition("/")[2].isdecimal() and scheme != "unix":
-        del options["db"]  # the path has it
+        del options["db"]  # it is in the path
     return _fault(url, options)
 
 
 def broker_url_fault(url: str) -> str | None:
-    """Return what is allowed in place of this broker's URL; None: nothing is wrong that shows without connecting.
+    """Return the allowed form if this broker's URL has a fault that shows without connecting, otherwise None.
 
-    For RabbitMQ without TLS there may be several, separated by semicolons, that are tried one after the other. Of
-    Sentinels, what stands after the hosts is left to `redis_url.read_url`.
+    For RabbitMQ without TLS there may be several URLs, separated by semicolons and tried one after another. For
+    Sentinels, `redis_url.read_url` checks the part after the hosts.
     """
     scheme = url.partition(":")[0]
     if scheme == "unix":
@@ -102,9 +102,9 @@ def _fault(url: str, options: Options, *, several_hosts: bool = False, path: re.
 
 
 def split_url(url: str) -> SplitResult:
-    """Split a URL as `urlsplit` does, also one with several hosts, separated by commas.
+    """Split a URL as `urlsplit` does, but allow several hosts, separated by commas.
 
-    Pythons since 3.11.12, 3.12.9 and 3.13.2 refuse those of which one is an IPv6 address in brackets.
+    Python since 3.11.12, 3.12.9 and 3.13.2 refuses several hosts if one is an IPv6 address in brackets.
 
     Raises:
         ValueError: a host is malformed.
@@ -120,7 +120,7 @@ def split_url(url: str) -> SplitResult:
 
 
 def is_number_of_a_port(text: str) -> bool:
-    """Return whether ``text`` is a port, 1 to 65535, in decimal digits."""
+    """Return whether ``text`` is a port from 1 to 65535 in decimal digits."""
     return re.fullmatch("[0-9]{1,5}", text) is not None and 0 < int(text) <= MAX_PORT
 
 
@@ -138,7 +138,7 @@ def _is_encoded(url: str) -> bool:
 
 
 def is_file(path: str) -> bool:
-    """Return whether a file is there. A name that is too long for one is none, where pathlib would raise."""
+    """Return whether a file exists; False for a name that is too long, for which pathlib would raise."""
     return os.path.isfile(path)  # noqa: PTH113
 
 
@@ -146,7 +146,7 @@ def _options_fault(query: str, allowed: Options) -> str | None:
     given = parse_qsl(query, keep_blank_values=True)
     if query and not allowed:
         return "no option after a ?"
-    # Never what is given: it may be the end of a password with a ? in it.
+    # Never the given text, since it may be the end of a password with a ? in it.
     if len(dict(given)) < len(given) or not dict(given).keys() <= allowed.keys():
         return f"no option but {', '.join(allowed)}, each once"
     for name, value in given:
