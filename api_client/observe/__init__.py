@@ -1,4 +1,4 @@
 """Events, metrics and spans of a reader, and their back ends: Prometheus, OpenTelemetry.
 
-Nothing here reads or triggers.
+Nothing here reads entries or triggers refreshes.
 """

@@ -1,8 +1,8 @@
 """Events of a reader: one no-op method per event.
 
-Subclass `ReaderEvents`, override what is of interest, and pass it to the client. The methods run on the reading thread
-(or on the publisher's, where it says so) and must be quick. One that raises is logged once and otherwise ignored: a
-read never fails for its metrics.
+Subclass `ReaderEvents`, override the methods of interest, and pass an object of it to the client. The methods run on
+the reading thread (or the publisher's, if stated) and must be quick. An exception is logged once per method and
+otherwise ignored, because a read never fails due to its metrics.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ E = TypeVar("E")
 
 
 class ReadFailure(StrEnum):
-    """Reason why a read ended without a value; its caller got the error, or a default."""
+    """Reason for a read that ended without a value; its caller got the error or a default."""
 
     UNAVAILABLE = "unavailable"
     TIMEOUT = "timeout"
@@ -34,11 +34,11 @@ class ReadFailure(StrEnum):
 
     @classmethod
     def of(cls, error: CacheError) -> ReadFailure | None:
-        """Return what the error of a read counts as; None for wrong usage, by which nothing was read."""
+        """Return the reason for the error of a read; None for wrong usage, for which nothing was read."""
         return next((why for kind, why in _FAILURES.items() if isinstance(error, kind)), None)
 
 
-# The special before the general.
+# Subclasses before their bases.
 _FAILURES: Final[Mapping[type[CacheError], ReadFailure]] = {
     CacheUnavailable: ReadFailure.UNAVAILABLE,
     WaitTimeout: ReadFailure.TIMEOUT,
@@ -49,19 +49,19 @@ _FAILURES: Final[Mapping[type[CacheError], ReadFailure]] = {
 
 
 class ReaderEvents:
-    """The events of a reader. Ages and remaining times in seconds."""
+    """The events of a reader. Ages and remaining times are in seconds."""
 
     spans: ReaderSpans = NO_SPANS
     """Records refreshes and waits as spans of a trace."""
 
     def hit(self, query: str, *, age_seconds: float, ttl_remaining_seconds: float, triggered: bool) -> None:
-        """Record a value served from the cache; it is stale where ``ttl_remaining_seconds`` is not positive."""
+        """Record a value served from the cache, stale if ``ttl_remaining_seconds`` is zero or negative."""
 
     def miss(self, query: str) -> None:
-        """Record a read that found no entry that satisfies it, and waits."""
+        """Record a read that found no entry to satisfy it, and waits."""
 
     def single_flight_hit(self, query: str, *, waited_seconds: float) -> None:
-        """Record a caller that was served by a wait which another caller of this process had begun."""
+        """Record a caller that was served by a wait of another caller in this process."""
 
     def unreadable_entry(self, query: str, *, reason: str) -> None:
         """Record an entry treated as a miss: garbage, version, flags, digest."""
@@ -73,12 +73,12 @@ class ReaderEvents:
         """Record a queued refresh that was published once more (on the publisher's thread)."""
 
     def refresh_deduplicated(self, query: str, *, state: str) -> None:
-        """Record a claim that was refused, since the record was in ``state`` (on the publisher's thread)."""
+        """Record a claim that was refused because the record was in ``state`` (on the publisher's thread)."""
 
     def refresh_dropped(self, query: str, *, why: str) -> None:
         """Record a trigger that was not claimed: backlog, backpressure, breaker (on either thread).
 
-        Or a queued refresh that was not published again, since too many wait: ``repeat``.
+        Also a queued refresh that was not published again because too many are queued: ``repeat``.
         """
 
     def trigger_failed(self, query: str, *, why: str) -> None:
@@ -91,18 +91,18 @@ class ReaderEvents:
         """Record a read that ended without a value. In a batch, a key that several items request is one read."""
 
     def tags_invalidated(self, *, hard: bool, entries: int, seconds: float) -> None:
-        """Record an invalidation of tags that this process has finished: how many entries, and its whole time."""
+        """Record an invalidation of tags that this process has finished, with its entries and its total time."""
 
 
 class Emitter(Generic[E]):
-    """Calls an event of several objects; what one raises is logged, once per event, and otherwise ignored."""
+    """Calls an event of several objects; an exception is logged once per event and otherwise ignored."""
 
     def __init__(self, receivers: Sequence[E]) -> None:
         self._receivers = receivers
         self._failed: set[str] = set()
 
     def take_over(self, composite: E) -> None:
-        """Make each event of ``composite`` call those of the receivers, but for those that its own class defines."""
+        """Make each event of ``composite`` call the receivers' events, except for those that its own class defines."""
         own = type(composite)
         for name in dir(own):
             if not name.startswith("_") and name not in vars(own) and callable(getattr(own, name)):
@@ -117,7 +117,7 @@ class Emitter(Generic[E]):
                 self.suppress(error, name)
 
     def suppress(self, error: Exception, name: str) -> None:
-        """Log an error if it is the first of the method ``name``; raise it again if it is a signal handler's."""
+        """Log an error if it is the first of the method ``name``; re-raise it if it comes from a signal handler."""
         if _is_raised_by_signal_handler(error):
             raise error
         if name not in self._failed:
@@ -126,7 +126,7 @@ class Emitter(Generic[E]):
 
 
 def _is_raised_by_signal_handler(error: Exception) -> bool:
-    """Return whether a signal handler raised it, and so ends the whole call that the event belongs to."""
+    """Return whether a signal handler raised the error, and so ends the whole call around the event."""
     codes = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()}
     return any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))
 
@@ -134,13 +134,13 @@ def _is_raised_by_signal_handler(error: Exception) -> bool:
 def _code_of(handler: object) -> object:
     while isinstance(handler, functools.partial):
         handler = handler.func
-    if not callable(handler):  # a number: ignored, or the system's own
+    if not callable(handler):  # a number: ignored, or the system's default
         return None
     return getattr(handler, "__code__", None) or getattr(type(handler).__call__, "__code__", None)
 
 
 class CompositeEvents(ReaderEvents):
-    """Several `ReaderEvents` as one that never raises. Spans are those of the first that records any."""
+    """Several `ReaderEvents` as one that never raises, with the spans of the first one that records any."""
 
     def __init__(self, *events: ReaderEvents) -> None:
         self._emitter = Emitter(events)
@@ -150,7 +150,7 @@ class CompositeEvents(ReaderEvents):
 
     def hit(self, query: str, *, age_seconds: float, ttl_remaining_seconds: float, triggered: bool) -> None:
         """Record a value served from the cache."""
-        for hit in self._hits:  # written out: a hit costs a few microseconds
+        for hit in self._hits:  # written out, since a hit takes only a few microseconds
             try:
                 hit(query, age_seconds=age_seconds, ttl_remaining_seconds=ttl_remaining_seconds, triggered=triggered)
             except Exception as error:  # noqa: BLE001 - logged

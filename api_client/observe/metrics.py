@@ -1,7 +1,7 @@
-"""Metrics of a reader: their table, and the events that feed them, for either back end.
+"""Metrics of a reader: their table and the events that feed them, for either back end.
 
-A back end makes one instrument for each row of a table; `refresher.telemetry` has another table for the same two.
-``xfetch_lock_contention`` is in both: here claims that were refused, there messages that found another run.
+A back end makes one instrument for each row of a table; `refresher.telemetry` has another table for the same back ends.
+``xfetch_lock_contention`` is in both: here it counts refused claims, there messages that found another run.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from api_client.observe.events import ReaderEvents, ReadFailure
 from api_client.protocol.messages import RefreshReason
 
 Record: TypeAlias = Callable[[float], Any]
-"""Adds a number to a counter or an up-down counter, or puts a value into a histogram."""
+"""Adds a number to a counter or an up-down counter, or a value to a histogram."""
 
 
 class Kind(Enum):
-    """Name, type and meaning of a metric."""
+    """Kind of a metric."""
 
     COUNTER = auto()
-    """Exposed with ``_total`` at the end of its name."""
+    """Counter, exposed with ``_total`` at the end of its name."""
     HISTOGRAM = auto()
     UP_DOWN = auto()
-    """Goes on and off; of several processes the sum."""
+    """Up-down counter, summed over several processes."""
     GAUGE = auto()
-    """Is looked up when it is exported."""
+    """Gauge, looked up at each export."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One row.
+    """One row of a table of metrics.
 
     Attributes:
-        event: the event that it counts; its labels are fields of that.
-        amount: the field that is recorded of it; default: 1 for each event.
-        unit: OpenTelemetry's.
-        expected: the values of the last label that are exposed at 0.
+        event: the event that it counts, whose fields are its labels.
+        amount: the field of the event to record; default: 1 per event.
+        unit: the unit for OpenTelemetry.
+        expected: the values of the last label to expose at 0.
     """
 
     name: str
@@ -57,26 +57,26 @@ class Backend(Protocol):
     """Back end of metrics: Prometheus or OpenTelemetry."""
 
     def bind(self, name: str, *labels: str) -> Record:
-        """Return what records for one set of label values; where the back end can, it is exposed at 0 from now on."""
+        """Return the recorder for one set of label values, exposed at 0 from now on if the back end can."""
 
 
 MAX_UNPROVEN_QUERIES: Final = 200
 OTHER_QUERIES: Final = "(other)"
-"""The label of further names; no query can have it."""
+"""The label of further names, which no query can have."""
 
 
 class QueryLabels:
-    """The values of the label ``query`` in one process, bounded: a name may come from whoever sends a request.
+    """The values of the label ``query`` in one process, bounded because names may come from anybody's requests.
 
-    Names that are proven, by an entry or a registration, are as many as there are queries. Of the others the first
-    `MAX_UNPROVEN_QUERIES` have series of their own; the rest share those of `OTHER_QUERIES`, until they are proven.
+    Names proven by an entry or a registration are only as many as there are queries. The first `MAX_UNPROVEN_QUERIES`
+    of the others have their own series; the rest share those of `OTHER_QUERIES` until they are proven.
     """
 
     def __init__(self) -> None:
         self._own: set[str] = set()
 
     def of(self, query: str, *, is_proven: bool = False) -> str:
-        """Return the value for a query's name."""
+        """Return the label's value for a query's name."""
         if query not in self._own:
             if not is_proven and len(self._own) >= MAX_UNPROVEN_QUERIES:
                 return OTHER_QUERIES
@@ -161,7 +161,7 @@ READER_METRICS: Final = by_name(
 )
 
 
-# What a hit is recorded in; of most, the first three alone.
+# The metrics of a hit; most hits are recorded only in the first three.
 HIT_METRICS: Final = (
     "cache_hit", "cache_age_at_access_seconds", "cache_ttl_remaining_seconds",
     "cache_expired_served", "cache_stale_seconds", "xfetch_stale_served",
@@ -169,7 +169,7 @@ HIT_METRICS: Final = (
 
 
 class Metered:
-    """Counts events in the metrics of a table, by a back end."""
+    """Counts events in the metrics of a table, through a back end."""
 
     def __init__(self, table: Mapping[str, Metric], backend: Backend) -> None:
         self._backend, self._labels = backend, QueryLabels()
@@ -178,7 +178,7 @@ class Metered:
             self._by_event.setdefault(metric.event, []).append(metric)
 
     def count(self, event: str, query: str | None = None, **fields: Any) -> None:
-        """Record an event in each metric of it."""
+        """Record an event in each of its metrics."""
         values = fields if query is None else {"query": self._label_of(query), **fields}
         for metric in self._by_event[event]:
             record = self._backend.bind(metric.name, *(str(values[label]) for label in metric.labels))
@@ -192,7 +192,7 @@ M = TypeVar("M", bound=type[Metered])
 
 
 def counting(table: Mapping[str, Metric]) -> Callable[[M], M]:
-    """Have a class count the events that the rows of ``table`` name and it does not handle itself."""
+    """Make a class count the events in ``table`` that it does not handle itself."""
 
     def complete(cls: M) -> M:
         for event in {metric.event for metric in table.values()} - vars(cls).keys():
@@ -212,7 +212,7 @@ class MeteredEvents(Metered, ReaderEvents):
         self._hits: dict[str, tuple[Record, ...]] = {}
 
     def hit(self, query: str, *, age_seconds: float, ttl_remaining_seconds: float, triggered: bool) -> None:
-        """Count a value served, with its age and what is left of it."""
+        """Count a served value, with its age and remaining time."""
         hits, ages, ttls, expired, stale, triggers = self._hits.get(query) or self._expect(
             self._labels.of(query, is_proven=True)
         )
@@ -228,7 +228,7 @@ class MeteredEvents(Metered, ReaderEvents):
             triggers(1)
 
     def tags_invalidated(self, *, hard: bool, entries: int, seconds: float) -> None:
-        """Count an invalidation of tags, its entries and its time."""
+        """Count an invalidation of tags, its entries and its duration."""
         self.count("tags_invalidated", kind="hard" if hard else "soft", entries=entries, seconds=seconds)
 
     def _label_of(self, query: str) -> str:
@@ -238,7 +238,7 @@ class MeteredEvents(Metered, ReaderEvents):
         return query
 
     def _expect(self, query: str) -> tuple[Record, ...]:
-        """Expose a query's counters at 0: the value that one has when it is first seen is no increase to Prometheus."""
+        """Expose a query's counters at 0, because Prometheus sees no increase in a counter's first value."""
         bind = self._backend.bind
         for metric in READER_METRICS.values():
             if metric.labels == ("query",):

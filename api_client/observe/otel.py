@@ -1,6 +1,6 @@
 """OpenTelemetry back end of metrics, and a reader's events in it. ``pip install 'refresher[otel]'``.
 
-It needs OpenTelemetry's API alone: the application chooses the SDK, and where that sends to.
+It needs only OpenTelemetry's API: the application chooses the SDK and its destination.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class OTelBackend:
         self._instruments = {name: _made(metric, meter) for name, metric in table.items()}
 
     def bind(self, name: str, *labels: str) -> Record:
-        """Return what records with one set of attributes."""
+        """Return the recorder for one set of attributes."""
         instrument = self._instruments[name]
         record = instrument.record if isinstance(instrument, Histogram) else instrument.add
         return functools.partial(record, attributes=dict(zip(self._table[name].labels, labels, strict=True)))
@@ -44,14 +44,14 @@ def _made(metric: Metric, meter: Meter) -> Counter | Histogram | UpDownCounter:
 
 
 class OTelEvents(MeteredEvents):
-    """Counts a reader's events by OpenTelemetry, and traces its refreshes and waits.
+    """Counts a reader's events through OpenTelemetry, and traces its refreshes and waits.
 
-    One object serves all clients of a process. The metrics are those of `PrometheusEvents`, by the same names, with an
+    One object serves all clients of a process. The metrics have the same names as those of `PrometheusEvents`, and an
     attribute ``query``.
 
     Args:
         tracer_provider: default: the application's own (`opentelemetry.trace.get_tracer_provider`).
-        meter_provider: default: as well (`opentelemetry.metrics.get_meter_provider`).
+        meter_provider: default: the application's own (`opentelemetry.metrics.get_meter_provider`).
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Spans of a reader by OpenTelemetry, and what those of a worker share with them."""
+"""OpenTelemetry spans of a reader, and the parts shared with a worker's spans."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from api_client.errors import RefreshFailed
 from api_client.observe.tracing import ReaderSpans, TriggerTrace
 from api_client.protocol.keys import CacheKey
 
-# Between readers and workers, whatever the application propagates by. Its baggage is left out: a refresh is for all.
+# For readers and workers, whatever the application uses. Its baggage is left out, since a refresh is for all.
 PROPAGATOR: Final = TraceContextTextMapPropagator()
 
 
@@ -31,7 +31,7 @@ class OTelReaderSpans(ReaderSpans):
 
     @contextmanager
     def waiting(self, keys: Sequence[CacheKey]) -> Iterator[None]:
-        """Return a span around the wait for these keys' values."""
+        """Trace the wait for these keys' values as a span."""
         if len(keys) == 1:
             name, attributes = f"wait {keys[0].query}", key_attributes(keys[0])
         else:
@@ -81,8 +81,8 @@ class _OTelTriggerTrace(TriggerTrace):
         span.end()
 
     def _started(self) -> Span:
-        # It starts at the decision, since the wait in the backlog is part of it, and is made only now: a trigger that a
-        # newer one of its key has replaced in the backlog leaves none.
+        # It starts at the decision, since the wait in the backlog is part of it, but is made only now, so that a
+        # trigger that was replaced in the backlog leaves no span.
         if self._span is None:
             self._span = self._tracer.start_span(
                 f"refresh {self._key.query}",
@@ -100,7 +100,7 @@ class _OTelTriggerTrace(TriggerTrace):
 
 
 def type_name(error: BaseException) -> str:
-    """Return what an error counts as: its type."""
+    """Return the name of an error's type."""
     return type(error).__name__
 
 
@@ -116,18 +116,18 @@ def within(span: Span, kind_of: Callable[[BaseException], str] = type_name) -> I
 
 
 def failed(span: Span, kind: str) -> None:
-    """Mark a span as failed, by the kind of its error: the error's own text may show a param's value."""
+    """Mark a span as failed with the kind of its error, since the error's text may show a param's value."""
     span.set_status(Status(StatusCode.ERROR))
     span.set_attribute("error.type", kind)
 
 
 def key_attributes(key: CacheKey) -> dict[str, str | int]:
-    """Return the attributes of a key; of its params only the digest, as in logs."""
+    """Return the attributes of a key, with the digest in place of the params, as in logs."""
     return {"refresher.query": key.query, "refresher.version": key.version, "refresher.key": key.short}
 
 
 def step_attributes(step: str) -> dict[str, str]:
-    """Return the attributes of a step of a lease record, which Redis runs."""
+    """Return the attributes of a lease step, which Redis runs."""
     return {"db.system.name": "redis", "db.operation.name": "EVALSHA", "db.stored_procedure.name": step}
 
 

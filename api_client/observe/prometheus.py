@@ -11,13 +11,13 @@ from api_client.observe.metrics import READER_METRICS, Kind, MeteredEvents, Metr
 
 
 class PrometheusBackend:
-    """The metrics of a table in a registry of prometheus_client; None: only in the files of its multiprocess mode."""
+    """The metrics of a table in a registry of prometheus_client, or with None only in its multiprocess files."""
 
     def __init__(self, table: Mapping[str, Metric], registry: CollectorRegistry | None) -> None:
         self._metrics = {name: _made(metric, registry) for name, metric in table.items()}
 
     def bind(self, name: str, *labels: str) -> Record:
-        """Return what records for one set of label values, which is exposed at 0 from now on."""
+        """Return the recorder for one set of label values, exposed at 0 from now on."""
         metric = self._metrics[name]
         child = metric.labels(*labels) if labels else metric
         return child.observe if isinstance(child, Histogram) else child.inc
@@ -35,15 +35,15 @@ def _made(metric: Metric, registry: CollectorRegistry | None) -> Counter | Gauge
 class PrometheusEvents(MeteredEvents):
     """Counts a reader's events in a registry of prometheus_client, by ``query``; invalidations of tags by ``kind``.
 
-    One object serves all clients of a process. Under a forking server (gunicorn) prometheus_client's multiprocess
-    mode works as it is: PROMETHEUS_MULTIPROC_DIR names a folder, and the process that serves the metrics uses its
+    One object serves all clients of a process. Under a forking server (gunicorn) prometheus_client's multiprocess mode
+    works without change: PROMETHEUS_MULTIPROC_DIR names a folder, and the process that serves the metrics uses
     MultiProcessCollector.
 
     Args:
-        registry: where the metrics are registered; default: prometheus_client's own.
+        registry: the registry for the metrics; default: prometheus_client's own.
 
     Raises:
-        ValueError: the registry has these metrics already (one object per registry).
+        ValueError: the registry already has these metrics (one object per registry).
     """
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
@@ -52,5 +52,5 @@ class PrometheusEvents(MeteredEvents):
 
 @functools.cache
 def default_events() -> PrometheusEvents:
-    """Return the events that count in prometheus_client's own registry, for all clients of the process."""
+    """Return the events for prometheus_client's own registry, for all clients of the process."""
     return PrometheusEvents()

@@ -1,4 +1,4 @@
-"""Events of a client as its settings have them: its own, and those of CACHE_METRICS and CACHE_OTEL."""
+"""Events of a client by its settings: its own, and those of CACHE_METRICS and CACHE_OTEL."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from api_client.observe.events import CompositeEvents, ReaderEvents
 
 
 def build_events(own: ReaderEvents | None, settings: ReaderSettings) -> ReaderEvents:
-    """Return events that never raise: ``own`` and those that settings turn on; a plain `ReaderEvents` without any.
+    """Return events that never raise: ``own`` and those that settings turn on, or a plain `ReaderEvents` if none.
 
     Raises:
-        ConfigurationError: what a setting needs is not installed.
+        ConfigurationError: a package that a setting needs is not installed.
     """
     events = [] if own is None or type(own) is ReaderEvents else [own]
     if settings.metrics:
