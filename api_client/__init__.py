@@ -1,4 +1,4 @@
-"""The reader of a background-refresh cache: import this in the application.
+"""The reader of a background-refresh cache, for import in an application.
 
 Nothing here imports a worker, a loader or the graph's driver.
 

@@ -32,7 +32,7 @@ from api_client.trigger.manual import PUBLISH_BOUND_SECONDS
 from api_client.writes import AsyncSession, AsyncTx, begin_transaction
 
 if TYPE_CHECKING:
-    # Known to type checkers without being installed; nothing of it is needed at run time.
+    # Type checkers know it without an installation; nothing of it is needed at run time.
     from typing_extensions import TypeForm
 
 T = TypeVar("T")
@@ -40,10 +40,10 @@ D = TypeVar("D")
 
 
 class AsyncCacheClient(ClientBase):
-    """A reader for asyncio. One per process is enough: it keeps one connection to Redis per event loop.
+    """A reader for asyncio. One per process is enough, since it keeps one connection to Redis per event loop.
 
-    Reads and waits hold no thread. Publishing, notifications and the in-process tier's link have one background thread
-    each, as in `CacheClient`.
+    Reads and waits occupy no thread. Publishing, notifications and the in-process tier's link have one background
+    thread each, as in `CacheClient`.
 
     Args:
         settings: default: read from the environment.
@@ -82,9 +82,9 @@ class AsyncCacheClient(ClientBase):
         type: Any = Any,
         **options: Unpack[ReadOptions],
     ) -> Any:
-        """Return the value of a query, from the cache: at once while there is one within its grace.
+        """Return the value of a query from the cache, at once while there is one within its grace.
 
-        Arguments and errors are those of `CacheClient.get`. Cancelling it cancels no other caller's wait.
+        Arguments and errors are those of `CacheClient.get`. A cancellation does not affect other callers' waits.
         """
         # `key`, inlined, as in `CacheClient.get`.
         key = make_key(self._namespace, query, params, options.get("version", 1) if options else 1)
@@ -110,11 +110,11 @@ class AsyncCacheClient(ClientBase):
     async def get_entry(
         self, query: str, params: Params | None = None, *, type: Any = Any, **options: Unpack[ReadOptions]
     ) -> Entry[Any]:
-        """Return the value with all that the cache knows of it. Arguments and errors as for `get`, but no default."""
+        """Return the value with all that the cache knows about it; as `get`, but without a default."""
         return Entry.of(await self._read(self.key(query, params, version=options.get("version", 1)), type, options))
 
     async def get_many(self, calls: Iterable[AnyCall], **options: Unpack[ReadOptions]) -> list[Entry[Any] | CacheError]:
-        """Read many at once; as `CacheClient.get_many`."""
+        """Read many values at once; as `CacheClient.get_many`."""
         batch = self._batch(calls, options)
         await self._reads.read_all(batch)
         return batch.results
@@ -129,7 +129,7 @@ class AsyncCacheClient(ClientBase):
         bookmarks: Collection[str] = (),
         replicas: int = 0,
     ) -> Invalidation:
-        """Make the value stale from now on, or gone, in every version; as `CacheClient.invalidate`."""
+        """Make the value stale, or drop it, in every version; as `CacheClient.invalidate`."""
         key = self.key(query, params, version=1 if version is None else version)
         return await self._invalidate(
             key, all_versions=version is None, hard=hard, bookmarks=bookmarks, replicas=replicas
@@ -137,7 +137,7 @@ class AsyncCacheClient(ClientBase):
 
     async def _invalidate(self, key: CacheKey, **options: Unpack[InvalidationOptions]) -> Invalidation:
         rounds = self._invalidation(key, **options)
-        if options["replicas"]:  # WAIT would block all that shares the connection: it has one of its own, on a thread
+        if options["replicas"]:  # WAIT would block all users of the shared connection, so it gets its own, on a thread
             return await asyncio.to_thread(drive, rounds, self._link.run_each)
         return await adrive(rounds, lambda calls: self._aio.run_each(calls, key.query))
 
@@ -151,9 +151,9 @@ class AsyncCacheClient(ClientBase):
     async def invalidate_tags(
         self, tags: Collection[str], *, hard: bool = False, bookmarks: Collection[str] = (), wait: bool = True
     ) -> TagInvalidation:
-        """Make stale, or drop, every value that depends on one of the tags; as `CacheClient.invalidate_tags`.
+        """Make every value that depends on one of the tags stale, or drop it; as `CacheClient.invalidate_tags`.
 
-        If it is cancelled once it was kept, a worker finishes it.
+        If the call is cancelled once the invalidation is stored, a worker finishes it.
         """
         rounds = self._tag_walk(tags, hard=hard, bookmarks=bookmarks, wait=wait)
         return await adrive(rounds, self._aio.run_each)
@@ -167,9 +167,9 @@ class AsyncCacheClient(ClientBase):
         keys: Collection[AnyCall] = (),
         hard: bool = False,
     ) -> AsyncIterator[AsyncTx]:
-        """Write to the graph, and invalidate what depends on it; as `CacheClient.writes`, with an async session.
+        """Write to the graph, and invalidate dependent values; as `CacheClient.writes`, with an async session.
 
-        If it is cancelled after the commit, that is raised when all are invalidated.
+        A cancellation after the commit is raised once all invalidations are done.
         """
         self._checked_write(tags, keys, hard=hard)
         tx: AsyncTx = await begin_transaction(session, is_async=True)
@@ -212,7 +212,7 @@ class AsyncCacheClient(ClientBase):
         outcome: asyncio.Future[Exception | None] = loop.create_future()
 
         def done(error: Exception | None) -> None:
-            with suppress(RuntimeError):  # the loop was closed meanwhile
+            with suppress(RuntimeError):  # the loop has been closed in the meantime
                 loop.call_soon_threadsafe(_settle, outcome, error)
 
         if trigger := manual.on_reply(reply, done):
@@ -235,19 +235,19 @@ class AsyncCacheClient(ClientBase):
         return self._explanation(key, await self._aio.execute_all(explain_reads(key), key.query))
 
     async def flush(self, timeout: Duration = 1.0) -> bool:
-        """Wait until every trigger of this process has been published or dropped; False when the time ran out."""
+        """Wait until every trigger of this process is published or dropped; return False if the time ran out."""
         return await asyncio.to_thread(self._publisher.flush, seconds(timeout))
 
     async def close(self) -> None:
-        """Publish what is left, for at most a second, and end threads and this event loop's connection.
+        """Publish pending triggers, for at most a second, and end threads and this event loop's connection.
 
-        Afterwards it still reads what is cached; a miss, and `refresh`, raise CacheUnavailable.
+        Afterwards the client still reads cached values; a miss and `refresh` raise CacheUnavailable.
         """
         self._aio.close()
         await asyncio.to_thread(self._close_parts)
 
     def close_threads(self) -> None:
-        """Close as `close` does, at the end of a process whose event loop is gone: blocks, leaves its connection."""
+        """Close like `close`, but blocking, at the end of a process whose event loop is gone with its connection."""
         self._close_parts()
 
     async def __aenter__(self) -> Self:
@@ -262,9 +262,9 @@ class AsyncCacheClient(ClientBase):
 
 
 async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
-    """Await ``work``, which has bounds of its own, to its end; a cancellation meanwhile is raised then.
+    """Await ``work``, which has its own time limits, to its end, and then raise any cancellation.
 
-    Its own error is a note of that cancellation.
+    An error of ``work`` becomes a note of that cancellation.
     """
     task, cancelled = asyncio.ensure_future(work), None
     while not task.done():

@@ -31,7 +31,7 @@ from api_client.trigger.manual import PUBLISH_BOUND_SECONDS
 from api_client.writes import Session, Tx, begin_transaction
 
 if TYPE_CHECKING:
-    # Known to type checkers without being installed; nothing of it is needed at run time.
+    # Type checkers know it without an installation; nothing of it is needed at run time.
     from typing_extensions import TypeForm
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ D = TypeVar("D")
 
 
 class CacheClient(ClientBase):
-    """A reader. Thread-safe; one per process is enough. After a fork the child's begins anew by itself.
+    """A reader. Thread-safe; one per process is enough. After a fork it starts anew in the child by itself.
 
     Args:
         settings: default: read from the environment.
@@ -74,26 +74,26 @@ class CacheClient(ClientBase):
         type: Any = Any,
         **options: Unpack[ReadOptions],
     ) -> Any:
-        """Return the value of a query, from the cache: at once while there is one within its grace.
+        """Return the value of a query from the cache, at once while there is one within its grace.
 
         Args:
             query: the name under which a worker has registered it.
             params: names and JSON-like values; at most 16 KiB.
             version: the schema version that this reader understands.
-            max_age: the value's load began at most this long ago, or after the call.
-            fresh: only a value whose load began after this call.
-            min_generation: only a value read after that `Invalidation` (or its ``generations``, or one of them).
-            min_bookmarks: only a value whose load was given these bookmarks of the graph.
-            timeout: how long to wait where a wait is needed; default STAMPEDE_WAIT_TIMEOUT_MS.
+            max_age: accept only a value whose load began at most this long ago, or after the call.
+            fresh: accept only a value whose load began after this call.
+            min_generation: accept only a value read after that `Invalidation` (or its ``generations``, or one of them).
+            min_bookmarks: accept only a value whose load was given these bookmarks of the graph.
+            timeout: the longest wait, if one is needed; default STAMPEDE_WAIT_TIMEOUT_MS.
             default: returned instead of RefreshFailed, WaitTimeout and CacheUnavailable.
-            type: what to decode into (a dataclass, msgspec.Struct, TypedDict, ``list[int]`` …).
+            type: the type of the result (a dataclass, msgspec.Struct, TypedDict, ``list[int]`` …).
 
         Raises:
             InvalidQuery: the call itself is wrong; nothing was sent.
-            RefreshFailed, UnknownQuery, WaitTimeout, CacheUnavailable: no value; see `api_client.errors`.
+            RefreshFailed, UnknownQuery, WaitTimeout, CacheUnavailable: there is no value; see `api_client.errors`.
             DecodeError: the value does not fit ``type``.
         """
-        # `key`, inlined: a call is some percent of a local hit.
+        # `key`, inlined: the call would be a few percent of a local hit.
         key = make_key(self._namespace, query, params, options.get("version", 1) if options else 1)
         if self._tier is not None and not options:
             value = self._core.try_local_fast_path(key, type)
@@ -115,21 +115,21 @@ class CacheClient(ClientBase):
     def get_entry(
         self, query: str, params: Params | None = None, *, type: Any = Any, **options: Unpack[ReadOptions]
     ) -> Entry[Any]:
-        """Return the value with all that the cache knows of it. Arguments and errors as for `get`, but no default.
+        """Return the value with all that the cache knows about it. Arguments and errors as for `get`, but no default.
 
-        Its ``state`` is STALE wherever the value is past its soft expiry or was invalidated after its load began, also
-        where this read has waited for it: see `EntryState`.
+        Its ``state`` is STALE if the value is past its soft expiry or was invalidated after its load began, even if
+        this read has waited for it; see `EntryState`.
         """
         return Entry.of(self._read(self.key(query, params, version=options.get("version", 1)), type, options))
 
     def get_many(self, calls: Iterable[AnyCall], **options: Unpack[ReadOptions]) -> list[Entry[Any] | CacheError]:
-        """Read many at once: one round trip for all entries that are there, and one wait for the others.
+        """Read many values at once: one round trip for all existing entries, and one wait for the others.
 
         Args:
-            calls: pairs of query and params, or `QueryCall`; of any queries, at most 10,000.
-            options: of all of them; as for `get`.
+            calls: at most 10,000 pairs of query and params, or `QueryCall`, of any queries.
+            options: as for `get`, for all items.
 
-        Returns an entry or an error for each, in their order: a bad or failing item does not affect the others.
+        Returns an entry or an error for each item, in order; a bad or failing item does not affect the others.
 
         Raises:
             InvalidQuery: an option is wrong, or there are too many items.
@@ -148,24 +148,24 @@ class CacheClient(ClientBase):
         bookmarks: Collection[str] = (),
         replicas: int = 0,
     ) -> Invalidation:
-        """Make the value stale from now on, or gone, in every version that workers load.
+        """Make the value stale, or drop it, in every version that workers load.
 
-        Once this has returned, no value whose load began before it is stored as fresh, and after a hard one none is
-        stored at all.
+        Once this has returned, no value whose load began before it is stored as fresh, and after a hard invalidation
+        none is stored at all.
 
         Args:
             query, params: as for `get`.
-            version: only this version; default: all that workers have registered, and version 1 in any case.
-            hard: drop the value too: the next read waits.
-            bookmarks: of the transaction that changed the graph; the next load reads after them. Needed where the
-                worker may read from a follower.
-            replicas: wait until this many replicas of Redis have it (at most half of CACHE_REDIS_TIMEOUT for each
-                version).
+            version: the only version to invalidate; default: all that workers have registered, and always version 1.
+            hard: also drop the value, so that the next read waits.
+            bookmarks: the bookmarks of the transaction that changed the graph, after which the next load reads. Needed
+                if the worker may read from a follower.
+            replicas: the number of Redis replicas to wait for (at most half of CACHE_REDIS_TIMEOUT per version).
 
-        Returns the number of the invalidation for each version.
+        Returns the invalidation, with its number for each version.
 
         Raises:
-            InvalidQuery, CacheUnavailable: nothing was done, or it is not known whether it was.
+            InvalidQuery: an argument is wrong; nothing was sent.
+            CacheUnavailable: nothing was done, or it is not known whether it was.
         """
         key = self.key(query, params, version=1 if version is None else version)
         return self._invalidate(key, all_versions=version is None, hard=hard, bookmarks=bookmarks, replicas=replicas)
@@ -179,10 +179,10 @@ class CacheClient(ClientBase):
         """Invalidate many keys, each in every version that workers load, in one round trip (two if a version is new).
 
         Args:
-            calls: pairs of query and params, or `QueryCall`, at most 10,000.
-            hard, bookmarks: as for `invalidate`, of all of them.
+            calls: at most 10,000 pairs of query and params, or `QueryCall`.
+            hard, bookmarks: as for `invalidate`, for all items.
 
-        Returns an invalidation or an error for each, in their order: a bad or failing item does not affect the others.
+        Returns an invalidation or an error for each item, in order; a bad or failing item does not affect the others.
 
         Raises:
             InvalidQuery: an option is wrong, or there are too many items; nothing was sent.
@@ -193,22 +193,23 @@ class CacheClient(ClientBase):
     def invalidate_tags(
         self, tags: Collection[str], *, hard: bool = False, bookmarks: Collection[str] = (), wait: bool = True
     ) -> TagInvalidation:
-        """Make stale, or drop, every value that depends on one of the tags, of whatever query.
+        """Make every value that depends on one of the tags stale, or drop it, whatever its query.
 
-        Once this has returned, no such value whose load began before it is stored as fresh, and after a hard one none
-        is stored at all. If this process ends in the middle, or the call fails once it was kept, a worker finishes it.
+        Once this has returned, no such value whose load began before it is stored as fresh, and after a hard
+        invalidation none is stored at all. If this process ends in the middle, or the call fails once the invalidation
+        is stored, a worker finishes it.
 
         Args:
-            tags: as in ``@query(tags=…)``; at most 64.
-            hard: drop the values too: the next reads wait.
-            bookmarks: of the transaction that changed the graph; the next loads read after them. Needed where workers
-                may read from a follower.
-            wait: False returns once the invalidation is kept, and leaves its entries to a worker: loads that are under
-                way find out, other values are stale within seconds.
+            tags: at most 64 tags, as in ``@query(tags=…)``.
+            hard: also drop the values, so that the next reads wait.
+            bookmarks: the bookmarks of the transaction that changed the graph, after which the next loads read. Needed
+                if workers may read from a follower.
+            wait: False to return once the invalidation is stored, and leave the entries to a worker: loads in progress
+                notice it, and other values are stale within seconds.
 
         Raises:
             InvalidQuery: an argument is wrong; nothing was sent.
-            CacheUnavailable: it is not known whether it was kept; call again.
+            CacheUnavailable: it is not known whether the invalidation was stored; call again.
         """
         rounds = self._tag_walk(tags, hard=hard, bookmarks=bookmarks, wait=wait)
         return drive(rounds, self._link.run_each)
@@ -217,22 +218,23 @@ class CacheClient(ClientBase):
     def writes(
         self, session: Session[Tx], *, tags: Collection[str] = (), keys: Collection[AnyCall] = (), hard: bool = False
     ) -> Iterator[Tx]:
-        """Write to the graph, and invalidate what depends on it: ``with client.writes(session, tags=[…]) as tx:``.
+        """Write to the graph, and invalidate dependent values: ``with client.writes(session, tags=[…]) as tx:``.
 
-        The block has a transaction of the session, which is committed at its end; then tags and keys are invalidated,
-        with the session's bookmarks. If the block raises, it is rolled back and nothing is invalidated. If the commit
-        fails, they are invalidated too, for it may have been done nevertheless; its error is raised.
+        The block gets a transaction of the session, which is committed at its end; then tags and keys are invalidated,
+        with the session's bookmarks. If the block raises, the transaction is rolled back and nothing is invalidated. If
+        the commit fails, its error is raised, but tags and keys are invalidated, since it may have happened
+        nevertheless.
 
         Args:
-            session: of the neo4j driver, without a transaction under way.
-            tags, hard: as for `invalidate_tags`. A list may grow in the block.
-            keys: as the calls of `invalidate_many`, no iterator; likewise.
+            session: a session of the neo4j driver without an open transaction.
+            tags, hard: as for `invalidate_tags`. A list of tags may grow in the block.
+            keys: as the calls of `invalidate_many`, but not an iterator. A list may grow in the block.
 
         Raises:
-            InvalidQuery: an argument is wrong, or the session is an async one; nothing was written. Or the session's
-                bookmarks can't be kept; then all is written, and invalidated without them.
-            CacheUnavailable: the write is done, and it is not known whether all invalidations are.
-            Exception: what the block, or the driver, raised.
+            InvalidQuery: an argument is wrong, or the session is async; nothing was written. Or the session's bookmarks
+                can't be kept; then everything is written, and invalidated without them.
+            CacheUnavailable: the write is done, but it is not known whether all invalidations are.
+            Exception: an error of the block or the driver.
         """
         self._checked_write(tags, keys, hard=hard)
         tx: Tx = begin_transaction(session, is_async=False)
@@ -262,17 +264,17 @@ class CacheClient(ClientBase):
         wait: bool = False,
         timeout: Duration | None = None,
     ) -> RefreshState:
-        """Claim and publish a refresh now, also of a fresh value or one that cools after a failure.
+        """Claim and publish a refresh now, even of a fresh value, or of a key that is cooling after a failure.
 
-        Returns TRIGGERED, or SUPPRESSED where a refresh was under way already.
+        Returns TRIGGERED, or SUPPRESSED if a refresh was already in progress.
 
         Args:
             query, params, version, timeout: as for `get`.
-            wait: return only when a value loaded after this call is there.
+            wait: return only once there is a value loaded after this call.
 
         Raises:
             InvalidQuery, CacheUnavailable: as for `get`.
-            TriggerFailed: it could not be published within 3 s; a claim that is not published is taken back.
+            TriggerFailed: the refresh could not be published within 3 s, and its claim was taken back.
             RefreshFailed, WaitTimeout: with ``wait``, as for `get`.
         """
         manual = self._begin_refresh(query, params, version, wait, timeout)
@@ -294,13 +296,13 @@ class CacheClient(ClientBase):
         return manual.state
 
     def explain(self, query: str, params: Params | None = None, *, version: int = 1) -> Explanation:
-        """Explain why the value is refreshed now or not; `str` of it is for people. Read-only, in one round trip.
+        """Explain why the value is or is not refreshed now; `str` of it is for people. Read-only, in one round trip.
 
         Args:
             query, params, version: as for `get`.
 
-        Returns the entry's state, the inputs of the decision, this process's last decision on it and its outcome, and
-        the lease record with its owner.
+        Returns the entry's state, the inputs of the decision, this process's suppression of triggers, and the lease
+        record with its owner.
 
         Raises:
             InvalidQuery, CacheUnavailable: as for `get`.
@@ -309,13 +311,13 @@ class CacheClient(ClientBase):
         return self._explanation(key, self._link.execute_all(explain_reads(key), key.query))
 
     def flush(self, timeout: Duration = 1.0) -> bool:
-        """Wait until every trigger of this process has been published or dropped; False when the time ran out."""
+        """Wait until every trigger of this process is published or dropped; return False if the time ran out."""
         return self._publisher.flush(seconds(timeout))
 
     def close(self) -> None:
-        """Publish what is left, for at most a second, and end threads and connections.
+        """Publish pending triggers, for at most a second, and end threads and connections.
 
-        Afterwards it still reads what is cached; a miss, and `refresh`, raise CacheUnavailable.
+        Afterwards the client still reads cached values; a miss and `refresh` raise CacheUnavailable.
         """
         self._close_parts()
 

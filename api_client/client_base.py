@@ -1,4 +1,4 @@
-"""Common base of both clients: their parts, made again in a forked child, and the shared part of their calls."""
+"""Common base of both clients: their parts, remade in a forked child, and the shared part of their calls."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ from api_client.trigger.suppression import TriggerSuppressor
 
 T = TypeVar("T")
 Rounds: TypeAlias = Generator[Sequence[Call[Any]], Sequence[Any], T]
-"""Yields the calls of one round trip each, is sent their replies, and returns what came of all."""
+"""Yields the calls of one round trip at a time, is sent their replies, and returns the result."""
 
 
 class InvalidationOptions(TypedDict):
-    """The options of an invalidation, and whether it is of all versions."""
+    """The options of an invalidation, and whether it applies to all versions."""
 
     all_versions: bool
     hard: bool
@@ -63,7 +63,7 @@ class InvalidationOptions(TypedDict):
 
 
 class ClientBase:
-    """The parts of a client, made again in a forked child, and what the calls of both clients share.
+    """The parts of a client, remade in a forked child, and the shared part of both clients' calls.
 
     Args:
         settings: default: read from the environment.
@@ -88,7 +88,7 @@ class ClientBase:
         """Make a client from the environment.
 
         Raises:
-            ConfigurationError: the first variable that is wrong.
+            ConfigurationError: a variable is wrong; names the first one.
         """
         return cls(ReaderSettings.from_env(), events=events)
 
@@ -120,17 +120,17 @@ class ClientBase:
         self._set_up_reads()
 
     def _set_up_reads(self) -> None:
-        """Make the parts in which the clients differ."""
+        """Make the parts that differ between the clients."""
         raise NotImplementedError
 
     def _make_broker(self) -> Broker:
-        """Return where to publish; `refresher.testing` has its own."""
+        """Return the broker to publish to; `refresher.testing` overrides it."""
         return CeleryBroker(self.settings.broker_url, self.settings.namespace)
 
     def _read_requirements(
         self, query: str, options: ReadOptions, *, of_batch: bool = False
     ) -> tuple[Freshness, float]:
-        """Return what a read requires of an entry, and for how many seconds it waits for one."""
+        """Return a read's requirements on an entry, and its timeout in seconds."""
         if not options:
             return ANY, self._default_timeout_seconds
         return parse_freshness(query, options, of_batch=of_batch), self._timeout_seconds(query, options.get("timeout"))
@@ -141,9 +141,9 @@ class ClientBase:
     def _invalidation(
         self, key: CacheKey, *, all_versions: bool, hard: bool, bookmarks: Collection[str], replicas: int
     ) -> Rounds[Invalidation]:
-        """Check the arguments of an invalidation, and return its rounds; with ``replicas`` it has none and blocks.
+        """Check the arguments of an invalidation, and return its rounds; with ``replicas`` it blocks and has none.
 
-        At its end this process drops its own entries of the keys: also when the reply was lost, it may have been done.
+        At its end this process drops its own entries of the keys, even if the reply was lost, as it may have been done.
         """
         invalidation = self._versioned(
             key,
@@ -176,7 +176,7 @@ class ClientBase:
     def _invalidate_on_replicas(
         self, key: CacheKey, invalidation: VersionedInvalidation, replicas: int, *, all_versions: bool
     ) -> Invalidation:
-        """Invalidate one version after the other, and wait for the replicas of each."""
+        """Invalidate one version after another, and wait for the replicas of each."""
         query, half = key.query, self.settings.redis_timeout_seconds / 2
         registered = self._link.run(read_versions(self._namespace, query), query) if all_versions else frozenset()
         replies = {
@@ -190,7 +190,7 @@ class ClientBase:
     def _many_invalidations(
         self, calls: Iterable[AnyCall], *, hard: bool, bookmarks: Collection[str]
     ) -> Rounds[list[Invalidation | CacheError]]:
-        """Check the arguments of invalidations, and return their rounds; at their end this process drops its entries.
+        """Check the arguments of invalidations, and return their rounds; at the end this process drops its entries.
 
         A bad item does not affect the others.
         """
@@ -217,9 +217,9 @@ class ClientBase:
     def _checked_write(
         self, tags: Collection[str], keys: Collection[AnyCall], *, hard: bool
     ) -> tuple[tuple[str, ...], tuple[AnyCall, ...]]:
-        """Return tags and keys of a write as they are now. All are checked: after the commit nothing may be wrong."""
+        """Return copies of a write's tags and keys, all checked, so that nothing can be wrong after the commit."""
         for name, given in (("tags", tags), ("keys", keys)):
-            if not isinstance(given, Collection):  # an iterator would be used up by the first check
+            if not isinstance(given, Collection):  # the first check would use up an iterator
                 raise InvalidQuery(f"{name} of type {type(given).__name__}: expected a list or another collection")
         parse_flag("writes", "hard", hard)
         if len(keys) > MAX_BATCH:
@@ -233,9 +233,9 @@ class ClientBase:
     def _write_rounds(
         self, tags: Collection[str], keys: Iterable[AnyCall], *, hard: bool, bookmarks: Collection[str]
     ) -> Rounds[None]:
-        """Return the rounds of the invalidations that follow a write; the first failure of any is raised at the end.
+        """Return the rounds of the invalidations after a write; the first failure is raised at the end.
 
-        So are bookmarks that can't be kept: the write is done, and what it has changed is invalidated without them.
+        Bookmarks that can't be kept are such a failure: the write is done, and its values are invalidated without them.
         """
         marks: tuple[str, ...] = ()
         failed: list[CacheError] = []
@@ -268,7 +268,8 @@ class ClientBase:
         """Check the arguments of a refresh, and return it.
 
         Raises:
-            InvalidQuery, CacheUnavailable: an argument is wrong; the client is closed.
+            InvalidQuery: an argument is wrong.
+            CacheUnavailable: the client is closed.
         """
         key = self.key(query, params, version=version)
         timeout_seconds, waits = self._timeout_seconds(key.query, timeout), parse_flag(key.query, "wait", wait)
@@ -277,7 +278,7 @@ class ClientBase:
         return ManualRefresh(key, self.settings, has_waiter=waits, timeout_seconds=timeout_seconds)
 
     def _wait_after(self, manual: ManualRefresh, claimed: ClaimReply) -> Wait:
-        """Return the wait for the value of a refresh that has been claimed."""
+        """Return the wait for the value of a claimed refresh."""
         return self._core.begin_wait(manual.key, Freshness(fresh=True), 0, manual.timeout_seconds, claimed)
 
     def _batch(self, calls: Iterable[AnyCall], options: ReadOptions) -> Batch:
@@ -301,7 +302,7 @@ class ClientBase:
         )
 
     def _close_parts(self) -> None:
-        with ExitStack() as parts:  # from the last to the first, whatever one of them raises
+        with ExitStack() as parts:  # in reverse order, whatever any of them raises
             parts.callback(self._link.close)
             if self._tracking is not None:
                 parts.callback(self._tracking.close)
@@ -320,7 +321,7 @@ _clients: weakref.WeakSet[ClientBase] = weakref.WeakSet()
 
 
 def _after_fork_in_child() -> None:
-    # Threads, locks and connections of the parent are of no use in the child.
+    # The parent's threads, locks and connections are useless in the child.
     for client in list(_clients):
         client._set_up()  # noqa: SLF001 - this module's own class
 

@@ -1,4 +1,4 @@
-"""The default clients of a process: their reads, their invalidation of tags, and their configuration."""
+"""The default clients of a process: reads, invalidations of tags, configuration."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from api_client.read.requirements import ReadOptions
 from api_client.threads import Mutex
 
 if TYPE_CHECKING:
-    # Known to type checkers without being installed; nothing of it is needed at run time.
+    # Type checkers know it without an installation; nothing of it is needed at run time.
     from typing_extensions import TypeForm
 
 T = TypeVar("T")
@@ -37,11 +37,11 @@ def configure(settings: ReaderSettings | None = None, *, events: ReaderEvents | 
     """Configure the process's default clients, sync and async, before the first read. The last call counts.
 
     Args:
-        settings: default: the environment's, read at the first read.
+        settings: default: from the environment, at the first read.
         events: metrics hooks; default: only those that the settings enable.
 
     Raises:
-        ConfigurationError: ``settings`` is something else, or a default client has been made already.
+        ConfigurationError: ``settings`` has the wrong type, or a default client has already been made.
     """
     global _settings, _events
     if settings is not None:
@@ -84,7 +84,7 @@ def default_async_client() -> AsyncCacheClient:
 
 
 def _after_fork_in_child() -> None:
-    # Another thread of the parent may have held it at the fork.
+    # Another thread of the parent may have held the lock at the fork.
     global _lock  # noqa: PLW0603
     _lock = Mutex()
 
@@ -93,7 +93,7 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def use_as_default(client: CacheClient | None) -> CacheClient | None:
-    """Let `get_cached` use this client (None: make one anew); return the previous one."""
+    """Make `get_cached` use this client (None: a new one); return the previous one."""
     global _client
     with _lock:
         before, _client = _client, client
@@ -101,7 +101,7 @@ def use_as_default(client: CacheClient | None) -> CacheClient | None:
 
 
 def use_as_async_default(client: AsyncCacheClient | None) -> AsyncCacheClient | None:
-    """Let `aget_cached` use this client (None: make one anew); return the previous one."""
+    """Make `aget_cached` use this client (None: a new one); return the previous one."""
     global _async_client
     with _lock:
         before, _async_client = _async_client, client
@@ -121,8 +121,8 @@ def get_cached(
 def get_cached(query: str, params: Params | None = None, **options: Any) -> Any:
     """Return the value of a query, through the process's default client.
 
-    A value within its grace is returned at once, stale or not; a refresh is triggered in the background when it is due.
-    Options and errors are those of `CacheClient.get`.
+    A value within its grace is returned at once, stale or not; a due refresh is triggered in the background. Options
+    and errors are those of `CacheClient.get`.
     """
     return default_client().get(query, params, **options)
 
@@ -140,14 +140,14 @@ async def aget_cached(
     query: str, params: Params | None = None, *, default: Any = ..., **options: Unpack[ReadOptions]
 ) -> Any: ...
 async def aget_cached(query: str, params: Params | None = None, **options: Any) -> Any:
-    """Return the value of a query, as `get_cached`, without blocking the event loop."""
+    """Return the value of a query, as `get_cached` does, without blocking the event loop."""
     return await default_async_client().get(query, params, **options)
 
 
 def invalidate_tags(
     tags: Collection[str], *, hard: bool = False, bookmarks: Collection[str] = (), wait: bool = True
 ) -> TagInvalidation:
-    """Make stale, or drop, every value that depends on one of the tags, through the process's default client.
+    """Make every value that depends on one of the tags stale, or drop it, through the process's default client.
 
     Options and errors are those of `CacheClient.invalidate_tags`.
     """
@@ -157,5 +157,5 @@ def invalidate_tags(
 async def ainvalidate_tags(
     tags: Collection[str], *, hard: bool = False, bookmarks: Collection[str] = (), wait: bool = True
 ) -> TagInvalidation:
-    """Make stale, or drop, every value that depends on one of the tags, without blocking the event loop."""
+    """Make every value that depends on one of the tags stale, or drop it, without blocking the event loop."""
     return await default_async_client().invalidate_tags(tags, hard=hard, bookmarks=bookmarks, wait=wait)

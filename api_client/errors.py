@@ -24,15 +24,15 @@ E = TypeVar("E", bound=BaseException)
 
 
 class CacheError(Exception):
-    """Base of all errors of this package. ``query`` names the query, where there is one."""
+    """Base of all errors of this package. ``query`` names the query, if there is one."""
 
     def __init__(self, message: str = "", *, query: str | None = None) -> None:
         super().__init__(message)
         self.query = query
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # They are pickled: out of a pool, as the failure of a task. By default that calls the class with the message
-        # alone, which most of these can't be made of.
+        # Errors are pickled on their way out of a pool. By default unpickling calls the class with only the message,
+        # which is not enough for most of them.
         return _remade, (type(self), self.args), self.__dict__
 
 
@@ -43,10 +43,10 @@ def _remade(kind: type[CacheError], args: tuple[Any, ...]) -> CacheError:
 
 
 def twin(error: E) -> E:
-    """Return an equal error for another caller: same type, attributes and cause, without a traceback.
+    """Return an equal error for another caller, with the same type, attributes and cause, without a traceback.
 
-    Each raise adds to an error's traceback, so one error for many callers would grow with each of them. An error of
-    another package that can't be copied is returned as it is.
+    Each raise adds to an error's traceback, so one error for many callers would grow with each of them. Another
+    package's error that can't be copied is returned itself.
     """
     try:
         other = copy.copy(error)
@@ -60,17 +60,18 @@ def twin(error: E) -> E:
 
 
 class InvalidQuery(CacheError, ValueError):
-    """The query's name, its version, its params or an option of the call is wrong. Nothing was sent.
+    """The query's name, its version, its params or an option of the call is wrong; nothing was sent.
 
-    By `writes` also: the session's bookmarks can't be kept. All is written, and invalidated without them.
+    From `writes` it may also mean that the session's bookmarks can't be kept; then everything is written, and
+    invalidated without them.
     """
 
 
 class RefreshFailed(CacheError):
     """The refresh failed, and there is no value within its grace to serve.
 
-    ``kind`` classifies the failure (see `docs/reference/errors.md`), ``attempts`` is how many loads were tried,
-    ``retry_after_seconds`` how long the key cools before readers may trigger again. ``hint`` ends the message.
+    ``kind`` classifies the failure (see `docs/reference/errors.md`), ``attempts`` is the number of loads tried,
+    ``retry_after_seconds`` the time until readers may trigger again. ``hint`` ends the message.
     """
 
     query: str
@@ -90,7 +91,7 @@ class RefreshFailed(CacheError):
 
 
 class UnknownQuery(RefreshFailed):
-    """No worker has registered this query and version: a typing error, or a worker of another release."""
+    """No worker has registered this query and version; perhaps a typo, or a worker of another release."""
 
     def __init__(self, query: str, version: int, attempts: int = 1, retry_after_seconds: float = 0.0) -> None:
         super().__init__(query, "unknown_query", attempts, retry_after_seconds)
@@ -102,8 +103,8 @@ class UnknownQuery(RefreshFailed):
 class WaitTimeout(CacheError, TimeoutError):
     """No value satisfied the read within the caller's timeout.
 
-    ``state`` is the lease record's as this read saw it last, which may be a second ago. ``hint`` ends the message: what
-    to look at.
+    ``state`` is the lease record's state as this read last saw it, perhaps a second ago. ``hint`` ends the message and
+    tells what to look at.
     """
 
     query: str
@@ -118,11 +119,11 @@ class WaitTimeout(CacheError, TimeoutError):
 class CacheUnavailable(CacheError, ConnectionError):
     """Redis is unavailable: refused, timed out, out of memory, read-only, or the breaker is open.
 
-    Or the client is closed, and there is no value to read.
+    It is also raised if the client is closed and there is no value to read.
     """
 
     def about(self, query: str) -> CacheUnavailable:
-        """Return an error of its own for another call that met the same, of ``query``."""
+        """Return a separate error about ``query`` for another call with the same failure."""
         other = twin(self)
         other.query = query
         return other
@@ -137,7 +138,7 @@ class TriggerFailed(CacheError):
 
 
 class ConfigurationError(CacheError, ValueError):
-    """A setting is wrong: names the variable, the value (a secret is never shown) and what is allowed."""
+    """A setting is wrong; the message has the variable, the value (never a secret) and the allowed values."""
 
     def __init__(self, variable: str, shown: str, allowed: str) -> None:
         super().__init__(f"{variable}={shown} is not valid: {allowed}")

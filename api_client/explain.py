@@ -16,7 +16,7 @@ from api_client.protocol.keys import CacheKey
 from api_client.protocol.lease import RecordState
 from api_client.protocol.model import EntryState
 
-GONE: Final = -2  # what PTTL says of a key that is not there
+GONE: Final = -2  # PTTL's reply for an absent key
 MINUTE_SECONDS: Final = 60
 HOUR_SECONDS: Final = 3_600
 _STATES: Final = frozenset(state.value for state in RecordState)
@@ -32,12 +32,12 @@ _MISS_REASONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class RecordView:
-    """The lease record. ``left`` is how long its state lasts, in seconds; 0: that is over, and anyone may claim.
+    """The lease record. ``left`` is the rest of its state in seconds; at 0 that is over, and anyone may claim.
 
-    ``by`` is its owner: the claimer, or the worker that runs it; "(in place)" is within another task or load. ``token``
-    is that of the run (0: none); ``kind`` and ``attempts`` are of the failure for which it retries or cools;
-    ``bookmarks`` is how many the next load reads after, ``failures`` how often in a row the refresh failed for a fault
-    of the key.
+    ``by`` is its owner: the claimer, or the worker that runs it; "(in place)" means within another task or load.
+    ``token`` is the run's token (0: none). ``kind`` and ``attempts`` describe the failure for which it retries or
+    cools. ``bookmarks`` is the number of bookmarks that the next load reads after, ``failures`` the number of failures
+    in a row through a fault of the key.
     """
 
     state: RecordState
@@ -53,24 +53,24 @@ class RecordView:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Reason why a key is or is not refreshed now; ``str()`` of it is for people. Durations in seconds.
+    """Reason for which a key is or is not refreshed now; ``str()`` of it is for people. Durations in seconds.
 
     Attributes:
         key: the entry's key in Redis. No params are in here.
-        state: FRESH, STALE, or MISS where nothing can be served; ``unreadable`` is why, where something is there.
-        age: since the load began.
-        ttl_remaining: until the soft expiry; negative past it.
-        grace_left: until Redis drops the value; None where it never does.
+        state: FRESH, STALE, or MISS if nothing can be served; then ``unreadable`` is the reason, if the key exists.
+        age: the time since the load began.
+        ttl_remaining: the time until the soft expiry; negative past it.
+        grace_left: the time until Redis drops the value; None if it never does.
         delta, beta, degree, sigma, draw_digits: inputs of the decision; see the architecture's "The decision".
-        lead_bound: a refresh is never earlier than this before the soft expiry.
-        probability: that a read now triggers a refresh.
-        is_invalidated: an invalidation came after the load.
-        tags: what the value depends on.
-        suppressed_for: for so long this process suppresses further triggers of the key, after one of its own.
-        record: None where the key is idle.
-        queue_length: background refreshes (early and stale) that wait in the broker; from a client, by its process's
-            last poll (which needs an early refresh to publish, or one that has been queued for long). None: unknown.
-        miss_queue_length: blocking refreshes (misses) that wait in the broker. None: unknown, as always from a client.
+        lead_bound: the longest lead of a refresh before the soft expiry.
+        probability: the probability that a read now triggers a refresh.
+        is_invalidated: True if an invalidation came after the load.
+        tags: the value's tags.
+        suppressed_for: the time for which this process suppresses further triggers of the key, after one of its own.
+        record: the lease record; None if the key is idle.
+        queue_length: background refreshes (early and stale) queued in the broker; from a client, by its process's last
+            poll (which needs an early refresh to publish, or one that has been queued for long). None if unknown.
+        miss_queue_length: blocking refreshes (misses) queued in the broker. None if unknown, as always from a client.
     """
 
     query: str
@@ -104,9 +104,9 @@ class Explanation:
 
 
 def explain_reads(key: CacheKey) -> tuple[tuple[str | int, ...], ...]:
-    """Return the commands whose replies `explanation` reads, in this order. All but TIME are of the key's slot."""
+    """Return the commands whose replies `explanation` takes, in this order. All but TIME are for the key's slot."""
     return (
-        ("GETRANGE", key.entry, 0, MAX_HEADER_BYTES),  # a value may be large, and its header is at the front
+        ("GETRANGE", key.entry, 0, MAX_HEADER_BYTES),  # only the header, since a value may be large
         ("STRLEN", key.entry),
         ("PTTL", key.entry),
         ("HGETALL", key.record),
@@ -120,10 +120,10 @@ def explanation(
     """Explain a key.
 
     Args:
-        key: the key.
-        replies: to `explain_reads`, from Redis or through redis-py; an error reply is an exception in its place.
-        suppressed_seconds: for how long the `TriggerSuppressor` suppresses ``key.entry``.
-        queue_length: of the background refreshes.
+        key: the key to explain.
+        replies: the replies to `explain_reads`, from Redis or through redis-py, with an exception for each error reply.
+        suppressed_seconds: the time for which the `TriggerSuppressor` still suppresses ``key.entry``.
+        queue_length: the number of queued background refreshes.
     """
     head, stored_bytes, left_ms, fields, now = replies
     now_us = int(now[0]) * 1_000_000 + int(now[1])
@@ -185,7 +185,7 @@ def _probability(header: Header, left_seconds: float) -> float:
 def _header(head: Any, left_ms: int, digest: bytes) -> tuple[Header | None, str | None]:
     if left_ms == GONE:
         return None, None
-    if isinstance(head, Exception):  # another type lies under the key
+    if isinstance(head, Exception):  # the key holds another type
         return None, "garbage"
     try:
         return decode_header(head, digest), None
@@ -218,23 +218,23 @@ def _owner(fields: Mapping[str, str]) -> str:
 
 
 def left_seconds(since_us: int, until_us: int, now_us: int) -> float:
-    """Return how long a record's state lasts, as the scripts do (`left_us` in their prelude).
+    """Return how long a record's state still lasts, as the scripts do (`left_us` in their prelude).
 
     Args:
-        since_us, until_us: the record's fields, by Redis' clock; 0 where it has none.
-        now_us: Redis' clock.
+        since_us, until_us: the record's fields, by Redis' clock; 0 if it lacks them.
+        now_us: Redis' time.
     """
     if now_us < since_us - TOLERANCE_US:
-        return 0.0  # the clock was set back: it counts as over
+        return 0.0  # the clock was set back, so the state counts as over
     return max(0.0, (until_us - max(now_us, since_us)) / 1e6)
 
 
 def _fields(reply: Any) -> dict[str, str]:
-    """Read HGETALL's reply: a mapping of RESP3 and redis-py, or names and values by turns."""
+    """Parse HGETALL's reply: a mapping (RESP3, redis-py), or alternating names and values."""
     if isinstance(reply, Exception):
         return {}
     flat: Iterable[Any] = [part for pair in reply.items() for part in pair] if isinstance(reply, Mapping) else reply
-    # A nonce is any eight bytes; it is not shown.
+    # A nonce is eight arbitrary bytes, and is not shown.
     parts = [part.decode(errors="replace") if isinstance(part, bytes) else str(part) for part in flat]
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
@@ -252,7 +252,7 @@ def text_of(explained: Explanation) -> str:
 
 
 def reason_of(explained: Explanation) -> str:
-    """Return one sentence: why the key is or is not refreshed."""
+    """Return one sentence about why the key is or is not refreshed."""
     if explained.state is EntryState.MISS:
         why = _MISS_REASONS.get(explained.unreadable or "", "there is no entry")
         return f"a miss: {why}; {_next_of(explained)}"
@@ -266,12 +266,12 @@ def reason_of(explained: Explanation) -> str:
 
 
 def details_of(explained: Explanation) -> list[tuple[str, str]]:
-    """Return the facts behind the sentence: pairs of a name and a line."""
+    """Return the facts behind the sentence, as pairs of a name and a line."""
     details = [("entry", _entry_line(explained))]
     if explained.state is not EntryState.MISS:
         details.append(("decision", _decision_line(explained)))
     if explained.tags:
-        # One line: a tag is any text.
+        # Kept on one line, since a tag is arbitrary text.
         details.append(("tags", ", ".join("".join(filter(str.isprintable, tag)) for tag in explained.tags)))
     details.append(("lease", _record_line(explained.record, explained.token)))
     if explained.queue_length is not None:
@@ -281,7 +281,7 @@ def details_of(explained: Explanation) -> list[tuple[str, str]]:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration for people."""
+    """Format a duration for people."""
     if 0 < seconds < 0.01:
         return f"{seconds * 1_000:.2g} ms"
     if 0 < seconds < 1:
@@ -294,14 +294,14 @@ def duration(seconds: float) -> str:
 
 
 def percent(probability: float) -> str:
-    """Return a probability in percent, with two digits."""
+    """Format a probability in percent, with two digits."""
     if 0 < probability < 0.0001:
         return "less than 0.01 %"
     return f"{probability:.0%}".replace("%", " %") if probability >= 0.1 else f"{probability * 100:.2g} %"
 
 
 def _next_of(explained: Explanation) -> str:
-    """Describe the refresh that is under way, or what suppresses it."""
+    """Describe the refresh in progress, or the reason that suppresses it."""
     record = explained.record
     if record is not None and record.left > 0:
         return {

@@ -1,4 +1,4 @@
-"""State of event loops."""
+"""State kept per event loop."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ T = TypeVar("T")
 
 
 class PerLoop(dict[asyncio.AbstractEventLoop, T]):
-    """One object per event loop; those of closed loops are dropped when another loop gets its own.
+    """One object per event loop; the objects of closed loops are dropped when another loop gets its own.
 
-    Tasks that were pending when their loop was closed never run again, so nothing else would remove what is theirs. A
-    loop that is in here stays alive: no other one can have its hash meanwhile. Loops of several threads may use it.
+    Tasks that were pending when their loop was closed never run again, so nothing else would remove their objects. A
+    loop in this dict stays alive, so that no other loop can get its hash. Loops of several threads may use it.
     """
 
     __slots__ = ()
 
     def __setitem__(self, loop: asyncio.AbstractEventLoop, value: T) -> None:
-        """Set what belongs to ``loop``."""
-        for other in list(self):  # a copy: the loops of other threads come and go meanwhile
+        """Set the object of ``loop``."""
+        for other in list(self):  # a copy, since loops of other threads come and go
             if other.is_closed():
                 self.pop(other, None)
         super().__setitem__(loop, value)

@@ -1,4 +1,4 @@
-"""Prometheus metrics of a reader: the documented path of `observe.prometheus`; names are in `observe.metrics`."""
+"""Prometheus metrics of a reader: the public path of `observe.prometheus`; the names are in `observe.metrics`."""
 
 from api_client.observe.prometheus import PrometheusEvents
 

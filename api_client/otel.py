@@ -1,4 +1,4 @@
-"""OpenTelemetry metrics and spans of a reader: the documented path of `api_client.observe.otel`."""
+"""OpenTelemetry metrics and spans of a reader: the public path of `api_client.observe.otel`."""
 
 from api_client.observe.otel import OTelEvents
 

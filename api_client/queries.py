@@ -1,4 +1,4 @@
-"""Typed query handles: name, version and type of a query in one place, its calls checked by the type checker.
+"""Typed query handles: name, version and type of a query in one place, for calls that a type checker checks.
 
 ::
 
@@ -8,7 +8,7 @@
     friends_of.of(person_id=42).get(timeout="200ms", default=None)  # list[Friend] | None
     friends_of.of(person_id=42).invalidate()
 
-With the params checked too, from a signature alone; its body is never run::
+A signature lets it check the params too; the function's body is never run::
 
     @cached_query("friends_of")
     def friends_of(person_id: int) -> list[Friend]:
@@ -40,7 +40,7 @@ from api_client.read.batch import QueryCall
 from api_client.read.requirements import QueryOptions, parse_duration
 
 if TYPE_CHECKING:
-    # Known to type checkers without being installed; nothing of it is needed at run time.
+    # Type checkers know it without an installation; nothing of it is needed at run time.
     from typing_extensions import TypeForm
 
 P = ParamSpec("P")
@@ -55,9 +55,9 @@ _MAX_EXACT: Final = 2**53
 
 @dataclass(frozen=True, slots=True)
 class _Signature:
-    """The params that a function declares, and which of them are floats.
+    """The params that a function declares, with the names of its floats.
 
-    ``whole`` is for the errors; it is too slow for correct calls.
+    ``whole`` is for errors, since it is too slow for correct calls.
     """
 
     names: tuple[str, ...]
@@ -92,7 +92,7 @@ class _Signature:
         )
 
     def with_floats(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Return params in which a whole number that is given for a float is one: 1 and 1.0 have two keys."""
+        """Return the params with ints converted to floats where declared, because 1 and 1.0 have different keys."""
         for name in self.floats:
             value = params[name]
             if type(value) is int and -_MAX_EXACT <= value <= _MAX_EXACT:
@@ -103,7 +103,7 @@ class _Signature:
         """Return the params of a call by their names.
 
         Raises:
-            InvalidQuery: one is missing, unknown or there twice.
+            InvalidQuery: a param is missing, unknown or given twice.
         """
         params = {**self.defaults, **kwargs}
         by_position = self.positional[: len(args)]
@@ -121,10 +121,10 @@ class _Signature:
 
 
 def _hints(query: str, function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the types that a function declares, ``return`` among them.
+    """Return the types that a function declares, including ``return``.
 
     Raises:
-        InvalidQuery: it declares none, or its annotations can't be resolved.
+        InvalidQuery: it declares no return type, or its annotations can't be resolved.
     """
     try:
         hints = typing.get_type_hints(function, include_extras=True)
@@ -137,7 +137,7 @@ def _hints(query: str, function: Callable[..., Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class _QueryDescriptor(Generic[P, T]):
-    """A query's name, version, type and options, and, where they were declared, its params. Immutable."""
+    """A query's name, version, type and options, and its params if they were declared. Immutable."""
 
     name: str
     returns: Any = field(hash=False)
@@ -155,7 +155,7 @@ class _QueryDescriptor(Generic[P, T]):
         version = check_version(name, version)
         check_type(returns, "returns=", name)
         options: dict[str, Any] = {}
-        # Only what differs from the client's own defaults: a read without options takes its shortest way.
+        # Only what differs from the client's defaults, since a read without options takes the shortest path.
         if version != 1:
             options["version"] = version
         if max_age is not None:
@@ -185,7 +185,7 @@ class _QueryDescriptor(Generic[P, T]):
         return {"type": self.returns, **self._options, **options}
 
     def _batch(self, calls: Iterable[QueryCall], options: Mapping[str, Any]) -> tuple[list[QueryCall], Any]:
-        """Return the items of a batch, and the options that are for all of them."""
+        """Return the items of a batch, and the options for all of them."""
         shared = self._merged(options)
         del shared["type"]
         shared.pop("version", None)
@@ -196,7 +196,7 @@ class _QueryDescriptor(Generic[P, T]):
         return items, shared
 
     def _changed(self, handle: H, **fields: Any) -> H:
-        """Make ``handle`` a copy of this one, with other ``fields``."""
+        """Make ``handle`` a copy of this one with other ``fields``."""
         kept = {name: getattr(self, name) for name in ("name", "returns", "version", "_options", "_signature")}
         _fill(handle, **kept, **fields)
         return handle
@@ -206,13 +206,13 @@ H = TypeVar("H", bound=_QueryDescriptor[..., Any])
 
 
 def _fill(handle: _QueryDescriptor[..., Any], **fields: Any) -> None:
-    """Set fields of a handle that is still being made."""
+    """Set fields of a handle under construction."""
     for name, value in fields.items():
         object.__setattr__(handle, name, value)
 
 
 class _HandleCall(QueryCall):
-    """A query with its params, made by a handle; an item for a client's `get_many`, too, which mixes queries."""
+    """A query with its params, made by a handle; also an item for a client's `get_many`, which mixes queries."""
 
     handle: _QueryDescriptor[..., Any]
 
@@ -223,7 +223,7 @@ class _HandleCall(QueryCall):
         return call
 
     def key(self) -> CacheKey:
-        """Return what the cache calls this value's entry and lease record. As `CacheClient.key`."""
+        """Return the key, with the names of its entry and lease record; as `CacheClient.key`."""
         return self._client.key(self.query, self.params, version=self.version)
 
     @property
@@ -238,9 +238,9 @@ class _HandleCall(QueryCall):
 
 
 class CachedCall(_HandleCall, Generic[T]):
-    """A query with its params: all that can be done with one value. `CachedQuery.of` makes it.
+    """A query with its params, and all operations on its value; made by `CachedQuery.of`.
 
-    The errors are those of the methods of `CacheClient` of the same names.
+    The errors are those of the `CacheClient` methods with the same names.
     """
 
     handle: CachedQuery[..., T]
@@ -250,26 +250,26 @@ class CachedCall(_HandleCall, Generic[T]):
     @overload
     def get(self, *, default: D, **options: Unpack[QueryOptions]) -> T | D: ...
     def get(self, **options: Any) -> Any:
-        """Return the value, with options for this read; they go before the handle's own. As `CacheClient.get`."""
+        """Return the value, with options that override the handle's own; as `CacheClient.get`."""
         return self._client.get(self.query, self.params, **self._options(options))
 
     def get_entry(self, **options: Unpack[QueryOptions]) -> Entry[T]:
-        """Return the value with all that the cache knows of it. As `CacheClient.get_entry`."""
+        """Return the value with all that the cache knows about it; as `CacheClient.get_entry`."""
         return self._client.get_entry(self.query, self.params, **self._options(options))
 
     def refresh(self, *, wait: bool = False, timeout: Duration | None = None) -> RefreshState:
-        """Claim and publish a refresh now. As `CacheClient.refresh`."""
+        """Claim and publish a refresh now; as `CacheClient.refresh`."""
         timeout = self._timeout(timeout)
         return self._client.refresh(self.query, self.params, version=self.version, wait=wait, timeout=timeout)
 
     def invalidate(self, *, hard: bool = False, bookmarks: Collection[str] = (), replicas: int = 0) -> Invalidation:
-        """Make the value stale from now on, or gone, in every version. As `CacheClient.invalidate`."""
+        """Make the value stale, or drop it, in every version; as `CacheClient.invalidate`."""
         return self._client._invalidate(  # noqa: SLF001 - its own version, and all others
             self.key(), all_versions=True, hard=hard, bookmarks=bookmarks, replicas=replicas
         )
 
     def explain(self) -> Explanation:
-        """Explain why the value is refreshed now or not. As `CacheClient.explain`."""
+        """Explain why the value is or is not refreshed now; as `CacheClient.explain`."""
         return self._client.explain(self.query, self.params, version=self.version)
 
     @property
@@ -278,7 +278,7 @@ class CachedCall(_HandleCall, Generic[T]):
 
 
 class AsyncCachedCall(_HandleCall, Generic[T]):
-    """A query with its params on an async client: as `CachedCall`, awaited. `AsyncCachedQuery.of` makes it."""
+    """The awaitable counterpart of `CachedCall`, on an async client; made by `AsyncCachedQuery.of`."""
 
     handle: AsyncCachedQuery[..., T]
 
@@ -287,11 +287,11 @@ class AsyncCachedCall(_HandleCall, Generic[T]):
     @overload
     async def get(self, *, default: D, **options: Unpack[QueryOptions]) -> T | D: ...
     async def get(self, **options: Any) -> Any:
-        """Return the value, with options for this read; as `CachedCall.get`."""
+        """Return the value, with options that override the handle's own; as `CachedCall.get`."""
         return await self._client.get(self.query, self.params, **self._options(options))
 
     async def get_entry(self, **options: Unpack[QueryOptions]) -> Entry[T]:
-        """Return the value with all that the cache knows of it; as `CachedCall.get_entry`."""
+        """Return the value with all that the cache knows about it; as `CachedCall.get_entry`."""
         entry: Entry[T] = await self._client.get_entry(self.query, self.params, **self._options(options))
         return entry
 
@@ -303,13 +303,13 @@ class AsyncCachedCall(_HandleCall, Generic[T]):
     async def invalidate(
         self, *, hard: bool = False, bookmarks: Collection[str] = (), replicas: int = 0
     ) -> Invalidation:
-        """Make the value stale from now on, or gone, in every version; as `CachedCall.invalidate`."""
+        """Make the value stale, or drop it, in every version; as `CachedCall.invalidate`."""
         return await self._client._invalidate(  # noqa: SLF001 - its own version, and all others
             self.key(), all_versions=True, hard=hard, bookmarks=bookmarks, replicas=replicas
         )
 
     async def explain(self) -> Explanation:
-        """Explain why the value is refreshed now or not; as `CachedCall.explain`."""
+        """Explain why the value is or is not refreshed now; as `CachedCall.explain`."""
         return await self._client.explain(self.query, self.params, version=self.version)
 
     @property
@@ -319,7 +319,7 @@ class AsyncCachedCall(_HandleCall, Generic[T]):
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class AsyncCachedQuery(_QueryDescriptor[P, T]):
-    """A query on an async client: the methods of `CachedQuery`, awaited. `CachedQuery.aio` and `.on` make it."""
+    """A query on an async client, with the methods of `CachedQuery`, awaited; made by `CachedQuery.aio` and `.on`."""
 
     _client: AsyncCacheClient | None
 
@@ -330,13 +330,13 @@ class AsyncCachedQuery(_QueryDescriptor[P, T]):
         return value
 
     def of(self, /, *args: P.args, **kwargs: P.kwargs) -> AsyncCachedCall[T]:
-        """Return this query with these params, for everything else than a plain read; as `CachedQuery.of`."""
+        """Return this query with these params, for everything but a plain read; as `CachedQuery.of`."""
         return AsyncCachedCall._made(self, args, kwargs)  # noqa: SLF001 - this module's own class
 
     async def many(
         self, calls: Iterable[AsyncCachedCall[T]], **options: Unpack[QueryOptions]
     ) -> list[Entry[T] | CacheError]:
-        """Read for many params at once; as `CachedQuery.many`."""
+        """Read the values for many params at once; as `CachedQuery.many`."""
         items, shared = self._batch(calls, options)
         return await self._reader().get_many(items, **shared)
 
@@ -346,27 +346,27 @@ class AsyncCachedQuery(_QueryDescriptor[P, T]):
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class CachedQuery(_QueryDescriptor[P, T]):
-    """A query with the type of its value. Immutable and hashable; made at import, no client and no network needed.
+    """A query with the type of its value. Immutable and hashable; made at import, without client or network.
 
-    A call names the query's params and nothing else, so no param can clash with an option: `timeout` in
-    ``friends_of(timeout=3)`` is a param. `of` takes params in the same way; what it returns has a method for everything
-    that can be done with the value, and those take the options: ``friends_of.of(person_id=42).get(timeout=3)``.
+    A call takes only the query's params, so none can clash with an option: `timeout` in ``friends_of(timeout=3)`` is a
+    param. `of` takes params in the same way; its result has a method for each operation on the value, and those take
+    the options: ``friends_of.of(person_id=42).get(timeout=3)``.
 
-    What a call returns is inferred of any ``returns``, unions too, by type checkers that know TypeForm (mypy ≥ 2.2,
-    basedpyright). Params are checked where `cached_query` declares them.
+    Type checkers that know TypeForm (mypy ≥ 2.2, basedpyright) infer a call's type from any ``returns``, even unions.
+    Params are checked if `cached_query` declares them.
 
-    All go through the process's default client, looked up at each call, unless the handle is bound to one by `on`; the
-    errors are those of the client's methods of the same names.
+    All calls go through the process's default client, looked up each time, unless `on` has bound the handle to a
+    client. The errors are those of the client's methods with the same names.
 
     Args:
         name: the name under which a worker has registered the query.
-        returns: what to decode into: a dataclass, msgspec.Struct, TypedDict, ``list[Friend]``, ``Friend | None`` …
+        returns: the type of the value: a dataclass, msgspec.Struct, TypedDict, ``list[Friend]``, ``Friend | None`` …
         version: the schema version that ``returns`` describes.
-        max_age: for all reads: the value's load began at most this long ago. Default: any age within the grace.
-        timeout: for all reads: how long to wait where a wait is needed. Default: STAMPEDE_WAIT_TIMEOUT_MS.
+        max_age: for all reads, the largest age of a value since its load began. Default: any age within the grace.
+        timeout: for all reads, the longest wait, if one is needed. Default: STAMPEDE_WAIT_TIMEOUT_MS.
 
     Raises:
-        InvalidQuery: the name, version, type or an option is wrong. So it comes at import, not at the first read.
+        InvalidQuery: the name, version, type or an option is wrong; raised at import, before the first read.
     """
 
     _client: CacheClient | None
@@ -384,29 +384,29 @@ class CachedQuery(_QueryDescriptor[P, T]):
         _fill(self, _client=None)
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return the value for these params: at once while there is one within its grace. As `CacheClient.get`."""
+        """Return the value for these params, at once while there is one within its grace; as `CacheClient.get`."""
         client = self._client if self._client is not None else default_client()
         params = self._params(args, kwargs)
         value: T
         if self._options:
             value = client.get(self.name, params, type=self.returns, **self._options)
-        else:  # worth a branch: a hit of the in-process tier takes little longer than an empty ** does
+        else:  # worth a branch, since a hit of the in-process tier takes little longer than an empty **
             value = client.get(self.name, params, type=self.returns)
         return value
 
     def of(self, /, *args: P.args, **kwargs: P.kwargs) -> CachedCall[T]:
-        """Return this query with these params, for everything else than a plain read.
+        """Return this query with these params, for everything but a plain read.
 
         Raises:
-            InvalidQuery: the params are not those that were declared.
+            InvalidQuery: the params are not the declared ones.
         """
         return CachedCall._made(self, args, kwargs)  # noqa: SLF001 - this module's own class
 
     def many(self, calls: Iterable[CachedCall[T]], **options: Unpack[QueryOptions]) -> list[Entry[T] | CacheError]:
-        """Read for many params at once, in one round trip. As `CacheClient.get_many`: an entry or an error for each.
+        """Read the values for many params in one round trip; as `CacheClient.get_many`, an entry or error for each.
 
         Args:
-            calls: made by `of`.
+            calls: calls made by `of`.
         """
         items, shared = self._batch(calls, options)
         return self._reader().get_many(items, **shared)
@@ -427,7 +427,7 @@ class CachedQuery(_QueryDescriptor[P, T]):
     @overload
     def on(self, client: AsyncCacheClient) -> AsyncCachedQuery[P, T]: ...
     def on(self, client: CacheClient | AsyncCacheClient) -> CachedQuery[P, T] | AsyncCachedQuery[P, T]:
-        """Return the same query, read through ``client`` in place of the default one; awaited where that is async."""
+        """Return the same query bound to ``client`` in place of the default one; awaited if that is async."""
         if isinstance(client, AsyncCacheClient):
             return self._changed(object.__new__(AsyncCachedQuery), _client=client)
         return self._changed(object.__new__(CachedQuery), _client=client)
@@ -439,19 +439,18 @@ class CachedQuery(_QueryDescriptor[P, T]):
 def cached_query(
     name: str, *, version: int = 1, max_age: Duration | None = None, timeout: Duration | None = None
 ) -> Callable[[Callable[P, T]], CachedQuery[P, T]]:
-    """Make a `CachedQuery` of a function's signature: its params and the type that it returns. Its body is never run.
+    """Make a `CachedQuery` from a function's signature: its params and return type. The body is never run.
 
-    Params may be given by position then; a default is sent like any other value, so that one value has one key.
+    Params may then be given by position. A default is sent like any other value, so that one value has one key.
 
     Args:
         name, version, max_age, timeout: as for `CachedQuery`.
 
     Raises:
-        InvalidQuery: as for `CachedQuery`; or it is used without parentheses; or the signature has no return type, a
-            name in it that can't be resolved, or a parameter that is no named one (``*args``, ``**kwargs``,
-            positional-only).
+        InvalidQuery: as for `CachedQuery`; or the decorator is used without parentheses; or the signature has no return
+            type, an unresolvable name, or a parameter that can't be named (``*args``, ``**kwargs``, positional-only).
     """
-    if callable(name):  # @cached_query: the function would be lost, and its first call would fail
+    if callable(name):  # @cached_query without parentheses would lose the function, and its first call would fail
         shown = getattr(name, "__name__", "friends_of")
         raise InvalidQuery(f"cached_query takes the query's name: write @cached_query({shown!r})")
 

@@ -20,7 +20,7 @@ class InPlaceEnd(Enum):
     ENDED = auto()
     """There is an entry, a failure or a retry to look at."""
     HELD = auto()
-    """Another process holds the key's lease."""
+    """Another process holds the key."""
     DEFERRED = auto()
     """Nobody has loaded it, since its budget had no share or the time was up. A worker may still load it."""
 

@@ -108,8 +108,8 @@ def wait_plan(
     """Claim, publish, and wait for an entry that satisfies the read; return its bytes.
 
     Polling is exponential with full jitter (10, 20, 40 ms … 1 s), and a notification cuts it short. The record is
-    claimed again at most a second after its state expires. So a failure is noticed, a lapsed lease is claimed anew and
-    a lost message is published again, even if notifications are lost.
+    claimed again when its state expires, and after a second at the latest. So a failure is noticed, a lapsed lease is
+    claimed anew and a lost message is published again, even if notifications are lost.
 
     ``claimed`` is the reply to a claim that the caller has already made and published; the wait goes on from there.
 
