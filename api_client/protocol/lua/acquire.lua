@@ -9,15 +9,15 @@
 -- ARGV[5]  limit_us            µs      no renewal goes beyond it: by then the run's process has ended
 -- ARGV[6]  retention_ms        ms
 -- ARGV[7]  by                  text    the worker, for people
--- ARGV[8]  in_place            0|1     1: within another task or load, with which it may end; it counts as no attempt then
+-- ARGV[8]  in_place            0|1     1: within another task or load, and may end with it; not counted as an attempt
 --
 -- returns  {status, state, left_us, token, now_us, claimed_at_us, generation, bookmarks, entry_header, attempts,
 --           has_overtaken}
---          status: 1 acquired, 2 already fresh, 3 held (state says by what, left_us for how long)
---          bookmarks: lines, some of them empty or there twice
---          entry_header: the entry without its payload, for its δ state; '' where there is none
---          attempts: how many of this refresh have failed; a run whose lease ran out is one, unless it was in place
---          has_overtaken: such a run was the last one, and nobody has counted it
+--          status: 1 acquired, 2 already fresh, 3 held (in this state, for left_us)
+--          bookmarks: lines, perhaps with empty ones and duplicates
+--          entry_header: the entry without its payload, for its δ state; '' without an entry
+--          attempts: failed attempts of this refresh, including runs whose leases expired, unless they were in place
+--          has_overtaken: the last attempt was such a run, and nobody has counted it
 -- keeps    I1: the token is larger than any drawn before, and overwrites that of the lease's last owner
 local now = clock_us()
 local entry, record = read_entry(KEYS[1]), read_record(KEYS[2])
@@ -34,7 +34,7 @@ if record.state == 'running' and record.nonce == nonce then
     record.overtook == nonce }
 end
 
--- A claim of this nonce is this very run, which was handed back: a repeated acquire that comes late is nobody's.
+-- A claim with this nonce is this very run, handed back: a repeated acquire that comes late has no owner any more.
 local free = not record.state or is_over(record, now) or (record.state == 'queued' and record.claim ~= nonce)
   or record.state == 'invalidated'
   or (record.state == 'retrying' and ticket ~= '' and record.ticket == ticket)
@@ -42,8 +42,8 @@ if not free then
   return { 3, record.state, text(left_us(record, now)), '0', text(now), '0', '0', '', '', '0', false }
 end
 
--- A claim that waits in the record counts like the message's own: a message that comes late may serve it.
--- So does an invalidation, and the entry still tells of one whose record is lost.
+-- A claim in the record counts like the message's own, since a late message may serve it. So does an invalidation,
+-- and if its record is lost, the entry still has its number.
 local wanted = math.max(tonumber(ARGV[2]), record.generation)
 if record.state == 'queued' then
   wanted = math.max(wanted, record.claim_number)
@@ -53,19 +53,19 @@ if entry and entry.token > math.max(wanted, entry.generation) then
 end
 
 local token = draw(now, record, entry)
--- Every end of a run takes its token out of the record; a claim over a lapsed lease leaves it, for a late commit.
--- One that carries this nonce is this very run, whose first reply was lost.
+-- Every end of a run removes its token from the record; a claim over a lapsed lease leaves it, for a late commit.
+-- A token with this nonce is this very run's, whose first reply was lost.
 local has_overtaken = record.token > 0 and record.nonce ~= nonce and not is_in_place(record)
 local lease_us, limit_us = tonumber(ARGV[4]), tonumber(ARGV[5])
 local claimed_at = now
 if (record.state == 'queued' or record.state == 'retrying') and record.claimed_at > 0 then
-  -- A clock that stepped back since must not make a negative wait.
+  -- The wait must not become negative if the clock was set back.
   claimed_at = math.min(record.claimed_at, now)
 end
 redis.call('HSET', KEYS[2], 'state', 'running', 'since', text(now), 'until', text(now + math.min(lease_us, limit_us)),
   'number', text(token), 'token', text(token), 'nonce', nonce, 'limit', text(now + limit_us),
   'claimed_at', text(claimed_at),
-  -- 0 says "none" where a run is handed back.
+  -- At least 1, because 0 means "none" when a run is handed back.
   'claim_number', text(math.max(tonumber(ARGV[2]), record.claim_number, 1)), 'by', ARGV[7])
 redis.call('HDEL', KEYS[2], 'claim', 'ticket', 'kind', 'why', 'attempts', 'ended_by', 'cools_only_bookmarks', 'in_place',
   'overtook')

@@ -1,4 +1,4 @@
--- claim: the right to publish one refresh of a key; deduplicates queued refreshes.
+-- claim: grant the right to publish one refresh of a key; deduplicates queued refreshes.
 --
 -- KEYS[1]  entry
 -- KEYS[2]  record
@@ -7,15 +7,15 @@
 -- ARGV[3]  queue_ttl_us        µs      how long the claim holds until an acquire
 -- ARGV[4]  retention_ms        ms      how long the record outlives its deadline
 -- ARGV[5]  force               0|1     1 passes cooling
--- ARGV[6]  bookmarks           lines   that this claim's load reads after; of a claim that is refused they are left out
+-- ARGV[6]  bookmarks           lines   that this claim's load reads after; ignored if the claim is refused
 -- ARGV[7]  by                  text    the claimer, for people
 --
 -- returns  {status, state, left_us, kind, attempts, number, claim_number, now_us, why}
---          status: 1 claimed, 2 already refreshed, 3 refused (state and left_us say by what and for how long)
---          number: the stamp of this call; a token above it was drawn after this call
--- keeps    one claim a key at a time; token and nonce of a lapsed run stay, so that its late commit can be judged; that
---          run is counted as a failed attempt.
---          Bookmarks of claims go no further than their own load: a bad one fails no other load
+--          status: 1 claimed, 2 already refreshed, 3 refused (because of this state, for left_us)
+--          number: the stamp of this call; a larger token was drawn after this call
+-- keeps    one claim per key at a time; token and nonce of a lapsed run stay, so that its late commit can be judged;
+--          that run counts as a failed attempt.
+--          A claim's bookmarks affect only its own load, so a bad one fails no other load
 local now = clock_us()
 local entry, record = read_entry(KEYS[1]), read_record(KEYS[2])
 local claim_id, seen_token, force = ARGV[1], ARGV[2], ARGV[5] == '1'
@@ -51,7 +51,7 @@ if attempts > 0 then
 end
 local life_ms = math.ceil(queue_ttl_us / 1000) + tonumber(ARGV[4])
 if record.failures > 0 then
-  -- A pause is remembered for as long as `fail` said.
+  -- A pause is remembered for as long as `fail` has set.
   keep_at_least(KEYS[2], life_ms)
 else
   keep_record(KEYS[2], record, now, life_ms)

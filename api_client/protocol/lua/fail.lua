@@ -1,28 +1,28 @@
--- fail: the refresh has failed; the key cools, longer each time in a row, and waiters are notified.
+-- fail: end a failed refresh; the key cools, longer with each failure in a row, and waiters are notified.
 --
 -- KEYS[1]  record
 -- ARGV[1]  token               number
 -- ARGV[2]  nonce               8 bytes
--- ARGV[3]  cooling_us          µs      no claim but a forced one passes until then
+-- ARGV[3]  cooling_us          µs      the pause, during which only a forced claim passes
 -- ARGV[4]  kind                text    of the failure
 -- ARGV[5]  attempts            number
 -- ARGV[6]  retention_ms        ms
 -- ARGV[7]  channel             text
--- ARGV[8]  longest_us          µs      the pause doubles with each failure in a row, up to this; 0: the failure is no
---                                      fault of the key, is not counted, and the pause is the first one
--- ARGV[9]  bookmarks           0|1|2   1: the graph did not reach those that the load was given; 2: it refused them
--- ARGV[10] why                 text    what readers are told of the failure; '' for no more than its kind
+-- ARGV[8]  longest_us          µs      the pause doubles with each failure in a row, up to this; 0: the failure is not
+--                                      the key's fault and is not counted, and the pause is the first one
+-- ARGV[9]  bookmarks           0|1|2   1: the graph did not reach the load's bookmarks; 2: it refused them
+-- ARGV[10] why                 text    explanation for readers; '' for no more than the kind
 --
 -- returns  {status, pause_us, failures, failed_token}
---          status: 1 cooling, 0 not mine any more
---          failures: in a row, this one included; failed_token: of the failed run before this one, 0 for none,
---          and where the step is repeated
--- keeps    the entry: a stale value is served as long as its grace lasts. The count goes through claims, also such
---          as are taken back, and runs; a commit, an invalidation, and a pause that passed as long ago as it was long
---          end it, unless the refresh that fails had been claimed by then.
---          I3: bookmarks of invalidations go only where the graph refused them, the claim had none of its own that may
---          have been at fault, and no invalidation has come since. Where bookmarks at fault go, claims that have none
---          pass the cooling
+--          status: 1 cooling, 0 the lease is lost
+--          failures: in a row, with this one; failed_token: of the previous failed run, 0 if there is none or the step
+--          is repeated
+-- keeps    the entry: a stale value is served within its grace. The count survives runs and claims, even claims that
+--          are taken back. A commit and an invalidation end it, and so does the end of a pause after as long again,
+--          unless the failing refresh had been claimed by then.
+--          I3: bookmarks of invalidations are removed only if the graph refused them, the claim had none of its own
+--          that may have been at fault, and no invalidation has come since. After bookmarks at fault are removed,
+--          claims without bookmarks pass the cooling
 local now = clock_us()
 local record = read_record(KEYS[1])
 if record.state == 'cooling' and record.ended_by == ARGV[2] then
@@ -32,7 +32,7 @@ if record.state ~= 'running' or text(record.token) ~= ARGV[1] or record.nonce ~=
   return { 0, '0', 0, '0' }
 end
 local pause_us, longest_us = tonumber(ARGV[3]), tonumber(ARGV[8])
--- Bookmarks of an invalidation keep a record, and what it counts, for longer.
+-- Bookmarks of an invalidation keep a record, and its counts, for longer.
 local failures = record.claimed_at < record.failures_until and record.failures or 0
 if longest_us > 0 then
   failures = failures + 1

@@ -1,4 +1,4 @@
--- hand_back: a worker puts its run back into the queue, since it shuts down, or could not register a tag.
+-- hand_back: put a run back into the queue, because its worker shuts down or could not register a tag.
 --
 -- KEYS[1]  record
 -- ARGV[1]  token               number
@@ -7,8 +7,8 @@
 -- ARGV[4]  retention_ms        ms
 --
 -- returns  {status, claim_number}
---          status: 1 queued again under claim_number, 0 not mine any more
--- keeps    the token of the run that ends commits nothing afterwards
+--          status: 1 queued again under claim_number, 0 the lease is lost
+-- keeps    the ended run's token commits nothing afterwards
 local now = clock_us()
 local record = read_record(KEYS[1])
 if record.state == 'queued' and record.claim == ARGV[2] then

@@ -1,16 +1,16 @@
--- invalidate: from now on nothing read before now is fresh.
+-- invalidate: make everything read before now stale, or drop it.
 --
 -- KEYS[1]  entry
 -- KEYS[2]  record
--- ARGV[1]  hard                0|1     1: the entry is gone; 0: it is stale at once, and may be served within its grace
+-- ARGV[1]  hard                0|1     1: drop the entry; 0: it is stale at once, and may be served within its grace
 -- ARGV[2]  bookmarks           lines   that the next loads read after, for 10 to 20 minutes
 -- ARGV[3]  bookmarks_limit     bytes
 -- ARGV[4]  retention_ms        ms
 -- ARGV[5]  channel             text
 --
 -- returns  the generation
--- keeps    I3: a run that began before carries a smaller token than the generation, and its commit is judged by that.
---          A claim that is queued stays (no load has begun); retrying and cooling end
+-- keeps    I3: a run that began before has a token below the generation, and its commit is judged by that.
+--          A queued claim stays (no load has begun); retrying and cooling end
 local now = clock_us()
 local entry, record = read_entry(KEYS[1]), read_record(KEYS[2])
 local hard, retention_ms = ARGV[1] == '1', tonumber(ARGV[4])
@@ -29,7 +29,7 @@ end
 if hard then
   redis.call('HSET', KEYS[2], 'hard', text(generation))
 end
--- What was changed may be what made it fail: a run under way that fails yet is the first of a new row.
+-- The change may have removed the cause of failures: if a run in progress fails, it is the first of a new row.
 redis.call('HDEL', KEYS[2], 'failures', 'failures_until', 'attempts')
 if record.state ~= 'queued' and record.state ~= 'running' then
   rest_invalidated(KEYS[2], record, now, retention_ms)

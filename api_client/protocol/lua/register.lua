@@ -1,12 +1,12 @@
--- register: entries of this version of a query can exist from now on, so an invalidation has to reach them.
+-- register: record that entries of this version of a query can exist, so that an invalidation reaches them.
 --
 -- KEYS[1]  versions
--- ARGV[1]  version             number, or batched:number, takes:number:params: how a worker loads it now
--- ARGV[2]  lives_ms            ms      after which no entry of a load that begins soon can be left
+-- ARGV[1]  version             number, or for a worker's loader batched:number or takes:number:params
+-- ARGV[2]  lives_ms            ms      after which no entry of a load that begins soon can exist
 --
 -- returns  1
 -- keeps    I3 over versions: a worker registers before it acquires, so a version that an invalidation does not find
---          has loaded nothing yet. A version is never forgotten sooner than any worker has said, by Redis' clock
+--          has loaded nothing yet. A version is never forgotten before the time that any worker has set, by Redis' clock
 local now = clock_us()
 local forgotten_at = text(now + tonumber(ARGV[2]) * 1000)
 local failed = add_or_raise(KEYS[1], forgotten_at, ARGV[1])

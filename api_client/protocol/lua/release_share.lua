@@ -1,14 +1,14 @@
--- release_share: a load has ended, or was none: its share goes back to the budgets.
+-- release_share: give the share of a load back to the budgets, after its end or if nothing was loaded.
 --
 -- KEYS[1]  all_shares
 -- KEYS[2]  all_pace
 -- KEYS[3]  query_shares
 -- KEYS[4]  query_pace
 -- ARGV[1]  share               text
--- ARGV[2]  all_refund_us       µs      what taking it has charged, where nothing was loaded; else 0
+-- ARGV[2]  all_refund_us       µs      the charge of taking it, if nothing was loaded; otherwise 0
 -- ARGV[3]  query_refund_us     µs
 --
--- returns  1 given back, 0 it had ended
+-- returns  1 given back, 0 it had already ended
 -- keeps    a refund is made once, and no larger than the charge
 local function refund(pace, refund_us)
   local tat = redis.call('HMGET', pace, 'tat')[1]

@@ -1,13 +1,13 @@
--- renew: a run that goes on keeps its lease.
+-- renew: extend the lease of a run in progress.
 --
 -- KEYS[1]  record
 -- ARGV[1]  token               number
 -- ARGV[2]  nonce               8 bytes
 -- ARGV[3]  lease_us            µs      from now, never beyond the run's limit
 --
--- returns  µs for which the lease holds; 0: it is not mine any more, or ran out
--- keeps    a lease that ran out is not brought back: somebody may have acted on it. One that counts as over
---          because the clock was set back is, within what was left of its limit at the last renewal
+-- returns  µs for which the lease holds; 0: it is lost or has expired
+-- keeps    an expired lease is not revived, since somebody may have acted on its end. One that counts as over because
+--          the clock was set back is revived, within the rest of its limit at the last renewal
 local now = clock_us()
 local record = read_record(KEYS[1])
 if record.state ~= 'running' or text(record.token) ~= ARGV[1] or record.nonce ~= ARGV[2]

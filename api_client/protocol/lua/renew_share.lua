@@ -1,4 +1,4 @@
--- renew_share: a load that goes on keeps its share of the budgets.
+-- renew_share: extend a share of the budgets for a load in progress.
 --
 -- KEYS[1]  all_shares
 -- KEYS[2]  query_shares
@@ -6,7 +6,7 @@
 -- ARGV[2]  holds_us            µs      from now
 --
 -- returns  µs for which the share holds; 0: it has ended
--- keeps    a share that was given back, or has ended and was forgotten, is not brought back: nobody would end it
+-- keeps    a share that was given back, or has ended and was forgotten, is not revived, since nobody would end it
 local now = clock_us()
 local holds_us = tonumber(ARGV[2])
 

@@ -1,11 +1,11 @@
--- republish: the right to publish a queued refresh once more. So a lost message or a dead claimer costs a reader that
--- waits one second, and one that has a stale value five; a double costs one read of the record.
+-- republish: grant the right to publish a queued refresh once more. So a lost message or a dead claimer costs a waiting
+-- reader one second, and one with a stale value five; a duplicate costs one read of the record.
 --
 -- KEYS[1]  record
--- ARGV[1]  interval_us         µs      after the first publication; doubles with each
+-- ARGV[1]  interval_us         µs      after the first publication; doubles with each further one
 --
 -- returns  {status, claim_number}
---          status: 1 publish it now under claim_number, 0 not due, or no longer queued
+--          status: 1 publish it now under claim_number, 0 not due or no longer queued
 -- keeps    at most one publication per interval, over all callers
 local now = clock_us()
 local f = redis.call('HMGET', KEYS[1], 'state', 'published', 'republished', 'claim_number')

@@ -1,16 +1,16 @@
--- retry: the run failed for now; the record is kept over the pause for the bearer of the ticket.
+-- retry: end a run that has failed for now, and keep the record through the pause for the bearer of the ticket.
 --
 -- KEYS[1]  record
 -- ARGV[1]  token               number
 -- ARGV[2]  nonce               8 bytes
--- ARGV[3]  ticket              text    travels in the message of the retry and is used up by its acquire
--- ARGV[4]  pause_us            µs      pause and slack: when it has passed, anyone may claim
+-- ARGV[3]  ticket              text    travels in the retry's message, and its acquire uses it up
+-- ARGV[4]  pause_us            µs      pause and slack, after which anyone may claim
 -- ARGV[5]  kind                text    of the failure
 -- ARGV[6]  attempts            number  so far
 -- ARGV[7]  retention_ms        ms
 --
--- returns  1 kept, 0 not mine any more
--- keeps    the token of the failed run commits nothing afterwards
+-- returns  1 kept, 0 the lease is lost
+-- keeps    the failed run's token commits nothing afterwards
 local now = clock_us()
 local record = read_record(KEYS[1])
 if record.state == 'retrying' and record.ticket == ARGV[3] then

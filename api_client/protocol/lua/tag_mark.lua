@@ -1,4 +1,4 @@
--- tag_mark: from now on a load that began before an invalidation of this tag finds out when it registers.
+-- tag_mark: mark a tag with an invalidation, which a load that began before it then sees when it registers.
 --
 -- KEYS[1]  state
 -- ARGV[1]  number              number  of the invalidation's tick
@@ -6,8 +6,8 @@
 -- ARGV[3]  bookmarks           lines   that the next loads read after, for 10 to 20 minutes
 -- ARGV[4]  bookmarks_limit     bytes
 --
--- returns  the largest number that the tag was marked with
--- keeps    I3: numbers of a state only grow, whatever the order in which marks arrive. Repeated, it changes nothing
+-- returns  the largest number of the tag's marks
+-- keeps    I3: a state's numbers only grow, whatever the order of marks. A repetition changes nothing
 local now = clock_us()
 local state, number = read_tag_state(KEYS[1]), tonumber(ARGV[1])
 local last = math.max(state.last, number)

@@ -1,13 +1,13 @@
--- tag_page: the next members of a tag's index, for the walk of an invalidation.
+-- tag_page: read the next members of a tag's index, for the walk of an invalidation.
 --
 -- KEYS[1]  index
 -- KEYS[2]  state
 -- ARGV[1]  number              number  of the invalidation
--- ARGV[2]  cursor              number  the score to go on from: all before it are invalidated; '' where it was left
+-- ARGV[2]  cursor              number  the score to go on from, with all before it invalidated; '' for the stored one
 -- ARGV[3]  limit               number  of members
 --
--- returns  members and their scores in turn, in the order of their scores; fewer than `limit`: there is no other
--- keeps    a walk that is taken over goes on where it was left, on its last page from the beginning
+-- returns  alternating members and scores, in the order of scores; fewer than `limit` are the last
+-- keeps    a walk that is taken over goes on from the start of its last page
 local field, cursor = 'at:' .. ARGV[1], ARGV[2]
 if cursor == '' then
   cursor = redis.call('HMGET', KEYS[2], field)[1] or '-inf'

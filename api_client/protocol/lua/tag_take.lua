@@ -1,11 +1,11 @@
--- tag_take: a worker takes over an invalidation of tags that nobody moves.
+-- tag_take: take over an invalidation of tags that makes no progress.
 --
 -- KEYS[1]  pending
 -- ARGV[1]  lease_ms            ms      for which no other worker takes it
 --
--- returns  its description, or '' where none is due
--- keeps    one worker at a time, as long as it goes on; two do no harm. A deadline farther away than any that is set is of
---          a clock that was set back since, and has passed
+-- returns  its description, or '' if none is due
+-- keeps    one worker at a time while it makes progress; two do no harm. A deadline farther away than any would be set
+--          dates from before the clock was set back, and has passed
 local now, lease_us = clock_us(), tonumber(ARGV[1]) * 1000
 local due = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', text(now), 'LIMIT', 0, 1)[1]
   or redis.call('ZRANGEBYSCORE', KEYS[1], text(now + lease_us + TOLERATED), '+inf', 'LIMIT', 0, 1)[1]

@@ -1,12 +1,12 @@
--- unclaim: the claimer takes its own claim back, for it could not be published.
+-- unclaim: take back one's own claim, which could not be published.
 --
 -- KEYS[1]  record
 -- ARGV[1]  claim_id            text
 -- ARGV[2]  retention_ms        ms
--- ARGV[3]  forget              0|1     1: attempts and failures that were counted are forgotten
+-- ARGV[3]  forget              0|1     1: forget the counts of attempts and failures
 --
 -- returns  1 taken back, 0 it was no longer queued under this id
--- keeps    an invalidation that waits for a read goes on waiting; failed attempts and a row of failures still count
+-- keeps    a pending invalidation stays; failed attempts and a row of failures still count
 local now = clock_us()
 local record = read_record(KEYS[1])
 if record.state ~= 'queued' or record.claim ~= ARGV[1] then

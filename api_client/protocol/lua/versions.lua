@@ -1,8 +1,8 @@
--- versions: the versions of a query of which entries can exist.
+-- versions: read the versions of a query whose entries can exist.
 --
 -- KEYS[1]  versions
 --
--- returns  what is registered and not forgotten yet, as text
--- keeps    nothing is changed. What has been registered before is found, so an invalidation of all that is returned
---          leaves no entry out
+-- returns  the registered members that are not forgotten yet, as text
+-- keeps    nothing is changed. All earlier registrations are found, so an invalidation of all returned versions leaves
+--          out no entry
 return redis.call('ZRANGE', KEYS[1], '(' .. text(clock_us()), '+inf', 'BYSCORE')
