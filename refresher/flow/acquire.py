@@ -1,4 +1,4 @@
-"""Acquire: the leases of a message's items, each with a run of its own."""
+"""Acquire: the leases of a message's items, each with its own run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MALFORMED: Final = Outcome(OutcomeKind.SKIPPED, "?", why="malformed")
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """One item's step, which may be repeated: its nonce stays the same."""
+    """One item's step, which may be repeated, since its nonce stays the same."""
 
     item: RefreshItem
     key: CacheKey
@@ -41,9 +41,9 @@ class _Request:
 def acquire(
     deps: RefreshDeps, settings: WorkerSettings, query: Query | None, items: Sequence[RefreshItem], owner: str | None
 ) -> Sequence[Run | Ended]:
-    """Return the run of each item that is to be loaded, and how each of the others ended.
+    """Acquire the items' leases; return the run of each item to load, and the end of each other item.
 
-    Where the worker, or the task around it, ends meanwhile, what Redis has granted is handed back.
+    If the worker, or the task around the flow, ends during this, granted leases are handed back.
     """
     keys = {place: key for place, item in enumerate(items) if (key := _key_of(item, settings.namespace))}
     if not keys:
@@ -55,7 +55,7 @@ def acquire(
         begun = _begin(deps, query, requests)
     except BaseException as error:
         if deps.hands_back(error):
-            # Redis may have run them, or not: repeated, they return the same runs.
+            # Redis may or may not have run the steps; repeated, they return the same runs.
             runs = [one for one in _begin(deps, query, requests, reports=False) if isinstance(one, Run)]
             for run in runs:
                 report_takeover(deps, run)
@@ -66,7 +66,7 @@ def acquire(
 
 
 def report_takeover(deps: RefreshDeps, run: Run) -> None:
-    """Count the attempt of a process that can't, if there was one: it has ended, or stands still and is fenced."""
+    """Report the attempt of a process that can't report it itself, because it has ended, or is stalled and fenced."""
     if run.lease.has_overtaken:
         lost, attempt = taken_over(), max(run.lease.attempts, 1)
         deps.events.retried(run.key.query, kind=lost.kind, attempt=attempt, pause_seconds=0.0)
@@ -74,7 +74,7 @@ def report_takeover(deps: RefreshDeps, run: Run) -> None:
 
 
 def taken_over() -> LoadFailed:
-    """Return the failure of a run whose lease ran out."""
+    """Return the failure of a run whose lease expired."""
     return LoadFailed(
         "taken_over", "its lease expired: the process that loaded it has ended, or was stopped", is_transient=True
     )
@@ -89,7 +89,7 @@ def _request(
         nonce=nonce,
         claim_number=item.claim_number,
         ticket=item.ticket,
-        # What the entry teaches comes with the reply.
+        # The entry's statistics come with the reply.
         lease_seconds=learned_lease_seconds(None, settings, deps.uniform()),
         limit_seconds=settings.lease_limit_seconds,
         retention_seconds=settings.record_retention_seconds,
@@ -103,8 +103,8 @@ def _begin(
     deps: RefreshDeps, query: Query | None, requests: Sequence[_Request], *, reports: bool = True
 ) -> list[Run | Ended]:
     asked_at = deps.monotonic()
-    # Nobody renews what is acquired before this returns: a node that is down may not hold up the others' leases. An
-    # acquire of its that comes late leaves a lease to nobody, which runs out.
+    # Nobody renews these leases before this returns, so a node that is down may not hold up the others. A late acquire
+    # on that node leaves a lease without an owner, which expires.
     replies = deps.lease_steps.run_each([request.call for request in requests], until=any)
     waited_seconds = deps.monotonic() - asked_at
     begun: list[Run | Ended] = []
@@ -129,6 +129,6 @@ def _key_of(item: RefreshItem, namespace: str) -> CacheKey | None:
     try:
         return item.key(namespace)
     except InvalidQuery as error:
-        # Its text may hold a param's value.
+        # The error's text may contain a param's value.
         log.warning("invalid refresh request for %.100r: %s", item.query, type(error).__name__)
         return None

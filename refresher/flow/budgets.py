@@ -1,4 +1,4 @@
-"""Shares of the budgets as a worker process takes them: one for each load, from before its acquire to its commit.
+"""Budget shares of a worker process: one per load, from before its acquire to its commit.
 
 ::
 
@@ -27,7 +27,7 @@ from refresher.queries import Query
 
 NO_BUDGET: Final = "no_budget"
 WAIT_SECONDS: Final = 1.0
-"""For a share, also where none can come in that time: a worker that put messages back at once would take the whole
+"""Wait for a share, even if none can come in that time. A worker that put messages back at once would take the whole
 queue into its memory, and readers, who go by the queue's length, would publish more."""
 MISS_PAUSE_SECONDS: Final = 1
 
@@ -39,7 +39,7 @@ class Budgets:
         namespace: CACHE_NAMESPACE.
         of_all: the namespace's budget.
         steps: runs the calls.
-        keep: renews shares for as long as its block runs.
+        keep: renews shares while its block runs.
         events: hooks for waits, and for items that are put back.
         sleep, monotonic: the clock.
     """
@@ -63,13 +63,13 @@ class Budgets:
         self._put_back = PutBack(NO_BUDGET, events)
 
     def share_of(self, query: Query | None, items: Sequence[RefreshItem]) -> LoadShare:
-        """Return what the load of items of one query takes; nothing is sent yet."""
+        """Return the share for a load of items of one query; nothing is sent yet."""
         if query is None or not (self._of_all.is_bounded or query.budget.is_bounded):
             return LoadShare()
         return _BudgetShare(self, query, items)
 
     def granted(self, query: Query, urgency: Urgency) -> Share | None:
-        """Take a share, and wait for it in place; None: it was refused."""
+        """Take a share, waiting for it in place; return None if it was refused."""
         share = Share(self._namespace, query.name, uuid.uuid4().hex, self._of_all, query.budget)
         call, began = share.take(urgency), self._monotonic()
         wait_seconds = self.steps.run(call)
@@ -89,8 +89,8 @@ class Budgets:
         """Return the outcomes of items that were refused."""
         if urgency is Urgency.MISS:
             return self._put_back.outcomes(items, longest_seconds=MISS_PAUSE_SECONDS)
-        # While what is stale uses up the budget, a key that is early would otherwise wait until it is stale, and for
-        # ever: its claim keeps all others from it.
+        # While stale keys use up the budget, an early refresh would otherwise wait until its key is stale, and on
+        # forever, because its claim blocks all others.
         return self._put_back.outcomes([_no_longer_early(item) for item in items])
 
 
@@ -133,7 +133,7 @@ class _BudgetShare(LoadShare):
 
 
 def urgency_of(items: Sequence[RefreshItem]) -> Urgency:
-    """Return the urgency of items that are loaded together: that of the most urgent one."""
+    """Return the urgency of items that are loaded together, which is that of the most urgent one."""
     reasons = {item.reason for item in items}
     if RefreshReason.MISS in reasons:
         return Urgency.MISS

@@ -1,8 +1,8 @@
-"""Dead letters, of abandoned refreshes: what, why, when, how many attempts. One bounded sorted set, newest last.
+"""Dead letters of abandoned refreshes: what, why, when, how many attempts. One bounded sorted set, newest last.
 
-A letter is a note, not the job: the state of the key is in its lease record. So nothing is lost with a letter, and a
-letter does not keep the key from a refresh. A key has one letter, of its last failure, as long as the key's record
-remembers the one before; else it has several, which are counted and dropped together.
+A letter is only a note, since the state of the key is in its lease record. So nothing is lost with a letter, and a
+letter does not keep its key from being refreshed. A key has one letter, of its last failure, as long as its record
+remembers the previous one; otherwise it has several, which are counted and dropped together.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ MAX_KEPT: Final = 1_000
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """One abandoned refresh; ``at_us`` by Redis' clock. ``id`` names it in commands.
+    """One abandoned refresh, at ``at_us`` by Redis' clock. ``id`` identifies it in commands.
 
-    ``attempts`` are the loads of that refresh, ``failures`` the refreshes of the key that were abandoned in a row for a
-    fault of its own. ``params`` and ``message`` are None where the query keeps them out of letters: only a reader can
-    request such a refresh. ``place`` is where the loader's code met the failure: file, line and function; "" elsewhere.
+    ``attempts`` is the number of that refresh's loads, ``failures`` the number of the key's refreshes abandoned in a
+    row through its own fault. ``params`` and ``message`` are None if the query keeps them out of letters; then only a
+    reader can request the refresh again. ``place`` is the failure's place in the loader's code (file, line and
+    function), if any.
     """
 
     query: Annotated[str, msgspec.Meta(pattern=QUERY_NAME_PATTERN)]
@@ -40,20 +41,20 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        """The run's token and the key's digest, shortened: unique, and the same however often it is written."""
+        """The run's token and the key's shortened digest: unique, and the same however often the letter is written."""
         return f"{self.token}-{self.digest[:8]}"
 
 
 class DeadLetters:
-    """The dead letters of a namespace. Written apart from the lease record: another slot, so another step."""
+    """The dead letters of a namespace, in a slot of their own, and so written in a separate step from the record."""
 
     def __init__(self, client: redis.Redis, namespace: str, *, max_kept: int = MAX_KEPT) -> None:
         self._client, self._key, self._max_kept = client, dead_letters_key(namespace), max_kept
 
     def add(self, letter: DeadLetter, *, replaced_token: int = 0) -> None:
-        """Add a letter; the oldest goes when there are more than 1,000. Adding it again changes nothing.
+        """Add a letter, dropping the oldest beyond 1,000. Adding it again changes nothing.
 
-        The letter of the same key with ``replaced_token`` (0: none) goes once this one is there.
+        The same key's letter with ``replaced_token`` (0: none) is removed afterwards.
         """
         self._client.zadd(self._key, {msgspec.json.encode(letter): letter.token})
         self._client.zremrangebyrank(self._key, 0, -self._max_kept - 1)
@@ -61,16 +62,16 @@ class DeadLetters:
             self._remove(raw for raw, other in self._with_token(replaced_token) if other.digest == letter.digest)
 
     def newest(self) -> list[DeadLetter]:
-        """Return all letters, newest first. Those that can't be decoded (of a later release, say) are left out."""
+        """Return all letters, newest first, except for those that can't be decoded (of a later release, say)."""
         raws = cast("list[bytes]", self._client.zrevrange(self._key, 0, -1))
         return [letter for raw in raws if (letter := _decoded(raw)) is not None]
 
     def drop(self, letter: DeadLetter) -> bool:
-        """Remove a letter; False when it was gone already."""
+        """Remove a letter; return False if it was already gone."""
         return bool(self._remove(raw for raw, other in self._with_token(letter.token) if other.id == letter.id))
 
     def _with_token(self, token: int) -> list[tuple[bytes, DeadLetter]]:
-        """Return the letters of a token, as they stand: a release may spell one as another would not."""
+        """Return the letters of a token with their stored bytes, which releases may encode differently."""
         raws = cast("list[bytes]", self._client.zrangebyscore(self._key, token, token))
         return [(raw, letter) for raw in raws if (letter := _decoded(raw)) is not None]
 
@@ -89,9 +90,9 @@ def _decoded(raw: bytes) -> DeadLetter | None:
 def letters_by_query(
     letters: Iterable[DeadLetter], queries: Iterable[str]
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Count letters by query, and of them those of keys that failed several times in a row.
+    """Count letters by query, and those among them of keys that failed several times in a row.
 
-    Of every one of ``queries`` too, at least 0, so that an alert on it can end.
+    Each of ``queries`` is counted, even at 0, so that an alert on it can end.
     """
     kept = dict.fromkeys(queries, 0.0)
     quarantined = dict(kept)

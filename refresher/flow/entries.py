@@ -1,7 +1,7 @@
-"""Entries of what was loaded: terms, header and payload; and how many of them are committed at a time.
+"""Entries of loaded values: terms, header and payload, and the division of commits into parts.
 
-The terms of a value, how long it lives and what it depends on, are the query's where its result sets none. One that is
-unchanged keeps its tags, and the terms that it had set itself.
+A value's terms (its life and its tags) are the query's unless its result sets them. An unchanged value keeps its tags,
+and the terms that it had set itself.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def entry_of(
     settings: WorkerSettings,
     u: float,
 ) -> LoadedEntry | LoadFailed:
-    """Return the entry of what a run has loaded, or why it has none; of an unchanged value it is a header alone."""
+    """Return the entry of a run's value, or the failure; the entry of an unchanged value is only a header."""
     try:
         terms = _terms_of(query, loaded, run.key, run.before if previous else None)
         unchanged = run.before if terms.is_unchanged else None
@@ -69,7 +69,7 @@ def entry_of(
 def parts_of(
     results: Iterable[tuple[Run, LoadedEntry | LoadFailed]], max_bytes: int
 ) -> Iterator[list[tuple[Run, LoadedEntry | LoadFailed]]]:
-    """Divide results so that the entries of a part take no more than ``max_bytes``, but for one that is larger."""
+    """Divide results so that the entries of each part take at most ``max_bytes``, except for a larger single one."""
     part: list[tuple[Run, LoadedEntry | LoadFailed]] = []
     size = 0
     for run, entry in results:
@@ -85,12 +85,12 @@ def parts_of(
 def _header_of(
     run: Run, query: Query, terms: Terms, loaded: Loaded, read_started_us: int, settings: WorkerSettings, u: float
 ) -> Header:
-    """Return the header of the entry that ``run`` commits now; ``u`` in [0, 1) decides how early it expires.
+    """Return the header of the entry that ``run`` commits now; ``u`` in [0, 1) determines its TTL's jitter.
 
-    That of an unchanged value keeps what only a load tells: its duration, and the degree where that was not asked for.
+    An unchanged value's header keeps data that only a load can provide: its duration, and the degree if not queried.
 
     Raises:
-        ValueError: the query's own β function gave no number.
+        ValueError: the query's own β function returned no valid number.
     """
     before, now_us, elapsed_seconds = run.before, run.now_us(), run.elapsed_seconds()
     unchanged = before if terms.is_unchanged else None
@@ -133,7 +133,7 @@ def _header_of(
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The value itself, and its terms. Durations in seconds."""
+    """A value and its terms. Durations in seconds."""
 
     value: Any
     ttl_seconds: float
@@ -143,20 +143,20 @@ class Terms:
 
     @property
     def is_unchanged(self) -> bool:
-        """True where the entry's payload stays as it is."""
+        """True if the entry's payload stays as it is."""
         return self.value is UNCHANGED
 
     @property
     def hard_ttl_seconds(self) -> float:
-        """For how long Redis keeps the entry: TTL and grace; only for seconds where it is never cached."""
+        """The entry's life in Redis, TTL and grace; only seconds if the value is never cached."""
         return self.ttl_seconds + self.grace_seconds if self.ttl_seconds else HANDOFF_SECONDS
 
 
 def _terms_of(query: Query, loaded: Loaded, key: CacheKey, previous: Header | None) -> Terms:
-    """Return the terms of what a loader returned; ``previous`` is the entry that it may have found unchanged.
+    """Return the terms of a loader's result; ``previous`` is the entry that it may have found unchanged.
 
     Raises:
-        LoadFailed: a `Result` or the query's tags function has set wrong ones, or raised.
+        LoadFailed: a `Result` has wrong terms, or the query's tags function returned wrong tags or raised.
     """
     result = loaded.value if isinstance(loaded.value, Result) else Result(loaded.value)
     kept = _kept(query, previous) if result.value is UNCHANGED else NONE_KEPT
@@ -167,7 +167,7 @@ def _terms_of(query: Query, loaded: Loaded, key: CacheKey, previous: Header | No
     )
     ttl_seconds = query.ttl_seconds if own.ttl_seconds is None else own.ttl_seconds
     grace_seconds = query.grace_seconds if own.grace_seconds is None else own.grace_seconds
-    # A value that is never cached is in no index.
+    # A value that is never cached needs no index.
     tags = _tags_of(query, result, loaded.tags, key, previous) if ttl_seconds else ()
     return Terms(result.value, ttl_seconds, grace_seconds, tags, own if query.revalidates else NONE_KEPT)
 
@@ -218,7 +218,7 @@ def _is_negative(query: Query, result: Result) -> bool:
 
 
 def _is_empty(value: Any) -> bool:
-    """Return whether a value has a length of 0, by the builtin's own method: that of a subclass may do anything."""
+    """Return whether a value's length is 0, with the builtin's own method, since a subclass's may do anything."""
     kind = next((one for one in _SIZED if isinstance(value, one)), None)
     return kind is not None and kind.__len__(value) == 0
 

@@ -1,7 +1,6 @@
-"""Claims of a worker itself: one more refresh after an invalidation, and its own run at shutdown.
+"""Claims made by a worker: one more refresh after an invalidation, and its own run at shutdown.
 
-Either is a claim that is then published. One that can't be published is released, so that the next reader may claim at
-once.
+A claim that can't be published is taken back, so that the next reader may claim at once.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ log: Final = logging.getLogger(__name__)
 
 
 def request_follow_up(deps: RefreshDeps, settings: WorkerSettings, run: Run, *, stored: bool) -> None:
-    """Request one more refresh, since an invalidation met this one. A worker claims for it as a reader does.
+    """Request one more refresh, because an invalidation came during this one; the worker claims as a reader does.
 
     Raises:
         CacheUnavailable: Redis did not answer.
@@ -35,7 +34,7 @@ def request_follow_up(deps: RefreshDeps, settings: WorkerSettings, run: Run, *, 
         lease.claim(
             run.key,
             claim_id=claim_id,
-            # A hard invalidation took the entry: one that is there now was loaded after it, and needs no refresh.
+            # A hard invalidation dropped the entry, so an existing one was loaded after it and needs no refresh.
             seen_token=run.token if stored else 0,
             queue_ttl_seconds=settings.queue_ttl_seconds,
             retention_seconds=settings.record_retention_seconds,
@@ -47,9 +46,9 @@ def request_follow_up(deps: RefreshDeps, settings: WorkerSettings, run: Run, *, 
 
 
 def hand_back(deps: RefreshDeps, settings: WorkerSettings, runs: Sequence[Run]) -> None:
-    """Put runs back into the queue, since this worker ends. Raises nothing that could keep it from ending."""
+    """Put runs back into the queue because this worker ends; no error keeps it from ending."""
     try:
-        # All of them before the first is published: half a second after its first signal a pool kills the process.
+        # All steps before the first publication, since a pool kills the process half a second after its first signal.
         replies = deps.lease_steps.run_each([hand_back_call(run, settings) for run in runs])
     except Exception as error:  # noqa: BLE001 - whatever it is, the worker ends, and the leases run out
         log.warning("could not hand back %d refreshes: %s", len(runs), type(error).__name__)
@@ -65,7 +64,7 @@ def hand_back(deps: RefreshDeps, settings: WorkerSettings, runs: Sequence[Run]) 
 
 
 def hand_back_call(run: Run, settings: WorkerSettings) -> Call[int]:
-    """Return the step that makes a run a claim again: no attempt is counted, and whoever has a message for it loads."""
+    """Return the step that turns a run back into a claim: it counts no attempt, and any message for it may load."""
     return lease.hand_back(run.key, queue_ttl_seconds=settings.queue_ttl_seconds, **run.own_lease(settings))
 
 

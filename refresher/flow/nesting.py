@@ -1,6 +1,6 @@
-"""Loads within loads: queries that are built on other queries, and how much time the outer ones leave.
+"""Loads within loads, of queries built on other queries, and the time that the outer loads leave.
 
-A context variable holds them, so that they are known in a thread that a load is given, too.
+A context variable holds them, so that they are also known in a thread that a load gets.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TOO_DEEP: Final = "too_deep"
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """Keys that are loaded together, or a read that waits (no keys); it has to end at ``ends_at``, monotonic."""
+    """Keys that are loaded together, or a waiting read (no keys), which has to end at ``ends_at`` (monotonic)."""
 
     keys: tuple[CacheKey, ...]
     ends_at: float
@@ -30,7 +30,7 @@ class _Level:
 
     @property
     def loads(self) -> Iterator[_Level]:
-        """The loads under way, innermost first."""
+        """The loads in progress, innermost first."""
         level: _Level | None = self
         while level is not None:
             if level.keys:
@@ -47,7 +47,7 @@ class OutOfTime(Exception):
 
 @contextmanager
 def within(keys: tuple[CacheKey, ...], seconds: float) -> Iterator[None]:
-    """Load ``keys`` in the block, or without any wait for what it loads, for at most ``seconds``."""
+    """Mark the block as a load of ``keys``, or without keys as a read that waits, for at most ``seconds``."""
     outer = _level.get()
     ends_at = monotonic_seconds() + seconds
     reset = _level.set(_Level(keys, ends_at if outer is None else min(ends_at, outer.ends_at), outer))
@@ -58,19 +58,19 @@ def within(keys: tuple[CacheKey, ...], seconds: float) -> Iterator[None]:
 
 
 def left_seconds() -> float:
-    """Return how much time is left for what is around the caller; infinite where nothing is."""
+    """Return the time left for the loads and reads around the caller; infinity if there are none."""
     level = _level.get()
     return float("inf") if level is None else level.ends_at - monotonic_seconds()
 
 
 def is_in_load() -> bool:
-    """Return whether the caller is a loader's."""
+    """Return whether the caller runs within a load."""
     level = _level.get()
     return level is not None and any(level.loads)
 
 
 def check(key: CacheKey) -> None:
-    """Check that a load may read ``key``, and wait for it.
+    """Check that a load may read ``key`` and wait for it.
 
     Raises:
         RefreshFailed: a load around it loads that key (``cycle``), or there are `MAX_DEPTH` of them (``too_deep``).

@@ -26,10 +26,10 @@ class OutcomeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Outcome of one item, with the reason in ``why``.
+    """Outcome of one item, with its reason in ``why``.
 
-    ``attempts`` counts all of the load until then. ``again`` is the item of the next attempt, to be sent after
-    ``pause_seconds`` (whole), for RETRY alone.
+    ``attempts`` counts all attempts of the refresh so far. Only a RETRY has ``again``, the item of the next attempt, to
+    be sent after ``pause_seconds`` (whole).
     """
 
     kind: OutcomeKind
@@ -53,17 +53,17 @@ class Outcome:
 
     @property
     def end(self) -> str:
-        """Kind of the outcome, with its reason where that is not the reason for the refresh."""
+        """Kind of the outcome, with its reason unless that is the reason for the refresh."""
         return self.kind.value if self.kind in _STORED or not self.why else f"{self.kind.value} ({self.why})"
 
 
 Ended: TypeAlias = Outcome | CacheUnavailable
-"""Outcome of one item, or that Redis did not answer."""
+"""Outcome of one item, or the error if Redis did not answer."""
 _STORED: Final = frozenset({OutcomeKind.COMMITTED, OutcomeKind.UNCHANGED, OutcomeKind.COMMITTED_AS_STALE})
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:
-    """Return the outcomes of one message as text: those of several as their counts, ``friends_of ×3: 3 committed``."""
+    """Format the outcomes of one message; several as counts, such as ``friends_of ×3: 3 committed``."""
     if len(outcomes) == 1:
         return str(outcomes[0])
     ends: dict[str, Counter[str]] = {}

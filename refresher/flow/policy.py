@@ -1,4 +1,4 @@
-"""Pure policy of a worker: β, δ and the lease time at each commit; pauses, retries and backoff after a failure."""
+"""Pure policy of a worker: β, δ and the lease time at each commit; pauses, retries and backoff after failures."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ SHARED_FAULTS: Final = frozenset(
      "bookmark_timeout", "cache_unavailable", "trigger_failed", "refresh_failed", "wait_timeout",
      "cache_full")
 )  # fmt: skip
-"""Kinds of failure of the graph, of this worker, or of another key: they pass with their cause."""
+"""Kinds of failure caused by the graph, this worker or another key, which pass with their cause."""
 GRAPH_FAULTS: Final = frozenset(("network", "graph_unavailable", "auth", "configuration", "driver_shared"))
 """Those among them that a load of fewer keys would meet as well."""
 TIMEOUTS: Final = frozenset(("timeout", "hard_timeout", "bookmark_timeout"))
-"""Kinds of failure that have taken all the time that a load has."""
+"""Kinds of failure that use up a load's whole time."""
 
 
 def effective_beta(
     mode: RefreshMode, beta0: float, degree: int, sigma: float, own: BetaFunction | None = None
 ) -> float:
-    """Return the β of an entry.
+    """Return the effective β of an entry.
 
-    plain: β0·σ. topology_sensitive: β0·(1 + ln d)·σ with d the degree of the query's node, 1 where it is unknown or
-    0: a hub's value costs more to load and is read more often, so its refresh starts earlier. (d = 1 → 1.0 × β0·σ,
+    plain: β0·σ. topology_sensitive: β0·(1 + ln d)·σ, where d is the degree of the query's node, or 1 if it is unknown
+    or 0: a hub's value costs more to load and is read more often, so its refresh starts earlier. (d = 1 → 1.0 × β0·σ,
     10 → 3.3, 50 → 4.9, 100 → 5.6, 500 → 7.2.)
 
     Raises:
-        ValueError: the query's own function raised, or gave no finite number of 0 or more.
+        ValueError: the query's own function raised, or returned no finite number of at least 0.
     """
     if own is not None:
         beta = _own_beta(own, beta0, degree, sigma)
@@ -51,9 +51,9 @@ def effective_beta(
 
 
 def jittered(ttl_seconds: float, jitter: float, u: float) -> float:
-    """Return how long a value is fresh: up to a share of its TTL less, never more.
+    """Return a value's TTL, shortened by up to a share of it, and never lengthened.
 
-    What was loaded together, by a warm-up or after a flush, would otherwise expire together for ever.
+    Values loaded together, by a warm-up or after a flush, would otherwise always expire together.
     """
     return ttl_seconds * (1 - jitter * u)
 
@@ -69,7 +69,7 @@ def _own_beta(own: BetaFunction, beta0: float, degree: int, sigma: float) -> flo
 
 
 def early_refresh_is_on(*, enabled: bool, ttl_seconds: float, min_ttl_seconds: float) -> bool:
-    """Return whether entries of this TTL refresh before they are stale."""
+    """Return whether entries of this TTL are refreshed before they are stale."""
     return enabled and ttl_seconds >= min_ttl_seconds
 
 
@@ -87,13 +87,13 @@ def smooth(before: Smoothed | None, sample_seconds: float) -> Smoothed:
 def estimate_delta(
     before: Smoothed | None, samples: tuple[float, ...], sample_seconds: float, window: int
 ) -> tuple[Smoothed, tuple[float, ...]]:
-    """Return δ, and the samples to keep for the next time.
+    """Return δ, and the samples to keep for the next estimate.
 
     Args:
-        before: δ as it was, None before the first refresh.
-        samples: those kept so far, oldest first.
-        sample_seconds: the lead time just seen.
-        window: 0: smoothed as `smooth` does; 1: the last one; n: the mean of the last n.
+        before: the previous δ; None before the first refresh.
+        samples: the samples kept so far, oldest first.
+        sample_seconds: the new lead time.
+        window: 0 to smooth as `smooth` does, 1 for the last sample, n for the mean of the last n.
     """
     if window == 0:
         return smooth(before, sample_seconds), ()
@@ -106,7 +106,8 @@ def estimate_delta(
 def lease_seconds(floor_seconds: float, run: Smoothed | None, jitter_seconds: float, budget_seconds: float) -> float:
     """Return the lease time: max(floor, 3·(run's mean + 4·deviation)) + jitter, at most the budget.
 
-    Mean plus four deviations stands for the run's P99; two to three times that is what lease users recommend.
+    Mean plus four deviations approximates the run's P99; two to three times that is the usual recommendation for
+    leases.
     """
     learned = 0.0 if run is None else 3 * (run.mean + 4 * run.deviation)
     return min(max(floor_seconds, learned) + jitter_seconds, budget_seconds)
@@ -115,8 +116,8 @@ def lease_seconds(floor_seconds: float, run: Smoothed | None, jitter_seconds: fl
 def pause_seconds(attempt: int, multiplier: float, u: float) -> float:
     """Return the pause after the failed ``attempt`` (1 is the first): exponential with full jitter.
 
-    ``u · min(15, 1 · multiplier**(attempt − 1))`` seconds, u uniform in [0, 1), and at least 50 ms: a pause of
-    nothing would meet the same fault again. (M. Brooker, "Exponential Backoff And Jitter", 2015.)
+    That is ``u · min(15, 1 · multiplier**(attempt − 1))`` seconds, with u uniform in [0, 1), and at least 50 ms, since
+    an immediate retry would meet the same fault. (M. Brooker, "Exponential Backoff And Jitter", 2015.)
     """
     exponent = min(attempt - 1, 64)
     bound = min(MAX_RETRY_PAUSE_SECONDS, BASE_PAUSE_SECONDS * multiplier**exponent)
@@ -124,18 +125,18 @@ def pause_seconds(attempt: int, multiplier: float, u: float) -> float:
 
 
 def cooling_spread(u: float) -> float:
-    """Return the factor of a backoff's length, ¾ to 1: keys that failed together do not return together."""
+    """Return the factor of a backoff's length, ¾ to 1, so that keys that failed together do not return together."""
     return 1 - COOLING_SPREAD * u
 
 
 def counts_against_key(kind: str) -> bool:
-    """Return whether the key backs off longer for each failure of this kind in a row.
+    """Return whether each failure of this kind in a row lengthens the key's backoff.
 
-    Not for `SHARED_FAULTS`: a backoff that had grown meanwhile would keep values stale long after their end.
+    `SHARED_FAULTS` don't, since a grown backoff would keep values stale long after their end.
     """
     return kind not in SHARED_FAULTS
 
 
 def whole_seconds(pause: float) -> int:
-    """Return a pause as Celery may be given it: whole seconds, 1 to 15 (a fraction fails on RabbitMQ)."""
+    """Round a pause for Celery to whole seconds, 1 to 15 (a fraction fails on RabbitMQ)."""
     return min(max(1, math.ceil(pause)), MAX_RETRY_PAUSE_SECONDS)

@@ -1,6 +1,6 @@
-"""Ports of the refresh flow: all that it is given by what wires it, and the hooks that it calls.
+"""Ports of the refresh flow: its dependencies, passed in by the wiring, and the hooks that it calls.
 
-The hooks are no-ops here; `refresher.otel` and `telemetry` implement them. Spans of a trace::
+The hooks are no-ops here; `refresher.otel` and `telemetry` implement them. The spans of a trace::
 
     processing ── a message's item, to its outcome
      ├─ a step of its lease record (acquire, commit …)          `lease_steps`
@@ -32,7 +32,7 @@ from refresher.results import Previous
 from refresher.settings import WorkerSettings
 
 RecordOutcomes: TypeAlias = Callable[[Sequence[Outcome]], object]
-"""Takes the outcomes of items, in their order."""
+"""Takes the outcomes of items, in order."""
 
 
 class RunsQueries(Protocol):
@@ -44,7 +44,7 @@ class RunsQueries(Protocol):
 
 
 class Origin(Protocol):
-    """Source of values: one for each call, given as its params, and what there is of it before."""
+    """Source of values: one for each call, given its params and the previous value."""
 
     def load(  # noqa: D102
         self,
@@ -57,16 +57,16 @@ class Origin(Protocol):
 
 
 class Encode(Protocol):
-    """Encodes a value as a payload, not compressed yet, or raises LoadFailed."""
+    """Encodes a value as a payload, still uncompressed, or raises LoadFailed."""
 
     def __call__(self, value: Any, *, query: str, max_bytes: int) -> Packed: ...  # noqa: D102
 
 
 class LoadShare:
-    """Share of the budgets that a load takes. This one is of no budget: loads are not limited."""
+    """A load's share of the budgets. This one is for unlimited loads, and does nothing."""
 
     def take(self) -> list[Outcome]:
-        """Take it before anything else; returns the items' outcomes where it was refused, else none.
+        """Take the share before anything else; return the items' outcomes if it was refused, otherwise none.
 
         Raises:
             CacheUnavailable: Redis did not answer.
@@ -74,7 +74,7 @@ class LoadShare:
         return []
 
     def take_again(self) -> bool:
-        """Take what one more load needs, in place of what the last one had; returns whether it was granted.
+        """Take a share for one more load, in place of the last one's; return whether it was granted.
 
         Raises:
             CacheUnavailable: Redis did not answer.
@@ -82,18 +82,18 @@ class LoadShare:
         return True
 
     def begin(self) -> None:
-        """Record that a load begins: what was taken for it is charged."""
+        """Record that a load begins, so that its share is charged."""
 
     def last_steps(self) -> list[Call[Any]]:
-        """Return the steps by which the caller gives it back; none where nothing is held."""
+        """Return the steps by which the caller gives the share back; none if nothing is held."""
         return []
 
     def give_back(self) -> None:
-        """Give back what is still held. Where Redis does not answer, it ends by itself."""
+        """Give back the share if still held. If Redis does not answer, it ends by itself."""
 
 
 class DropReason(StrEnum):
-    """Reason why a message was rejected: the label of its metric."""
+    """Reason for rejecting a message, used as a metric label."""
 
     NO_ENVELOPE = "no_envelope"
     HEADERS = "headers"
@@ -111,14 +111,14 @@ class DropReason(StrEnum):
 
 
 class WorkerSpans:
-    """The spans of a worker: none."""
+    """The spans of a worker, which do nothing here."""
 
     def processing(
         self, items: Sequence[RefreshItem], request: Any, settings: WorkerSettings
     ) -> AbstractContextManager[RecordOutcomes]:
-        """Return spans around the handling of items of a task's request, which are loaded together.
+        """Return a context manager that traces the handling of a task's items, which are loaded together.
 
-        They are given the outcomes before they end.
+        It yields a function that takes the outcomes before the end.
         """
         return nullcontext(_ignore_outcomes)
 
@@ -136,7 +136,7 @@ class WorkerSpans:
 
 
 def _ignore_outcomes(_: Sequence[Outcome]) -> None:
-    """Take outcomes."""
+    """Do nothing with the outcomes."""
 
 
 NO_SPANS: Final = WorkerSpans()
@@ -149,29 +149,29 @@ class WorkerEvents:
     """The hooks for spans."""
 
     def acquired(self, query: str) -> None:
-        """Record a run that begins."""
+        """Record the start of a run."""
 
     def load_begun(self, query: str, *, keys: int) -> None:
-        """Record a load that begins: one call of a loader, for so many keys."""
+        """Record the start of a load: one call of a loader, for this many keys."""
 
     def committed(self, query: str, *, delta_seconds: float, run_seconds: float, as_stale: bool) -> None:
-        """Record a value stored; ``as_stale`` where an invalidation had met the run."""
+        """Record a stored value; ``as_stale`` if an invalidation came during the run."""
 
     def found_unchanged(self, query: str) -> None:
-        """Record that what was just recorded as stored is the value from before, which a load has found unchanged."""
+        """Record that the value just recorded as stored is the previous one, which a load found unchanged."""
 
     def rejected(self, query: str, *, why: str) -> None:
         """Record a write that was refused: superseded, invalidated, lost."""
 
     def skipped(self, query: str, *, why: str) -> None:
-        """Record a message with nothing to do: already_fresh, or the state of the record that held the key.
+        """Record an item that was not loaded: already_fresh, or the state of the record that held the key.
 
-        Or one that was put back, to come again later: no_slot, since its query held all the slots that it may, or
-        no_budget; or passed on to a worker whose release loads it: unknown_query, wrong_params.
+        Also one that was put back for later: no_slot if its query held all its slots, or no_budget; or one passed on to
+        a worker whose release may load it: unknown_query, wrong_params.
         """
 
     def waited_for_budget(self, query: str, *, seconds: float) -> None:
-        """Record that a load had to wait for its share of the budgets, whether it was granted then or not."""
+        """Record that a load had to wait for its share of the budgets, whether or not it was then granted."""
 
     def retried(self, query: str, *, kind: str, attempt: int, pause_seconds: float) -> None:
         """Record a failed attempt that will be repeated."""
@@ -180,24 +180,24 @@ class WorkerEvents:
         """Record an abandoned refresh."""
 
     def ended(self, query: str) -> None:
-        """Record that a run has ended, however it did, and holds its lease no longer."""
+        """Record that a run has ended in whatever way, and no longer holds its lease."""
 
     def message_dropped(self, *, reason: str) -> None:
-        """Record a message that was dropped unread, for one `DropReason`."""
+        """Record a message that was dropped unread, with its `DropReason`."""
 
     def changes_invalidated(self, *, transactions: int, tags: int, bulk: int) -> None:
-        """Record that changes of the graph are invalidated; ``bulk`` of the transactions changed too much to name."""
+        """Record that the graph's changes are invalidated; ``bulk`` transactions changed too much to list."""
 
     def was_stale(self, query: str, *, until: str, seconds: float) -> None:
-        """Record for how long an entry was stale.
+        """Record how long an entry was stale.
 
-        From a change of the graph until the feed had ``invalidated`` it; from any invalidation until a value that was
-        loaded after it was ``stored``.
+        With ``invalidated`` that is the time from a change of the graph until the feed's invalidation; with ``stored``
+        from any invalidation until a value loaded after it was stored.
         """
 
 
 class CompositeWorkerEvents(WorkerEvents):
-    """Several `WorkerEvents` as one that never raises. Spans are those of the first that records any."""
+    """Several `WorkerEvents` as one that never raises, with the spans of the first one that records any."""
 
     def __init__(self, *events: WorkerEvents) -> None:
         Emitter(events).take_over(self)
@@ -205,21 +205,21 @@ class CompositeWorkerEvents(WorkerEvents):
 
 
 def events_of(app: Any) -> WorkerEvents:
-    """Return the hooks of a Celery app; no-ops where it was not set up for refreshes."""
+    """Return the hooks of a Celery app; no-ops if it was not set up for refreshes."""
     events: WorkerEvents = getattr(app, "refresher_events", WorkerEvents)()
     return events
 
 
 @dataclass(frozen=True, slots=True)
 class RefreshDeps:
-    """The dependencies.
+    """The dependencies of the refresh flow.
 
-    ``publish`` sends an item at once. ``write_dead_letter`` writes a dead letter if it can, in the place of the key's
-    one with that token (0: none). ``failure_of`` classifies anything that a load raises; None: this process ends.
-    ``interruptible`` is the context of a load, which a time limit may interrupt. ``hands_back`` returns whether a run
-    that an exception ends is handed back: it can't be finished here, and that is no fault of the key. ``is_in_place``:
-    runs are within another task or load, with which they may end. ``register`` returns once an invalidation reaches
-    the query's version. ``share_of`` returns what the load of some items takes from the budgets.
+    ``publish`` sends an item at once. ``write_dead_letter`` writes a dead letter if it can, in place of the key's
+    letter with that token (0: none). ``failure_of`` classifies an exception of a load; None means that this process
+    ends. ``interruptible`` is the context of a load, which a time limit may interrupt. ``hands_back`` returns whether
+    an exception hands its run back, because it can't be finished here through no fault of the key. With ``is_in_place``
+    runs are within another task or load, and may end with it. ``register`` returns once an invalidation reaches the
+    query's version. ``share_of`` returns the share of the budgets for a load of some items.
     """
 
     lease_steps: LeaseStepRunner

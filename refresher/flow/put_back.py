@@ -1,10 +1,9 @@
-"""Items that can't be loaded now, or not here: they go back into their queue.
+"""Items that can't be loaded now, or not here, and go back into their queue.
 
-During a rolling deployment a message may name a query, or params, that this worker's release does not know and
-another's does. It passes the message on: at once for the first times, since the broker gives it to the worker that has
-been idle for longest, then after pauses. No lease is taken, so no attempt is counted, and the claim's time runs on. One
-that nobody has taken by then is dropped: the next read claims anew. Where no other live worker loads the query, it is
-abandoned at once.
+During a rolling deployment a message may name a query, or params, that only another worker's release knows. Then it is
+passed on: at once for the first times, since the broker gives it to the worker that has been idle for longest, later
+after pauses. No lease is taken, so no attempt is counted, and the claim's time runs on. A message that nobody has taken
+by then is dropped, and the next read claims anew. If no other live worker loads the query, it is abandoned at once.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from refresher.queries import Query
 MAX_PAUSE_SECONDS: Final = 8
 PASSES_AT_ONCE: Final = 4
 MAX_PASSES: Final = 10
-"""By then half a minute has passed, in which the message has met this many workers of another release."""
+"""Passes after which a message is dropped; by then it has met this many other releases' workers in half a minute."""
 UNKNOWN_QUERY, WRONG_PARAMS = "unknown_query", "wrong_params"
 
 
@@ -35,8 +34,8 @@ class PutBack:
     """Puts items back for one reason, and counts by query how often in a row. Thread-safe.
 
     Args:
-        why: of their outcomes.
-        events: hooks.
+        why: the reason in the items' outcomes.
+        events: hooks for the items.
     """
 
     def __init__(self, why: str, events: WorkerEvents) -> None:
@@ -44,13 +43,13 @@ class PutBack:
         self._in_a_row: defaultdict[str, int] = defaultdict(int)
 
     def begin(self, query: str) -> None:
-        """Record that an item of a query is loaded."""
+        """Record that an item of a query is being loaded."""
         self._in_a_row[query] = 0
 
     def outcomes(self, items: Sequence[RefreshItem], *, longest_seconds: int = MAX_PAUSE_SECONDS) -> list[Outcome]:
-        """Return the outcomes of items of one query: each is to be sent again after a pause of whole seconds.
+        """Return the outcomes of items of one query, each to be sent again after a pause of whole seconds.
 
-        The pauses are random, so that items that wait for the same return in any order, and grow to
+        The pauses are random, so that items waiting for the same thing return in any order, and grow up to
         ``longest_seconds``. No attempt is counted.
         """
         query = items[0].query
@@ -68,10 +67,10 @@ class PutBack:
 
 
 def fitting(query: Query | None, item: RefreshItem, params: Mapping[str, Any]) -> Query:
-    """Return the query if it can be loaded here with these params.
+    """Return the query, checked to be loadable here with these params.
 
     Raises:
-        LoadFailed: it can't.
+        LoadFailed: it is not registered here, or does not take these params.
     """
     if query is None:
         message = f"no query {item.query!r}, version {item.version}, is registered here"
@@ -84,9 +83,9 @@ def fitting(query: Query | None, item: RefreshItem, params: Mapping[str, Any]) -
 
 
 def pass_on(deps: RefreshDeps, namespace: str, query: Query | None, items: Sequence[RefreshItem]) -> list[Outcome]:
-    """Return the outcomes of items of one query that another worker may be able to load; none: load them here.
+    """Return the outcomes of items of one query that another worker may be able to load; none to load them here.
 
-    The first item speaks for all: several are loaded together only by a loader that takes any params.
+    The first item decides for all, because only a loader that takes any params loads several together.
 
     Raises:
         CacheUnavailable: Redis did not answer.

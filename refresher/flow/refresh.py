@@ -61,30 +61,30 @@ COMMIT_PAUSE_SECONDS: Final = 0.25
 
 
 class Refresher:
-    """Handles refresh items, several of one query together where its loader takes a batch; thread-safe."""
+    """Handles refresh items, several of one query together if its loader takes batches. Thread-safe."""
 
     def __init__(self, settings: WorkerSettings, deps: RefreshDeps) -> None:
         self._settings, self._deps = settings, deps
         self._running: dict[bytes, Run] = {}
         self._was_full = False
-        self._untagged: set[str] = set()  # names of queries
+        self._untagged: set[str] = set()  # query names
 
     def refresh(self, item: RefreshItem, owner: str | None = None) -> Outcome:
         """Handle one item to its end; ``owner`` is this worker's name in the lease record (default: host:pid).
 
         Raises:
-            CacheUnavailable: Redis did not answer; the lease, if there is one, runs out by itself.
+            CacheUnavailable: Redis did not answer; the lease, if there is one, expires by itself.
         """
         return none_failed(self.refresh_together([item], owner))[0]
 
     def refresh_together(self, items: Sequence[RefreshItem], owner: str | None = None) -> list[Ended]:
-        """Handle items of one query and version, at most its ``batch``, to their ends by one load.
+        """Handle items of one query and version, at most its ``batch``, to their ends with one load.
 
-        Lease, token and outcome are each item's own: one that is held, fresh, invalidated or at fault ends alone. A
-        step of all of them takes one round trip.
+        Each item has its own lease, token and outcome, so one that is held, fresh, invalidated or at fault ends alone.
+        A step for all of them takes one round trip.
 
         Returns:
-            In their order the outcome of each; or that Redis did not answer: a lease, if there is one, runs out.
+            The items' outcomes in order, or an error if Redis did not answer; a lease, if there is one, then expires.
         """
         query = self._deps.registry.find(items[0].query, items[0].version)
         share = self._deps.share_of(query, items)
@@ -102,27 +102,27 @@ class Refresher:
             share.give_back()
 
     def with_deps(self, deps: RefreshDeps) -> Refresher:
-        """Return one with other dependencies, whose runs are among those of this one (`hand_back_all`)."""
+        """Return a refresher with other dependencies, whose runs also belong to this one (`hand_back_all`)."""
         other = Refresher(self._settings, deps)
         other._running = self._running
         return other
 
     def hand_back_all(self) -> None:
-        """Put all runs of this process back into the queue, since it ends; raises nothing."""
+        """Put all runs of this process back into the queue because it ends; raises nothing."""
         hand_back(self._deps, self._settings, tuple(self._running.values()))
 
     def finish_lost_run(self, run: Run, failure: LoadFailed, *, was_alone: bool = True) -> Outcome:
         """End a run whose process is gone, as that process would have after ``failure``.
 
         Raises:
-            CacheUnavailable: Redis did not answer; the lease runs out by itself.
+            CacheUnavailable: Redis did not answer; the lease expires by itself.
         """
         if not was_alone:
             return self._send_alone(run, failure)
         return self._end_failed(run, failure, self._pause_seconds(run, failure))
 
     def _load_under_leases(self, runs: Sequence[Run], share: LoadShare) -> dict[bytes, Ended]:
-        """Bring runs to their ends, by nonce. One that may be what ended a process before is loaded alone."""
+        """Bring runs to their ends, by nonce. A run that may have ended a process before is loaded alone."""
         unfit = [run for run in runs if self._is_spent(run) or (run.lease.has_overtaken and len(runs) > 1)]
         nonces = {run.nonce for run in unfit}
         loaded = [run for run in runs if run.nonce not in nonces]
@@ -145,7 +145,7 @@ class Refresher:
 
     @contextmanager
     def _holding(self, runs: Sequence[Run]) -> Iterator[None]:
-        """Keep the leases of runs for the block; where the worker ends in it, they are handed back."""
+        """Keep the runs' leases during the block; if the worker ends in it, hand them back."""
         query = runs[0].key.query
         try:
             for _ in runs:
@@ -154,8 +154,8 @@ class Refresher:
                 self._running.update((run.nonce, run) for run in runs)
                 yield
         except BaseException as error:
-            # Any other end of this process, the hard time limit's too, is the main process's to count: handed back,
-            # a load that ends its process, or hangs, would go round forever.
+            # The main process counts any other end of this process, even by the hard time limit. If it were handed
+            # back, a load that ends its process, or hangs, would circulate forever.
             if self._deps.hands_back(error) and runs[0].elapsed_seconds() < self._settings.soft_limit_seconds:
                 hand_back(self._deps, self._settings, runs)
             raise
@@ -169,7 +169,7 @@ class Refresher:
         return HeldLease(run.key, run.token, run.nonce, run.lease.left_seconds, learned)
 
     def _load_until_ended(self, runs: Sequence[Run], share: LoadShare) -> list[Ended]:
-        """Load and commit. Where the load of one run fails it is repeated; that of several is divided."""
+        """Load and commit. A failed load of one run is repeated; that of several is divided."""
         while True:
             share.begin()
             loaded = self._load(runs)
@@ -185,15 +185,16 @@ class Refresher:
                     return [self._ended(self._end_failed, run, loaded, pause_seconds)]
                 self._report_retry(run, loaded, pause_seconds)
             finally:
-                del loaded  # else a failure's traceback, which has this frame, would keep the value that was loaded
+                del loaded  # otherwise a failure's traceback, through this frame, would keep the loaded value alive
             self._deps.sleep(pause_seconds)
             runs = [run.next_attempt()]
 
     def _divide(self, runs: Sequence[Run], failure: LoadFailed, share: LoadShare) -> list[Ended]:
-        """End runs whose load together has failed: by halves, until what is at fault is alone.
+        """End runs whose joint load has failed, by halves until the one at fault is alone.
 
-        Not where halves would meet the same: a fault of the graph is each run's own failure, and what has taken all of
-        the time is sent alone. So is what is left when half of the time is over: the worker's limits end no process.
+        If halves would meet the same, they are not divided: a fault of the graph is each run's own failure, and runs
+        that have used up the time are sent alone. So are those left when half of the time is over, before the worker's
+        limits end the process.
         """
         if failure.kind in policy.TIMEOUTS:
             return self._send_each_alone(runs, failure)
@@ -215,8 +216,8 @@ class Refresher:
         return ended
 
     def _load(self, runs: Sequence[Run]) -> list[LoadedEntry | LoadFailed] | LoadFailed:
-        """Return the entry of each run, or why that one has none; or why all have none."""
-        # Before a time limit may interrupt: a connection to Redis would not survive it.
+        """Return each run's entry or failure, or one failure for all."""
+        # Before a time limit may interrupt, since a connection to Redis would not survive that.
         previous = previous_of(runs, self._deps.lease_steps, self._settings.max_value_bytes, self._untagged)
         try:
             with self._deps.interruptible():
@@ -234,12 +235,12 @@ class Refresher:
                     failure.locate(runs[0].query.loader)
                 return failure
             finally:
-                del failure  # else its traceback, which has this frame, would keep the value that was loaded
+                del failure  # otherwise its traceback, through this frame, would keep the loaded value alive
 
     def _entries(self, runs: Sequence[Run], previous: Sequence[Previous | None]) -> list[LoadedEntry | LoadFailed]:
-        """Return the entry of each run, or why it has none. All code of the query's author runs in here."""
+        """Return each run's entry or failure. All code of the query's author runs in here."""
         settings = self._settings
-        calls = [run.key.params for run in runs]  # this attempt's own: the loader may change them
+        calls = [run.key.params for run in runs]  # a copy for this attempt, since the loader may change them
         query = fitting(runs[0].query, runs[0].item, calls[0])
         read_started_us = [run.now_us() for run in runs]
         left_seconds = min(settings.budget_seconds - runs[0].elapsed_seconds(), nesting.left_seconds())
@@ -256,9 +257,9 @@ class Refresher:
     def _commit(
         self, runs: Sequence[Run], entries: Sequence[LoadedEntry | LoadFailed], share: LoadShare
     ) -> list[Ended]:
-        """Commit what has an entry, and fail what has none; a part of some megabytes in one round trip.
+        """Commit the runs with entries and fail the others, in parts of some megabytes per round trip.
 
-        The first one gives the share back, too: the load has ended.
+        The first part also gives the share back, since the load has ended.
         """
         ended: list[Ended] = []
         for part in parts_of(zip(runs, entries, strict=True), self._settings.max_value_bytes):
@@ -279,12 +280,12 @@ class Refresher:
     def _store(
         self, loaded: Sequence[tuple[Run, LoadedEntry]], share: LoadShare
     ) -> tuple[Mapping[bytes, CacheUnavailable], Iterator[CommitStatus | CacheUnavailable]]:
-        """Register what was loaded, then commit it: what an invalidation has to find is known before.
+        """Register the loaded entries and then commit them, so that an invalidation finds whatever is committed.
 
-        Returns by nonce why a run could not be registered, and what became of the commits of the others.
+        Returns the errors of runs that could not be registered, by nonce, and the results of the others' commits.
 
-        A run that can't be registered is handed back: its lease, left to run out, would count as a lost process. That
-        is not waited for, nor is the share: Redis has had its time, and either ends by itself.
+        A run that can't be registered is handed back, since an expired lease would count as a lost process. Nothing
+        waits for that or for the share: Redis has had its time, and either ends by itself.
         """
         settings, steps = self._settings, self._deps.lease_steps
         unregistered = register(steps, settings, loaded)
@@ -295,7 +296,7 @@ class Refresher:
         return unregistered, iter(replies[: len(commits)])
 
     def _commit_again(self, run: Run, entry: LoadedEntry, error: CacheUnavailable) -> Ended:
-        """Repeat a commit for which Redis has no memory, since what was loaded would be loaded again; then cool."""
+        """Repeat a commit for which Redis has no memory, because the value would have to be loaded again; then cool."""
         for _ in range(COMMITS_AGAIN):
             if not is_out_of_memory(error.__cause__):
                 break
@@ -347,29 +348,29 @@ class Refresher:
         )  # fmt: skip
 
     def _ended(self, end: Callable[..., Outcome], run: Run, *args: Any) -> Ended:
-        """Return how ``end`` ends a run; that Redis did not answer is the outcome of this run alone."""
+        """Return the outcome of ``end`` for a run, or the error if Redis did not answer for it."""
         try:
             return end(run, *args)
         except CacheUnavailable as error:
             return error
 
     def _end_failed(self, run: Run, failure: LoadFailed, pause_seconds: float | None) -> Outcome:
-        """End a failed run: its next attempt is a message of its own, after the pause; without one it is abandoned."""
+        """End a failed run: send its next attempt as a message of its own after the pause; with None abandon it."""
         if pause_seconds is None:
             return self._abandon(run, run.item.attempt, failure)
         return self._retry_later(run, run.item.attempt, failure, pause_seconds)
 
     def _send_alone(self, run: Run, failure: LoadFailed) -> Outcome:
-        """End a run that failed together with others: its next attempt is no further one."""
+        """End a run that failed together with others, without counting an attempt."""
         return self._retry_later(run, run.item.attempt - 1, failure, policy.MIN_PAUSE_SECONDS)
 
     def _send_each_alone(self, runs: Sequence[Run], failure: LoadFailed) -> list[Ended]:
         return self._end_each(runs, lambda run: self._send_alone(run, failure))
 
     def _end_each(self, runs: Sequence[Run], end: Callable[[Run], Outcome]) -> list[Ended]:
-        """Return how ``end`` ends each run; once Redis does not answer it is not asked for the others either.
+        """Return the outcome of ``end`` for each run; once Redis does not answer, the others get the same error.
 
-        Each would wait for it again, one after the other, until the worker's limit ends the process.
+        Otherwise each would wait for Redis, one after another, until the worker's limit ends the process.
         """
         ended: list[Ended] = []
         for run in runs:
@@ -378,14 +379,14 @@ class Refresher:
         return ended
 
     def _pause_seconds(self, run: Run, failure: LoadFailed) -> float | None:
-        """Return the pause before the next attempt; None: there is none."""
+        """Return the pause before the next attempt, or None if there is none."""
         settings, attempt = self._settings, run.item.attempt
         if not failure.is_transient or attempt >= min(settings.max_attempts, failure.max_attempts or math.inf):
             return None
         return policy.pause_seconds(attempt, settings.retry_backoff, self._deps.uniform())
 
     def _fits_in_place(self, run: Run, pause_seconds: float) -> bool:
-        # Half of the budget stays for the attempt itself; a worker's slot is not blocked by long pauses.
+        # Half of the budget stays for the attempt itself, and long pauses do not block a worker's slot.
         left_seconds = min(self._settings.budget_seconds / 2 - run.elapsed_seconds(), nesting.left_seconds())
         return pause_seconds <= min(MAX_PAUSE_IN_PLACE_SECONDS, left_seconds)
 
@@ -459,7 +460,7 @@ class Refresher:
 
 
 def _is_granted_again(share: LoadShare) -> bool:
-    """Take one more load's share; without Redis there is none."""
+    """Take one more load's share; return False if Redis does not answer."""
     try:
         return share.take_again()
     except CacheUnavailable:

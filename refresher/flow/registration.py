@@ -1,7 +1,7 @@
-"""Tags in a run: what they remember before the load, and what is registered before the commit.
+"""Tags in a run: the read of their state before the load, and the registration before the commit.
 
-An invalidation finds what is registered. Where the load may have missed one, the run's own key is invalidated, and the
-commit meets that.
+An invalidation finds registered entries. If the load may have missed one, the run invalidates its own key, and the
+commit is judged by that.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ MARGIN_SECONDS: Final = 60.0
 def register(
     steps: LeaseStepRunner, settings: WorkerSettings, loaded: Iterable[tuple[Run, LoadedEntry]]
 ) -> dict[bytes, CacheUnavailable]:
-    """Register what an invalidation has to find before it is committed, in one round trip; in none if there is nothing.
+    """Register entries before their commit, so that an invalidation finds them, in at most one round trip.
 
-    That is each tag of an entry, and its version where it lives longer than the query says. A run that an invalidation
-    of a tag has overtaken is invalidated then.
+    That means each tag of an entry, and its version if the entry lives longer than the query's TTL. A run that a tag's
+    invalidation has overtaken is then invalidated.
 
-    Returns which may not be committed, by nonce: Redis did not answer, or had not told the tag clock before the load.
+    Returns the runs that may not be committed, by nonce, because Redis did not answer, or not with the tag clock before
+    the load.
     """
     calls: list[tuple[Run, Call[Any]]] = [
         (run, call) for run, entry in loaded for call in _register_calls(run, entry, settings)
@@ -45,7 +46,7 @@ def register(
         if isinstance(reply, CacheUnavailable):
             failed[run.nonce] = reply
         elif isinstance(reply, TagReply) and reply.last and isinstance(run.tag_clock, CacheUnavailable):
-            # Its load may be of before that invalidation, or not. To invalidate the key could delete a good entry.
+            # Its load may or may not predate that invalidation, so invalidating the key could delete a good entry.
             failed[run.nonce] = run.tag_clock
         elif isinstance(reply, TagReply):
             found.setdefault(run.nonce, []).append(reply)
@@ -55,7 +56,7 @@ def register(
         if nonce not in failed and (call := _invalidate_call(runs[nonce], of_run, settings)) is not None
     }
     if overtaken:
-        # The clock may be behind, where Redis has lost it: then no load would read what the tags were marked with.
+        # The clock may be behind after Redis has lost it; then no load would read a number as large as the tags' marks.
         last = max(reply.last for of_run in found.values() for reply in of_run)
         invalidate = [*overtaken.values(), tags.tick(settings.namespace, at_least=last)]
         results = zip(overtaken, steps.run_each(invalidate), strict=False)
@@ -64,11 +65,11 @@ def register(
 
 
 def with_tags(steps: LeaseStepRunner, settings: WorkerSettings, runs: Sequence[Run]) -> Sequence[Run]:
-    """Return runs of one query that know its tag clock, and the bookmarks that their entries' tags remember.
+    """Return runs of one query with the tag clock, and with the bookmarks that their entries' tags remember.
 
-    The latter where the entries have not kept all. In one round trip; in none for a query without tags. Their nodes are
-    not waited for: without the clock a run is committed only if its tags remember no invalidation, and without
-    bookmarks the load may have to be made again.
+    The bookmarks are read if the entries have not kept all. One round trip, or none for a query without tags. It does
+    not wait for a node that is down: without the clock a run is committed only if its tags remember no invalidation,
+    and without bookmarks the load may have to be repeated.
     """
     query = runs[0].query
     if query is None or not query.has_tags:
@@ -101,12 +102,12 @@ def _bookmarks_of(replies: Sequence[TagReply]) -> tuple[str, ...]:
 
 
 def _late_seconds(settings: WorkerSettings) -> float:
-    """Return for how long after its begin a run may commit, and what it commits be found."""
+    """Return how long after its start a run may still commit and its entry has to be found."""
     return settings.lease_limit_seconds + settings.record_retention_seconds + MARGIN_SECONDS
 
 
 def _register_calls(run: Run, entry: LoadedEntry, settings: WorkerSettings) -> Iterator[Call[Any]]:
-    # The one query of all of them: it was found when it was loaded.
+    # All runs are of this query, which was found before the load.
     assert run.query is not None  # noqa: S101 - for the type checker
     lives_seconds = entry.hard_ttl_seconds + _late_seconds(settings)
     if entry.hard_ttl_seconds > run.query.ttl_seconds + run.query.grace_seconds + HANDOFF_SECONDS:
@@ -117,7 +118,7 @@ def _register_calls(run: Run, entry: LoadedEntry, settings: WorkerSettings) -> I
 
 
 def _invalidate_call(run: Run, replies: Sequence[TagReply], settings: WorkerSettings) -> Call[int] | None:
-    """Return the call that invalidates the run's own key; None where its load has missed nothing."""
+    """Return the call that invalidates the run's own key, or None if its load has missed nothing."""
     bookmarks = _bookmarks_of(replies)
     tag_clock = 0 if isinstance(run.tag_clock, CacheUnavailable) else run.tag_clock  # without it none was invalidated
     missed = (

@@ -1,4 +1,4 @@
-"""Renewal of what this process holds, leases and shares: all in one pipelined call, every third of its time."""
+"""Renewal of this process's leases and shares, all in one pipelined call, after every third of their time."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ log: Final = logging.getLogger(__name__)
 
 MIN_PERIOD_SECONDS: Final = 0.02
 RETRY_SECONDS: Final = 0.5
-"""The longest pause before a renewal that has failed is tried again."""
+"""Longest pause before a failed renewal is tried again."""
 
 RunEach: TypeAlias = Callable[[Sequence[Call[float]]], Sequence[float | CacheUnavailable]]
-"""Runs renewals together; one that fails ends alone. It waits for no node to be back."""
+"""Runs renewals together; a failed one does not end the others. It does not wait for a node that is down."""
 
 
 class Renewable(Protocol):
-    """Lease or share that this process holds for a time.
+    """A lease or share that this process holds for some time.
 
-    ``granted_seconds`` is what it was granted for, ``lease_seconds`` what each renewal requests. ``lost`` is set when a
-    renewal was refused.
+    ``granted_seconds`` is the time for which it was granted, ``lease_seconds`` the time that each renewal requests.
+    ``lost`` is set once a renewal was refused.
     """
 
     granted_seconds: float
@@ -40,14 +40,14 @@ class Renewable(Protocol):
     renew_at: float
 
     def renewal(self) -> Call[float]:
-        """Return the call that renews it: the seconds for which it holds, 0 when it is lost."""
+        """Return the call that renews it; its result is the seconds for which it holds, 0 if it is lost."""
 
 
 @dataclass(eq=False, slots=True)
 class HeldLease:
-    """A lease; each renewal requests what was learned from the entry, which only acquire returns.
+    """A lease, whose renewals request the time learned from the entry that acquire returned.
 
-    When it is lost, the commit decides.
+    If it is lost, the commit decides.
     """
 
     key: CacheKey
@@ -65,7 +65,7 @@ class HeldLease:
 
 @dataclass(eq=False, slots=True)
 class HeldShare:
-    """A share of the budgets. When it is lost, the load goes on uncounted."""
+    """A share of the budgets. If it is lost, the load goes on uncounted."""
 
     share: Share
     granted_seconds: float = SHARE_SECONDS
@@ -79,20 +79,20 @@ class HeldShare:
 
 
 class Renewals:
-    """One thread per process, started with the first that is held."""
+    """Renews leases and shares on one thread per process, started for the first of them."""
 
     def __init__(self, run_each: RunEach, *, monotonic: Callable[[], float] = monotonic_seconds) -> None:
         self._run_each, self._monotonic = run_each, monotonic
         self._held: set[Renewable] = set()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
-        # When the thread wakes by itself. While it does not wait it will look at all that is held anyway.
+        # The time at which the thread wakes by itself. While it is not waiting, it looks at everything anyway.
         self._wakes_at = -math.inf
         self._closing = self._fails = False
 
     @contextmanager
     def holding(self, held: Sequence[Renewable]) -> Iterator[None]:
-        """Renew each of ``held`` every third of the time for which it holds, for as long as the block runs."""
+        """Renew each of ``held`` after every third of the time for which it holds, while the block runs."""
         with self._changed:
             for one in held:
                 self._schedule(one, one.granted_seconds)
@@ -102,7 +102,7 @@ class Renewals:
                 thread.start()
                 self._thread = thread
             elif any(one.renew_at < self._wakes_at for one in held):
-                # Otherwise each run would wake it for nothing: two thread switches, and most runs are short.
+                # Not at every run, since most are short, and each wake-up costs two thread switches.
                 self._changed.notify()
         try:
             yield
@@ -138,7 +138,7 @@ class Renewals:
             self._renew(due)
 
     def _seconds_left(self, now: float) -> float | None:
-        """Return how long nothing is due; None while nothing is held."""
+        """Return the time until the next renewal, or None while nothing is held."""
         return min((held.renew_at - now for held in self._held if not held.lost), default=None)
 
     def _renew(self, due: list[Renewable]) -> None:

@@ -1,4 +1,4 @@
-"""Loads that may find the value unchanged: what they are given of the entry that is there."""
+"""Revalidation: the data of the present entry for loads that may find the value unchanged."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from refresher.results import Previous
 def previous_of(
     runs: Sequence[Run], steps: LeaseStepRunner, max_bytes: int, untagged: Collection[str]
 ) -> list[Previous | None]:
-    """Return what the load of each run is given of its entry; None: there is none, or nothing that can be read.
+    """Return the previous value's data for the load of each run, or None without a readable entry.
 
-    A conditional query's loader gets the value, too, which takes a round trip; the others' have no use for it.
+    A conditional query's loader also gets the value, which takes a round trip; other loaders have no use for it.
 
-    An entry without tags may be from before its query had some by its plans, which a load in full finds: of queries
-    that are not in ``untagged``, those whose loads found none.
+    An entry without tags may be older than its query's tags by plans, which only a full load finds. So it does not
+    count, except for queries in ``untagged``, whose loads found no tags.
     """
     query = runs[0].query
     needs_tags = query is not None and query.tags == AUTO and query.name not in untagged
@@ -37,7 +37,7 @@ def previous_of(
         return [None] * len(runs)
     if query.conditional:
         reads = [lease.read_payload(run.key, nonce=before.nonce) for run, before in there]
-        contents = steps.run_each(reads, until=at_once)  # without it the value is loaded
+        contents = steps.run_each(reads, until=at_once)  # without the content the value is loaded in full
         found = {
             run.nonce: _with_value(query.name, before, content, max_bytes)
             for (run, before), content in zip(there, contents, strict=True)
@@ -61,5 +61,5 @@ def _previous(before: Header, value: Any) -> Previous | None:
     try:
         version, _ = before.revalidation.version, before.tags
         return Previous(value, datetime.fromtimestamp(before.fetched_at_us / 1e6, UTC), version)
-    except (UnreadableEntry, ValueError, OverflowError, OSError):  # but for the first: a time of no calendar
+    except (UnreadableEntry, ValueError, OverflowError, OSError):  # the others: a time outside of the calendar
         return None

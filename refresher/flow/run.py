@@ -1,4 +1,4 @@
-"""One run under a lease: what acquire returned, its clock, and the header that it commits."""
+"""One run under a lease: its acquire's result, its clock, its bookmarks, its failure and its entry."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from refresher.queries import Query
 from refresher.settings import WorkerSettings
 
 MAX_BOOKMARKS_KEPT: Final = 64
-"""In an entry, of which every hit reads them."""
+"""Limit of bookmarks in an entry, since every hit reads them."""
 MAX_BOOKMARKS_BYTES: Final = 49_152
 MAX_BOOKMARKS_KEPT_SECONDS: Final = 1_200.0
-"""By a tag (twice BOOKMARKS_KEPT of prelude.lua)."""
+"""Time for which a tag keeps bookmarks (twice BOOKMARKS_KEPT of prelude.lua)."""
 
 
 class OwnLease(TypedDict):
-    """The lease that a step ends, by its fencing token, and for how long the record remembers it."""
+    """The lease that a step ends, by its fencing token, and the record's retention."""
 
     token: int
     nonce: bytes
@@ -36,11 +36,11 @@ class OwnLease(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run. ``query`` is None where this worker has not registered it.
+    """A run. ``query`` is None if this worker has not registered it.
 
-    ``acquired_at`` is the time by ``monotonic`` when acquire's reply came: Redis' time is computed from it.
-    ``tag_clock`` is the tag clock's number before the load, or why it is not known. ``tag_bookmarks`` are those that
-    the tags of the entry before remember, where any have reached it.
+    ``acquired_at`` is the time by ``monotonic`` of acquire's reply, from which Redis' time is computed. ``tag_clock``
+    is the tag clock's number before the load, or the error that hid it. ``tag_bookmarks`` are the bookmarks that the
+    previous entry's tags remember, as far as they have been read.
     """
 
     item: RefreshItem
@@ -65,27 +65,27 @@ class Run:
 
     @property
     def token(self) -> int:
-        """The number that the acquire drew."""
+        """The number drawn by acquire."""
         return self.lease.token
 
     def next_attempt(self) -> Run:
-        """Return the run as it loads once more."""
+        """Return the run with its next attempt."""
         return replace(self, item=structs.replace(self.item, attempt=self.item.attempt + 1))
 
     def own_lease(self, settings: WorkerSettings) -> OwnLease:
-        """Return what every step that ends the run is given."""
+        """Return the arguments shared by all steps that end the run."""
         return {"token": self.token, "nonce": self.nonce, "retention_seconds": settings.record_retention_seconds}
 
     def elapsed_seconds(self) -> float:
-        """Return for how long the run has held its lease."""
+        """Return how long the run has held its lease."""
         return self.monotonic() - self.acquired_at
 
     def now_us(self) -> int:
-        """Return Redis' time: that of acquire, and what has passed since by the monotonic clock."""
+        """Return Redis' time: that of acquire plus the monotonic time since."""
         return self.lease.now_us + int(self.elapsed_seconds() * 1e6)
 
     def stale_seconds(self) -> float | None:
-        """Return the time since the invalidation that the run repairs; None: there was none."""
+        """Return the time since the invalidation that the run repairs, or None if there was none."""
         before = self.before
         invalidated_us = max(self.lease.generation, before.generation if before else 0)
         if invalidated_us <= (before.token if before else 0):
@@ -93,16 +93,17 @@ class Run:
         return max(0.0, (self.now_us() - invalidated_us) / 1e6)
 
     def lead_seconds(self) -> float:
-        """Return the time from the claim until now, the wait in the queue included."""
+        """Return the time from the claim until now, including the wait in the queue."""
         return max(0.0, (self.now_us() - self.lease.claimed_at_us) / 1e6)
 
     def delta_sample(self, run_seconds: float) -> float:
-        """Return δ's sample: the lead time of an early or stale refresh; of any other the run alone.
+        """Return δ's sample: the lead time of an early or stale refresh, or of any other refresh the run alone.
 
-        With ``run_seconds`` for the run: a value that was found unchanged has taken less than the next one may.
+        ``run_seconds`` stands for the run, because one that finds its value unchanged may be shorter than the next.
 
-        Early refreshes do not wait where misses do, nor behind all keys of a flush, a warm-up or an invalidation. With
-        that wait in δ, each of those keys would be refreshed at half its TTL for hours, twice as often as needed.
+        Early refreshes do not wait in the queue for misses, nor behind all keys of a flush, a warm-up or an
+        invalidation. With that wait in δ, each of those keys would be refreshed at half its TTL for hours, twice as
+        often as needed.
         """
         waits_as_early = self.item.reason in {RefreshReason.EARLY, RefreshReason.STALE}
         wait_seconds = max(0.0, self.lead_seconds() - self.elapsed_seconds()) if waits_as_early else 0.0
@@ -111,9 +112,9 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class LoadedEntry:
-    """Entry that a run has loaded: its bytes, for how long Redis keeps it, and the tags of its value.
+    """Entry that a run has loaded: its bytes, its life in Redis, and the tags of its value.
 
-    Where the value is unchanged they are those of the header, and ``prolongs`` is the nonce of the entry there.
+    For an unchanged value the bytes are only the header's, and ``prolongs`` is the nonce of the present entry.
     """
 
     content: bytes
@@ -130,26 +131,26 @@ def _readable(header: bytes, digest: bytes) -> Header | None:
 
 
 def bookmarks_of(run: Run, settings: WorkerSettings) -> tuple[str, ...]:
-    """Return what the load reads after: the bookmarks of invalidations and its claim, and before them the entry's.
+    """Return the bookmarks that the load reads after: the entry's, then those of invalidations and of its claim.
 
-    The commit takes the former out of the record with it. Without the latter, the next load could get from a follower
-    that still lags what is older than the entry. First are those of its tags, of which the entry may not have kept all:
-    a load that was not given one of them would be invalidated by it again, and loaded twice.
+    The commit removes those in the record. Without the entry's, the next load could get an older value than the entry
+    from a follower that lags. First come those of the entry's tags, of which the entry may not have kept all: a load
+    without one of them would be invalidated by it again, and repeated.
     """
     own = dict.fromkeys(bookmarks_to_keep(run, settings))
     return newest((*(mark for mark in run.tag_bookmarks if mark not in own), *own), MAX_BOOKMARKS_BYTES)
 
 
 def bookmarks_to_keep(run: Run, settings: WorkerSettings) -> tuple[str, ...]:
-    """Return the bookmarks that the run's entry keeps, but for the tags': those of the entry before, then its own."""
+    """Return the bookmarks that the run's entry keeps, apart from its tags': the previous entry's, then its own."""
     given = run.lease.bookmarks
     return (*(mark for mark in recent_bookmarks(run, settings) if mark not in given), *given)
 
 
 def recent_bookmarks(run: Run, settings: WorkerSettings) -> tuple[str, ...]:
-    """Return the bookmarks of the entry before, as long as the record, or its tags, keep theirs.
+    """Return the previous entry's bookmarks, for as long as the record or the tags keep theirs.
 
-    So one which the graph does not know any more heals by itself.
+    So a bookmark that the graph no longer knows disappears by itself.
     """
     before = run.before
     if before is None:
@@ -160,7 +161,7 @@ def recent_bookmarks(run: Run, settings: WorkerSettings) -> tuple[str, ...]:
 
 
 def newest(bookmarks: tuple[str, ...], max_bytes: int) -> tuple[str, ...]:
-    """Return as many of the last bookmarks as there is room for, a line each."""
+    """Return as many of the last bookmarks as fit, one per line."""
     left_bytes = max_bytes
     for place, bookmark in reversed(list(enumerate(bookmarks))):
         left_bytes -= len(bookmark) + 1
@@ -170,9 +171,9 @@ def newest(bookmarks: tuple[str, ...], max_bytes: int) -> tuple[str, ...]:
 
 
 def letter_of(run: Run, attempts: int, failure: LoadFailed, failures: int) -> DeadLetter:
-    """Return the dead letter of an abandoned run. It alone holds the params and the failure's whole text.
+    """Return the dead letter of an abandoned run, the only place for the params and the failure's whole text.
 
-    Not those of a sensitive query; nor of one that is not registered here, since it may be one.
+    It omits them for a sensitive query, and for one that is not registered here, which may be sensitive.
     """
     keeps_all = run.query is not None and not run.query.sensitive
     return DeadLetter(
@@ -191,14 +192,14 @@ def letter_of(run: Run, attempts: int, failure: LoadFailed, failures: int) -> De
 
 
 def shown_failure(run: Run, failure: LoadFailed, settings: WorkerSettings) -> str:
-    """Return what a log shows of a failure: with its text where that was asked for, and the query is not sensitive."""
+    """Format a failure for logs, with its text if configured and the query is not sensitive."""
     if not _shows_text(run, settings):
         return failure.shown
     return f"{failure.kind}: {_text_with_place(failure)}"
 
 
 def failure_for_readers(run: Run, failure: LoadFailed, settings: WorkerSettings) -> str:
-    """Return what readers are told of a failure beyond its kind; as `shown_failure`."""
+    """Return the explanation of a failure for readers, under the same conditions as `shown_failure`."""
     return failure.why or (_text_with_place(failure) if _shows_text(run, settings) else "")
 
 
@@ -211,6 +212,6 @@ def _text_with_place(failure: LoadFailed) -> str:
 
 
 def learned_lease_seconds(run_before: Smoothed | None, settings: WorkerSettings, u: float) -> float:
-    """Return the lease time of an entry, from the runs that it has seen; ``u`` in [0, 1) decides the jitter."""
+    """Return the lease time of an entry, learned from its runs; ``u`` in [0, 1) determines the jitter."""
     jitter_ms = settings.jitter_min_ms + (settings.jitter_max_ms - settings.jitter_min_ms) * u
     return policy.lease_seconds(settings.lease_floor_ms / 1000, run_before, jitter_ms / 1000, settings.budget_seconds)
