@@ -1,4 +1,4 @@
-"""The worker as Celery sees it: app, task, processes (begin, end, runtime), slots, versions, its link to Redis.
+"""The worker in Celery: app, task, processes (start, end, runtime), slots, versions, link to Redis.
 
-What a refresh does is in `flow`, what is loaded in `graph`; changes to Celery itself are in `celery_fixes` alone.
+The refresh is in `flow`, loads from the graph in `graph`; changes to Celery itself are only in `celery_fixes`.
 """

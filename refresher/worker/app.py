@@ -1,6 +1,6 @@
-"""The Celery app, and every setting of it with its reason.
+"""The Celery app, with the reason for each setting.
 
-`celery -A refresher` uses what `make_app` returns; `install` adds the task to an application's own app.
+`celery -A refresher` uses the app of `make_app`; `install` adds the task to an application's own app.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ class RefreshApp(PrivateApp):
 
 
 def make_app(settings: WorkerSettings | None = None, *, events: WorkerEvents | None = None) -> Celery:
-    """Return a Celery app that refreshes, set up from ``settings`` (default: the environment's).
+    """Return a Celery app for refreshes, set up from ``settings`` (default: from the environment).
 
-    It becomes no thread's current app and not the default one, until a worker of it starts. It has no fix-ups: a worker
-    whose queries need Django set up is that of the application's own app, with `install`.
+    It becomes no thread's current app, and not the default app, until one of its workers starts. It has no fixups: if
+    queries need a set-up Django, use a worker of the application's own app, with `install`.
 
     Raises:
         ConfigurationError: a setting is wrong, or a module of REFRESHER_QUERIES can't be imported.
@@ -79,11 +79,11 @@ def make_app(settings: WorkerSettings | None = None, *, events: WorkerEvents | N
 
 
 def app_of_command_line() -> Celery:
-    """Return `make_app`'s, for ``celery -A refresher``: there a wrong setting ends the command with one line.
+    """Return the app of ``celery -A refresher``, where a wrong setting ends the command with one line.
 
     Raises:
-        ConfigurationError: as `make_app`, when no command line is being run.
-        SystemExit: instead of it, when one is; Celery would print a traceback.
+        ConfigurationError: as for `make_app`, if no command line is being run.
+        SystemExit: instead, if one is being run, because Celery would print a traceback.
     """
     import_from_working_directory()
     try:
@@ -103,9 +103,9 @@ def install(app: Celery, settings: WorkerSettings | None = None, *, events: Work
     if not isinstance(app, Celery):
         raise ConfigurationError("app", f"<{type(app).__name__}>", "expected the application's Celery app")
     chosen = WorkerSettings.given_or_from_env(settings)
-    connection_settings(chosen.broker_url)  # what is wrong there is raised now, not at the first retry
+    connection_settings(chosen.broker_url)  # raises errors now instead of at the first retry
     translate_broker_urls(app)
-    # What it has no queues of its own for goes to its default queue, which Celery declares only where there are none.
+    # The app's other tasks go to its default queue, which Celery declares only if there are no task queues.
     app.conf.task_queues = [
         *app.amqp.Queues(app.conf.task_queues).values(),
         *queues(chosen.namespace, chosen.broker_url),
@@ -120,7 +120,7 @@ def install(app: Celery, settings: WorkerSettings | None = None, *, events: Work
 def _add(app: Celery, settings: WorkerSettings, events: WorkerEvents | None) -> None:
     app.refresher_loop_heartbeat = Heartbeat()
     app.refresher_shutdown = shutdown = ShutdownFlag()
-    # The main process queries with connections of its own, which its children must not use.
+    # The main process queries over its own connections, which its children must not use.
     health = Health(settings, app.refresher_loop_heartbeat)
 
     metrics = MetricsServer(settings, GaugeCollector(lambda: health.ready().checks, _gauges(settings)))
@@ -138,7 +138,7 @@ def _add(app: Celery, settings: WorkerSettings, events: WorkerEvents | None) -> 
         return Runtime(settings, broker, events=build_events(), shuts_down=shutdown.is_set, slots=slots)
 
     runtimes = PerProcess(make_runtime)
-    # For messages that are rejected in the main process. Made when the worker has begun: metrics count from then on.
+    # For messages rejected in the main process. Made once the worker has started, when its metrics begin to count.
     app.refresher_events = functools.cache(build_events)
     add_task(app, runtimes, task_options(settings))
     import_queries(settings.query_modules)
@@ -203,34 +203,34 @@ def _oldest_change(client: redis.Redis, namespace: str) -> float | None:
 
 
 def task_options(settings: WorkerSettings) -> dict[str, Any]:
-    """Return what is set on the refresh task alone, each for its reason."""
+    """Return the options of the refresh task, with the reason for each."""
     return {
-        # Ends the runs of a process that was lost.
+        # Ends the runs of a lost process.
         "Request": "refresher.worker.celery_fixes.lost_runs:RefreshRequest",
-        # Celery would hand the task on to every other app of the process.
+        # Otherwise Celery would share the task with every other app of the process.
         "shared": False,
-        # A message is done when its refresh is; a killed pool process gives it back. Redelivery is harmless: acquire
-        # distinguishes an old message from a new one.
+        # A message is done when its refresh is, and a killed pool process returns it. Redelivery is harmless, since
+        # acquire tells an old message from a new one.
         "acks_late": True,
         "reject_on_worker_lost": True,
-        # Nobody reads results: the outcome of a refresh is in the entry. Result keys would only pile up.
+        # Nobody reads results, since the outcome of a refresh is in the entry. Result keys would only pile up.
         "ignore_result": True,
         "store_errors_even_if_ignored": False,
         "serializer": "json",
         "soft_time_limit": settings.soft_limit_seconds,
         "time_limit": settings.hard_limit_seconds,
-        # Flower lives on them.
+        # Flower depends on them.
         "send_events": True,
     }
 
 
 def celery_settings(settings: WorkerSettings) -> dict[str, Any]:
-    """Return the settings of a Celery app that does nothing but refresh, each for its reason."""
+    """Return the settings of a Celery app that only refreshes, with the reason for each."""
     return {
         **consumer_settings(
             settings.namespace, settings.broker_url, visibility_timeout_seconds=settings.visibility_timeout_seconds
         ),
-        # As `task_options` has it for the task.
+        # As `task_options` sets it for the task.
         "result_backend": None,
         "task_ignore_result": True,
         "task_store_errors_even_if_ignored": False,
@@ -239,6 +239,6 @@ def celery_settings(settings: WorkerSettings) -> dict[str, Any]:
         "task_soft_time_limit": settings.soft_limit_seconds,
         "task_time_limit": settings.hard_limit_seconds,
         "worker_max_tasks_per_child": 10_000,
-        # Flower lives on these. Not on task-sent: of a retry it would say that it is called refresher.refresh.
+        # Flower depends on these, but not on task-sent, which would show a retry under the name refresher.refresh.
         "worker_send_task_events": True,
     }

@@ -1,4 +1,4 @@
-"""The feed within a worker: CACHE_FEED=true. Of all that have it, one consumes."""
+"""The change feed within a worker (CACHE_FEED=true). Only one of the workers that have it consumes."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ RETRY_SECONDS: Final = 5.0
 
 
 def feed(settings: WorkerSettings, events: Callable[[], WorkerEvents]) -> Periodic:
-    """Return what consumes on a thread of the main process; whatever ends it, it begins anew."""
+    """Return the chore that consumes on a thread of the main process, and starts anew whatever ends it."""
 
     def run(stopped: threading.Event) -> None:
-        from refresher.feed.run import consume, opened_triggers  # it costs those alone who have CACHE_FEED
+        from refresher.feed.run import consume, opened_triggers  # imported only with CACHE_FEED
 
         count = partial(_count, events)
         with opened_triggers(settings) as triggers, closing(RetryingLink(settings.redis_url)) as link:
@@ -38,6 +38,6 @@ def _count(events: Callable[[], WorkerEvents], done: Invalidated) -> None:
     counts.changes_invalidated(
         transactions=len(done.changes.positions), tags=len(done.changes.tags), bulk=done.changes.bulk
     )
-    seconds = max(done.staleness_seconds, default=0.0)  # which of the changes an entry depended on is not known
+    seconds = max(done.staleness_seconds, default=0.0)  # it is not known on which of the changes an entry depended
     for query in done.by_query.elements():
         counts.was_stale(query, until="invalidated", seconds=seconds)

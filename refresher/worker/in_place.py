@@ -1,12 +1,13 @@
-"""Loads in place: what a read of a worker's process would wait for, it loads itself, by the flow of every refresh.
+"""Loads in place: a worker process loads what its reads would wait for, by the usual refresh flow.
 
 ::
 
     a host's task, or a loader ──▶ get_cached ──▶ miss: claim ──▶ acquire ──▶ load ──▶ commit ──▶ read
                                                            └─ held by another process: wait, as elsewhere
 
-The task holds a slot of the pool that the refresh would need, and all of them may do so. What interrupts it, a time
-limit or the end of its process, is no fault of the key: the run is handed back, and counted as no attempt.
+A waiting task would hold a slot of the pool that the refresh needs, and all slots may be held like that. An interrupt
+by a time limit, or by the end of the process, is no fault of the key: the run is handed back without counting an
+attempt.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ from refresher.worker.celery_fixes.soft_limit import soft_limit
 P = ParamSpec("P")
 
 Resend: TypeAlias = Callable[[RefreshItem, int], None]
-"""Sends an item to be tried again after so many seconds."""
+"""Sends an item to be tried again after this many seconds."""
 Show: TypeAlias = Callable[[Sequence[RefreshItem], Sequence[Outcome], float], None]
-"""Shows items, their outcomes and the seconds that they took to who watches."""
+"""Shows items, their outcomes and their duration in seconds to monitors."""
 
 log: Final = logging.getLogger(__name__)
 
@@ -52,10 +53,10 @@ class InPlace:
     """Loads on the calling thread of a worker's process.
 
     Args:
-        queries: those that it loads.
-        refresher: returns the process's own, with the dependencies of `in_place_deps`.
-        resend: for retries, which a worker runs.
-        show: for monitors; it may raise.
+        queries: the queries to load.
+        refresher: returns the process's refresher with the dependencies of `in_place_deps`.
+        resend: sends retries, which a worker runs.
+        show: informs monitors; it may raise.
     """
 
     def __init__(self, queries: Registry, refresher: Callable[[], Refresher], resend: Resend, show: Show) -> None:
@@ -70,7 +71,7 @@ class InPlace:
         nesting.check(key)
 
     def load(self, wanted: Sequence[Wanted], timeout_seconds: float) -> list[InPlaceEnd]:
-        """Load keys of one query under leases of their own; see `LoadsInPlace`."""
+        """Load keys of one query, each under its own lease; see `LoadsInPlace`."""
         query = self._queries.find(wanted[0].key.query, wanted[0].key.version)
         size = (query and query.batch) or 1
         ends: list[InPlaceEnd] = []
@@ -113,19 +114,19 @@ class InPlace:
 
 
 def in_place_deps(deps: RefreshDeps) -> RefreshDeps:
-    """Return a process's dependencies as its loads in place have them."""
+    """Adapt a process's dependencies to its loads in place."""
     return replace(
         deps,
         is_in_place=True,
         hands_back=lambda error: not isinstance(error, CacheUnavailable),
         failure_of=_failure_of,
-        # The load around it has a share already.
+        # The load around it already has a share.
         share_of=lambda query, items: LoadShare() if nesting.is_in_load() else deps.share_of(query, items),
     )
 
 
 def interrupt_of(error: BaseException) -> BaseException | None:
-    """Return what has interrupted the calling thread, where that has ended a load; None: the load itself failed."""
+    """Return the interrupt of the calling thread that ended a load, or None if the load itself failed."""
     cause = error.__cause__ if isinstance(error, LoadFailed) and error.__cause__ is not None else error
     is_meant_for_load = isinstance(cause, Exception) or type(cause) is SystemExit
     is_interrupt = isinstance(cause, SoftTimeLimitExceeded) or not is_meant_for_load or process_is_ending()

@@ -1,4 +1,4 @@
-"""Parts of a worker that begin and end with its processes: by its signals, and by steps of its worker and consumer."""
+"""The worker's parts that start and end with its processes, through Celery's signals and steps."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from refresher.worker.slots import NodeSlots
 if TYPE_CHECKING:
 
     class _Step:
-        """The used part of Celery's class, which has no types."""
+        """The part of Celery's class in use here, which has no types."""
 
         def __init__(self, parent: Any, **options: Any) -> None: ...
 else:
@@ -37,20 +37,20 @@ BEAT_SECONDS: Final = 1.0
 
 
 class LifecycleStep(_Step):
-    """The beginning, as a step of Celery's worker: logging is set up by then, in a program that embeds one too.
+    """The worker's start, as a step of Celery's worker, at which logging is set up even in an embedding program.
 
-    It begins when the pool's size is known, before the pool is forked; and checks what is around the worker, after the
-    banner, before the worker consumes.
+    It is created when the pool's size is known, before the pool is forked, and checks the worker's surroundings after
+    the banner, before the worker consumes.
     """
 
     requires: ClassVar[tuple[str, ...]] = ("celery.worker.components:Pool",)
 
     def create(self, worker: Any) -> None:
-        """Begin."""
+        """Start the parts of the whole worker."""
         worker.app.refresher_lifecycle.begin(worker)
 
     def start(self, worker: Any) -> None:
-        """Mend the pool, whose processes are forked, and run the checks. The worker's health is served meanwhile."""
+        """Fix the pool, whose processes are forked by now, and run the checks while the worker's health is served."""
         read_all_in_time(worker.pool)
         worker.app.refresher_lifecycle.start(worker)
 
@@ -58,7 +58,7 @@ class LifecycleStep(_Step):
 class HeartbeatStep(_Step):
     """A step of Celery's consumer that beats in its loop."""
 
-    # The last to start before the loop: then the worker consumes.
+    # The last step to start before the loop, after which the worker consumes.
     requires: ClassVar[tuple[str, ...]] = ("celery.worker.consumer.tasks:Tasks",)
 
     def __init__(self, consumer: Any, **options: Any) -> None:
@@ -66,27 +66,27 @@ class HeartbeatStep(_Step):
         self._connecting(consumer)
 
     def start(self, consumer: Any) -> None:
-        """Celery starts what needs the connection, and its loop after that."""
-        # A green pool has no loop of Celery's.
+        """Record that the worker consumes: Celery runs its loop after this."""
+        # A green pool does not run Celery's loop.
         heartbeat_of(consumer.app).enter(Phase.CONSUMING, can_beat=consumer.hub is not None)
 
     def register_with_event_loop(self, consumer: Any, hub: Any) -> None:
-        """Beat from now on, until the connection is lost: Celery cancels with it what was registered here."""
+        """Beat from now on until the connection is lost, when Celery cancels the timer."""
         hub.call_repeatedly(BEAT_SECONDS, heartbeat_of(consumer.app).beat)
 
     def stop(self, consumer: Any) -> None:
-        """Celery has lost the connection, or ends."""
+        """Record that Celery has lost the connection, or ends."""
         self._connecting(consumer)
 
     def _connecting(self, consumer: Any) -> None:
-        # Another consumer, an application's own, does not beat at its attempts.
+        # An application's own consumer does not beat at its attempts to connect.
         heartbeat_of(consumer.app).enter(Phase.CONNECTING, can_beat=hasattr(consumer, "beats_while_connecting"))
 
 
 class Lifecycle:
-    """Begins with a worker of ``app``, and receives its signals.
+    """The parts of a worker of ``app``, started and ended by the signals that it receives.
 
-    Kept by the app: Celery's signals hold weak references only.
+    The app keeps it, because Celery's signals hold only weak references.
     """
 
     def __init__(
@@ -115,11 +115,11 @@ class Lifecycle:
             (signals.worker_shutting_down, self._begin_to_stop),
             (signals.worker_shutdown, self._end),
         ):
-            # By a name, since Celery 5.6 takes one method of two objects for one receiver.
+            # With a name, because Celery 5.6 takes the same method of two objects for one receiver.
             signal.connect(receive, dispatch_uid=f"{id(self)}.{receive.__name__}")
 
     def begin(self, worker: Any) -> None:
-        """Begin what the whole worker has; its pool is about to be made."""
+        """Start the parts of the whole worker, whose pool is about to be made."""
         self._pid = os.getpid()
         self._slots.open(max(worker.concurrency or 1, worker.max_concurrency or 1))
         redact_debug_loggers()
@@ -129,13 +129,13 @@ class Lifecycle:
         self._monitors.worker = worker.hostname if worker.task_events else ""
         ours = {queue.name for queue in queues(self._settings.namespace, self._settings.broker_url)}
         if ours.isdisjoint(self._app.amqp.queues.consume_from):
-            self._in_place = None  # other workers refresh
-        if not issubclass(worker.pool_cls, PreforkPool):  # whose processes begin by themselves
+            self._in_place = None  # only other workers refresh
+        if not issubclass(worker.pool_cls, PreforkPool):  # whose processes start their own parts
             self._use_in_place(self._in_place)
         warn_of_unchecked_versions()
 
     def start(self, worker: Any) -> None:
-        """Answer probes, once there is a pool, whose forks their threads would hold up; log what is wrong meanwhile."""
+        """Answer probes, now that the pool is forked, which their threads would hold up; meanwhile log problems."""
         from refresher.ops.startup_checks import log_problems
 
         self._health.start()
@@ -154,7 +154,7 @@ class Lifecycle:
     def _begin_process(self, **_: Any) -> None:
         self._use_in_place(self._in_place)
         self._telemetry.start()
-        if self._pid != os.getpid():  # the solo pool's one process is the main one
+        if self._pid != os.getpid():  # the solo pool's only process is the main one
             self._metrics.after_fork()
             self._health.after_fork()
 

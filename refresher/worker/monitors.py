@@ -1,4 +1,4 @@
-"""Events of loads in place, for Flower and `celery events`: of tasks that no message brought."""
+"""Events of loads in place for Flower and `celery events`, as tasks without a message."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ RETRY_SECONDS = 60.0
 
 
 class Monitors:
-    """Shows the loads in place of a worker to who watches it. Thread-safe.
+    """Shows a worker's loads in place to monitors. Thread-safe.
 
     Attributes:
-        worker: its name; "": it sends no events of tasks.
+        worker: the worker's name; "" if it sends no task events.
     """
 
     def __init__(self, app: Celery, namespace: str) -> None:
@@ -29,10 +29,10 @@ class Monitors:
         self._failed_until = -inf
 
     def show(self, items: Sequence[RefreshItem], outcomes: Sequence[Outcome], run_seconds: float) -> None:
-        """Send the one event of a load that has ended: it says all, so that the load waits for no other.
+        """Send a single event for a finished load, with everything in it, so that the load waits for no other.
 
         Raises:
-            Exception: the broker did not take it; for `RETRY_SECONDS` none is sent then.
+            Exception: the broker did not take it; then none is sent for `RETRY_SECONDS`.
         """
         if not self.worker or monotonic() < self._failed_until:
             return

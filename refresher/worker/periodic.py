@@ -1,4 +1,4 @@
-"""Chores of a worker's main process, every few seconds, on a thread for each kind."""
+"""Periodic chores of a worker's main process, each on its own thread."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from refresher.worker.redis_link import RetryingLink
 log: Final = logging.getLogger(__name__)
 
 Act: TypeAlias = Callable[[threading.Event], object]
-"""Does a chore; one that takes long ends when the event is set."""
+"""Does a chore; a long one ends when the event is set."""
 
 
 class Periodic:
     """Acts every ``interval_seconds`` on a thread, from `start` to `stop`.
 
     Args:
-        what: as a log says that it failed.
-        interval_seconds: the pause between two times.
-        act: what it fails at is tried again the next time.
-        expected: errors that the log shows without a traceback.
+        what: the chore's name in logs, after "could not".
+        interval_seconds: the pause between two runs.
+        act: the chore; after a failure it is tried again the next time.
+        expected: errors that are logged without a traceback.
     """
 
     def __init__(
@@ -43,14 +43,14 @@ class Periodic:
         self._is_stopping = False
 
     def start(self) -> None:
-        """Begin, once the worker has forked its pool."""
+        """Start, once the worker has forked its pool."""
         self._stopped = threading.Event()
         self._is_stopping = False
         threading.Thread(target=self._run, name=self._what, daemon=True).start()
 
     def stop(self) -> None:
-        """End; what is being done is finished. It may be called within itself, as by a second SIGTERM."""
-        if not self._is_stopping:  # else the lock of `set` is held, and is not reentrant
+        """End, finishing the current run. May be called within itself, as by a second SIGTERM."""
+        if not self._is_stopping:  # otherwise the lock of `set`, which is not reentrant, is held
             self._is_stopping = True
             self._stopped.set()
 
@@ -61,7 +61,7 @@ class Periodic:
                 self._act(self._stopped)
                 failure = ""
             except Exception as error:
-                # Whatever it met may be gone the next time; a thread that ended would be missing until a restart.
+                # The cause may be gone the next time, while an ended thread would be missing until a restart.
                 if failure != str(error):
                     is_expected = isinstance(error, self._expected)
                     log.warning("could not %s (%s); retrying", self._what, error, exc_info=not is_expected)
@@ -70,7 +70,7 @@ class Periodic:
 
 
 def in_redis(url: str, act: Callable[[RetryingLink], object]) -> Act:
-    """Return a chore in Redis, over connections of its own each time: a process that is forked must not use them."""
+    """Return a chore in Redis over new connections each time, which a forked process must not use."""
 
     def act_over_link(_: threading.Event) -> None:
         with fork_gate.at_work(), closing(RetryingLink(url)) as link:

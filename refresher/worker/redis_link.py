@@ -1,7 +1,7 @@
-"""A worker's link to the cache, which waits for Redis for some seconds: a worker can, and each step may be repeated.
+"""A worker's link to the cache, which waits for Redis for some seconds, since each step may be repeated.
 
-Steps go over the links that readers use, also on a cluster: redis-py's pool and command layer cost as much as the step.
-All else (dead letters, streams, scans) goes through redis-py.
+Steps go over the same links as readers', even on a cluster, because redis-py's pool and command layer cost as much as a
+step. Everything else (dead letters, streams, scans) goes through redis-py.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from api_client.transport.wire import is_transient, is_wrong_node
 TIMEOUT_SECONDS: Final = 2.0
 REPLY_SECONDS: Final = 30.0
 PATIENCE_SECONDS: Final = 10.0
-_BACKOFF: Final = ExponentialWithJitterBackoff(base=0.05, cap=1.0)  # it has no state
+_BACKOFF: Final = ExponentialWithJitterBackoff(base=0.05, cap=1.0)  # it is stateless
 
 
 class RetryingLink:
     """The connections of one worker process. Thread-safe; never shared with a forked child.
 
     Attributes:
-        client: redis-py's, for all that is no step.
-        store: runs steps; what is not answered is sent again for ten seconds.
+        client: a client of redis-py, for everything but steps.
+        store: runs steps, and sends unanswered ones again for ten seconds.
     """
 
     def __init__(self, url: str) -> None:
@@ -54,16 +54,16 @@ class RetryingLink:
         self.client.close()
 
     def _patiently(self, exchange: Callable[[], list[Any]], until: Until) -> list[Any]:
-        """Repeat all of an exchange until it is answered: each step may be. Loading, say, is no answer: it passes.
+        """Repeat a whole exchange until it is answered. A reply such as LOADING is no answer, since it passes.
 
-        Nor is that a slot is on its way, or another client's script under way.
+        Nor is one about a slot in migration, or about another client's script in progress.
         """
         deadline, failures = monotonic_seconds() + PATIENCE_SECONDS, 0
         while True:
             replies = exchange()
             if self._has_one_node and any(map(is_wrong_node, replies)):
-                # A master that has become a replica answers on as before, and refuses each step: connections made anew
-                # lead to whoever is master at this address now. Those in use go when they are refused themselves.
+                # A demoted master goes on answering, but refuses each step; new connections lead to the present master
+                # at this address. Connections in use are dropped when they are refused themselves.
                 self.client.connection_pool.disconnect(inuse_connections=False)
             if until([_is_answer(reply) for reply in replies]) or monotonic_seconds() >= deadline:
                 return replies

@@ -1,4 +1,4 @@
-"""The parts of one worker process (Redis client, graph driver, renewals): made after the fork, at the first use."""
+"""The parts of one worker process (Redis client, graph driver, renewals), made after the fork at the first use."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from refresher.worker.version_registration import VersionRegistration
 
 
 class Runtime:
-    """The parts of one worker process, wired."""
+    """The wired parts of one worker process."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Runtime:
             self.dead_letters.add(letter, replaced_token=replaced_token)
 
     def run_held_by(self, item: RefreshItem, owner: str) -> Run | None:
-        """Return the run of ``item`` that process ``owner`` holds, from the lease record; None: it holds none.
+        """Return the run of ``item`` that process ``owner`` holds, by the lease record, or None if it holds none.
 
         Raises:
             CacheUnavailable: Redis did not answer.
@@ -118,7 +118,7 @@ class Runtime:
         return Run(item, key, query, nonce, reply, monotonic_seconds(), monotonic_seconds)
 
     def close(self) -> None:
-        """End thread and connections."""
+        """End the thread and the connections."""
         self._renewals.close()
         self.graph.close()
         self._cache.close()

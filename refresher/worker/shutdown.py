@@ -1,4 +1,4 @@
-"""Ends of a worker: the shared flag of its shutdown, and the end of a process in which a load hangs."""
+"""Ends of a worker: the shared shutdown flag, and the end of a process in which a load hangs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ HAND_BACK_SECONDS: Final = 10.0
 
 
 class ShutdownFlag:
-    """Flag of the worker's shutdown, shared by all processes of its pool: memory that is made before they are forked.
+    """Flag of the worker's shutdown, in memory that all processes of its pool share, made before they are forked.
 
-    A pool's process ends by SIGTERM for two reasons that it can't distinguish: its worker shuts down, or it alone was
-    terminated, by a limit of memory for example, and so by what it loads.
+    SIGTERM ends a pool process for two reasons that it can't tell apart: its worker shuts down, or the process alone
+    was terminated, for example by a memory limit, and so because of its load.
     """
 
     def __init__(self) -> None:
@@ -30,15 +30,15 @@ class ShutdownFlag:
         self._shared[0] = 1
 
     def is_set(self) -> bool:
-        """Return whether it does."""
+        """Return whether the worker is shutting down."""
         return self._shared[0] == 1
 
 
 def end_process(hand_back: Callable[[], None], limit_seconds: float) -> NoReturn:
-    """End this process, a worker's only one, since a load in it has no end: a thread can't be ended otherwise.
+    """End this process, a worker's only one, because a load in it hangs and a thread can't be ended otherwise.
 
     Args:
-        hand_back: called first, for its other runs; the process ends within `HAND_BACK_SECONDS` all the same.
+        hand_back: called first, for its other runs; the process ends within `HAND_BACK_SECONDS` in any case.
         limit_seconds: the hard time limit that the load has exceeded, for the log.
     """
     log.critical(

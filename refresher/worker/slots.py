@@ -1,13 +1,13 @@
-"""Bounds on the slots of a worker node that one query holds at a time: all processes of its pool together.
+"""Bounds on the slots that one query holds at a time on a worker node, over all processes of its pool.
 
 ::
 
     message ──▶ a slot of its query? ──▶ acquire ──▶ load ──▶ commit       the slot is released, however it ends
-                    └─ none, nor soon: back into the queue with a pause; no lease, no attempt, no slot is held
+                    └─ none soon: back into the queue with a pause; no lease, no attempt, no slot is held
 
-A slot is a byte of a file without a name, which the main process makes before it forks its pool, locked by the process
-that runs the load. The kernel unlocks what a process held when it ends, also by ``kill -9``. Locks of a file are the
-process's, so threads of one process exclude each other by a set.
+A slot is a byte of an unnamed file, which the main process makes before it forks its pool, and which the loading
+process locks. The kernel releases a process's locks at its end, even by ``kill -9``. File locks belong to processes, so
+threads of one process exclude each other with a set.
 """
 
 from __future__ import annotations
@@ -33,43 +33,43 @@ from refresher.queries import MAX_SLOTS, Registry
 NO_SLOT: Final = "no_slot"
 POLL_SECONDS: Final = 0.002
 WAIT_SECONDS: Final = 1.0
-"""For a slot, while loads of its query begin: they then run one after the other without a pause. Where none has begun
-for that time they are slow, or hang, and a message that waited would keep a process from other queries."""
+"""Wait for a slot while loads of its query begin, so that they run one after another without a pause. If none has begun
+for that time, they are slow or hang, and a waiting message would keep a process from other queries."""
 _BEGUN_PLACES: Final = 4_096
 _DOUBLE_BYTES: Final = 8
 
 
 class NodeSlots:
-    """The slots of a worker node. Made before its pool is forked, and used by all of its processes and threads."""
+    """The slots of a worker node, made before its pool is forked and used by all its processes and threads."""
 
     def __init__(self) -> None:
         self._count: int | None = None
         self._file = -1
-        # When the load in a slot began, by CLOCK_MONOTONIC, which all processes share. Slots may share a place: it only
-        # decides whether to wait.
+        # The start of the load in each slot, by CLOCK_MONOTONIC, which all processes share. Slots may share a place, as
+        # it only decides whether to wait.
         self._begun = memoryview(mmap.mmap(-1, _BEGUN_PLACES * _DOUBLE_BYTES)).cast("d")
         self._lock = threading.Lock()
         self._held: defaultdict[str, set[int]] = defaultdict(set)
 
     def open(self, count: int) -> None:
-        """Make the file that the processes of the pool share; until then no query is bounded.
+        """Make the file that the pool's processes share; until then no query is bounded.
 
         Args:
-            count: how many tasks the node runs at a time.
+            count: the number of tasks that the node runs at a time.
         """
         self._count = count
         if self._file < 0:
             self._file = _file_without_name()
 
     def bound(self, slots: int | None) -> int | None:
-        """Return how many slots a query with this bound of its own may hold; None: all there are."""
+        """Return how many slots a query with this own bound may hold, or None for all."""
         if self._count is None:
             return None
         bound = max(1, self._count - 1) if slots is None else slots
         return bound if bound < self._count else None
 
     def acquire(self, query: str, bound: int, now_seconds: float) -> int | None:
-        """Return a slot of ``query`` that is taken from ``now_seconds`` on, one of ``bound``; None: all are taken."""
+        """Take one of the ``bound`` slots of ``query`` from ``now_seconds`` on; return it, or None if all are taken."""
         first = _first_slot(query)
         with self._lock:
             held = self._held[query]
@@ -81,7 +81,7 @@ class NodeSlots:
         return None
 
     def last_begun_seconds(self, query: str, bound: int) -> float:
-        """Return when the newest of the loads that hold a slot of ``query`` began."""
+        """Return the start of the newest load that holds a slot of ``query``."""
         first = _first_slot(query)
         return max(self._begun[(first + number) % _BEGUN_PLACES] for number in range(bound))
 
@@ -103,8 +103,8 @@ class QuerySlots:
     """The slots that one process holds. Thread-safe.
 
     Args:
-        node: the slots.
-        queries: the bound of each query is in its registration.
+        node: the node's slots.
+        queries: the registered queries, with their bounds.
         events: hooks for items that are put back.
         sleep, monotonic: the clock.
     """
@@ -124,7 +124,7 @@ class QuerySlots:
 
     @contextmanager
     def hold(self, items: Sequence[RefreshItem]) -> Iterator[list[Outcome]]:
-        """Hold a slot for items of one query; the block is given their outcomes where none is free, else none."""
+        """Hold a slot for items of one query; the block gets their outcomes if no slot is free, otherwise none."""
         name = items[0].query
         query = self._queries.find(name, items[0].version)
         bound = None if query is None else self._node.bound(query.slots)
@@ -156,7 +156,7 @@ def _first_slot(query: str) -> int:
 
 
 def _file_without_name() -> int:
-    in_memory = getattr(os, "memfd_create", None)  # of Linux alone
+    in_memory = getattr(os, "memfd_create", None)  # only on Linux
     if in_memory is not None:
         return int(in_memory("refresher-slots"))
     with tempfile.TemporaryFile() as file:

@@ -1,4 +1,4 @@
-"""Upkeep of tags: invalidations that nobody moves are finished, and what may be forgotten is removed."""
+"""Upkeep of tags: stalled invalidations are finished, and expired members and states removed."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ SWEPT_AT_ONCE: Final = 500
 
 
 class TagUpkeep:
-    """Finishes invalidations and sweeps indexes, a part of Redis' keys each time.
+    """Finishes invalidations and sweeps indexes, in a part of Redis' keys each time.
 
-    Indexes and states have no expiry of their own, so that no eviction of keys that expire takes them.
+    Indexes and states have no expiry, so that an eviction of expiring keys spares them.
     """
 
     def __init__(self, settings: WorkerSettings) -> None:
@@ -32,7 +32,7 @@ class TagUpkeep:
         self._cursors: dict[int, int] = {}
 
     def __call__(self, link: RetryingLink) -> None:
-        """Do what is due.
+        """Finish pending invalidations and sweep.
 
         Raises:
             CacheUnavailable: Redis did not answer.
@@ -41,17 +41,17 @@ class TagUpkeep:
         try:
             self.finish_pending(link)
         finally:
-            self.sweep(link)  # in a full Redis it frees the memory that the others lack
+            self.sweep(link)  # in a full Redis it frees the memory that the rest lacks
 
     def finish_pending(self, link: RetryingLink) -> None:
-        """Finish the invalidations of tags that nobody has moved for some seconds."""
+        """Finish the invalidations of tags that have made no progress for some seconds."""
         while kept := link.store.run(tags.take(self._namespace)):
             walk = TagWalk(self._namespace, retention_seconds=self._retention_seconds)
             entries = drive(walk.resume(kept), link.store.run_all)
             log.info("finished an invalidation of tags that was pending: %d entries", entries)
 
     def sweep(self, link: RetryingLink) -> None:
-        """Go on through the keys of each node, and sweep the tags that are found."""
+        """Continue the scan of each node's keys, and sweep the tags that it finds."""
         for place, node in enumerate(nodes_of(link.client)):
             for _ in range(SCANS_PER_NODE):
                 cursor, names = node.scan(

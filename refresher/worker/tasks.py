@@ -1,4 +1,4 @@
-"""The one task: it decodes a message, calls the flow for its items, and sends what is to be retried."""
+"""The refresh task, which decodes a message, calls the flow for its items, and sends retries."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ CACHE_UNAVAILABLE: Final = "cache_unavailable"
 
 
 def add_task(app: Celery, runtimes: PerProcess, options: Mapping[str, Any]) -> None:
-    """Register the refresh task on ``app``, with these of Celery's options for a task."""
-    # What it throws has been logged already: Celery logs it in one line, without a traceback.
+    """Register the refresh task on ``app``, with these Celery task options."""
+    # These errors have already been logged, so Celery logs them in one line without a traceback.
     registered = app.task(bind=True, name=messages.TASK_NAME, max_retries=None, throws=(RefreshAbandoned,), **options)
 
     @registered  # type: ignore[untyped-decorator, unused-ignore]
     def refresh(task: Any, message: object) -> str:
-        """Refresh the items of one message; returns their outcomes as text, which monitors show."""
+        """Refresh the items of one message; return their outcomes as text for monitors."""
         try:
             items = messages.decode(message)
         except MalformedMessage as error:
@@ -59,21 +59,21 @@ def add_task(app: Celery, runtimes: PerProcess, options: Mapping[str, Any]) -> N
             with soft_limit.in_task():
                 return _refresh_all(task, runtime, items)
         finally:
-            # A worker that shuts down ends in order, and takes the load with it.
+            # A worker that shuts down ends in order, and the hanging load with it.
             if runtime.graph.hangs and not runtime.shuts_down():
                 end_process(runtime.refresher.hand_back_all, runtime.settings.hard_limit_seconds)
 
-    # For `celery_fixes.lost_runs`, which looks a lost process's runs up from the main one.
+    # For `celery_fixes.lost_runs`, which looks up a lost process's runs from the main process.
     app.tasks[messages.TASK_NAME].refresher_runtimes = runtimes
 
 
 def _refresh_all(task: Any, runtime: Runtime, items: Sequence[RefreshItem]) -> str:
     began, settings = monotonic(), runtime.settings
-    # The node's name, as Flower and `celery inspect` show it, and the process of its pool.
+    # The node's name, as Flower and `celery inspect` show it, and the pool process.
     owner = f"{task.request.hostname}:{os.getpid()}" if task.request.hostname else None
     outcomes: list[Outcome] = []
     for loaded_together in _groups_of(items, runtime.queries):
-        # Each load may take a whole budget: what does not fit before the soft limit goes back as another message.
+        # Each load may take a whole budget, so items that do not fit before the soft limit go back as another message.
         is_late = monotonic() - began + settings.budget_seconds > settings.soft_limit_seconds
         if outcomes and (is_late or runtime.graph.hangs):
             resend(task.app, _queue(task, settings), settings, items[len(outcomes) :], countdown=None)
@@ -86,13 +86,13 @@ def _refresh_all(task: Any, runtime: Runtime, items: Sequence[RefreshItem]) -> s
             names = type(error).__name__, len(loaded_together), loaded_together[0].query
             log.error("%s ended the refresh of %d of several items: %.100r", *names)
             outcomes += [Outcome(OutcomeKind.FAILED, item.query, why=type(error).__name__) for item in loaded_together]
-    if outcomes and all(outcome.kind is OutcomeKind.FAILED for outcome in outcomes):  # a probe has none
+    if outcomes and all(outcome.kind is OutcomeKind.FAILED for outcome in outcomes):  # a probe has no outcomes
         raise RefreshAbandoned(f"dead: {summary(outcomes)}")
     return summary(outcomes)
 
 
 def _groups_of(items: Sequence[RefreshItem], queries: Registry) -> Iterator[Sequence[RefreshItem]]:
-    """Divide items into those that are loaded together: as many of one query as its loader takes, in their order."""
+    """Divide items into groups to load together: as many of one query as its loader takes, in order."""
     for (name, version), of_one_query in groupby(items, key=lambda item: (item.query, item.version)):
         query = queries.find(name, version)
         size = (query and query.batch) or 1
@@ -108,7 +108,7 @@ def _refresh_group(
             ended = deferred or runtime.refresher.refresh_together(items, owner)
         outcomes = [_outcome_of(one, item, is_alone=is_alone) for one, item in zip(ended, items, strict=True)]
         end_spans(outcomes)
-    # Before the next load begins: whatever happens to that one, the tickets of these are on their way.
+    # Before the next load begins, so that these tickets are on their way whatever happens to it.
     _schedule_retries(task, runtime.settings, outcomes, is_alone=is_alone)
     return outcomes
 
@@ -117,7 +117,7 @@ def _outcome_of(ended: Outcome | CacheUnavailable, item: RefreshItem, *, is_alon
     if isinstance(ended, Outcome):
         return ended
     log.warning("the cache could not be used for a refresh of %s: %s", item.query, ended)
-    # Counted in the item: Celery's counter goes up with the load's attempts too, and ends with the message.
+    # Counted in the item, because Celery's counter also counts the load's attempts, and ends with the message.
     if item.cache_attempt < MAX_CACHE_RETRIES:
         again = msgspec.structs.replace(item, cache_attempt=item.cache_attempt + 1)
         return Outcome(
@@ -129,9 +129,9 @@ def _outcome_of(ended: Outcome | CacheUnavailable, item: RefreshItem, *, is_alon
 
 
 def _schedule_retries(task: Any, settings: WorkerSettings, outcomes: Sequence[Outcome], *, is_alone: bool) -> None:
-    """Send items for their next attempts: one that is alone in its message by the task's own retry, as monitors show.
+    """Send items for their next attempts, an item alone in its message by the task's own retry, which monitors show.
 
-    What has failed is sent in a message of its own; what has not been tried yet stays together.
+    Failed items are sent in messages of their own; items that have not been tried yet stay together.
     """
     together: defaultdict[int, list[RefreshItem]] = defaultdict(list)
     for outcome in outcomes:
@@ -153,7 +153,7 @@ def _retry(task: Any, settings: WorkerSettings, outcome: Outcome, item: RefreshI
         countdown=outcome.pause_seconds,
         exc=RetryLater(str(outcome)),
         throw=False,
-        # Left to Celery, the key of a message that was paused would grow at each pause.
+        # If left to Celery, a paused message's routing key would grow with each pause.
         queue=_queue(task, settings),
         **monitoring_options([item], settings.namespace),
     )
@@ -169,19 +169,19 @@ def resend(
         countdown=countdown,
         queue=queue,
         expires=MESSAGE_EXPIRES_SECONDS,
-        serializer="json",  # whatever the app of an application has for its own
+        serializer="json",  # whatever an application's app uses
         **monitoring_options(items, settings.namespace),
     )
 
 
 def _queue(task: Any, settings: WorkerSettings) -> Queue:
-    """Return the queue that a message came from."""
+    """Return the queue of a task's message."""
     return queue_of(settings.namespace, settings.broker_url, str(task.request.delivery_info["routing_key"]))
 
 
 class RefreshAbandoned(Exception):
-    """The outcome of a refresh that is not retried: fails its task, for monitors that count tasks."""
+    """A refresh has failed without a retry; it fails its task, for monitors that count tasks."""
 
 
 class RetryLater(Exception):
-    """The outcome of a refresh that is retried later."""
+    """A refresh has failed and is retried later."""

@@ -1,7 +1,7 @@
 """Registration of the versions that a worker loads, so that an invalidation reaches every version of a key.
 
 A refresh registers its query's version before it acquires the key. A heartbeat of the worker's main process registers
-all of its queries again, since Redis may lose registrations: emptied, evicted, or failed over.
+all of its queries again, since Redis may lose registrations (flush, eviction, failover).
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from refresher.settings import WorkerSettings
 from refresher.worker.redis_link import RetryingLink
 
 HEARTBEAT_SECONDS: Final = 10.0
-# For this time after the last worker that loads a version, readers go on sending it in batches, and other workers pass
+# For this long after the last worker that loads a version, readers go on sending it in batches, and other workers pass
 # its messages on.
 LOADER_SECONDS: Final = 60.0
-# A process goes on for this time while it can't register again, on a cluster one of whose nodes is down for example.
+# A process goes on for this long without being able to register again, for example while a cluster's node is down.
 MARGIN_SECONDS: Final = 600.0
-# And tries again after this one: each try holds a load up for a timeout, whether its own node is up or not.
+# The pause between its tries, each of which holds a load up for a timeout, whether its own node is up or not.
 RETRY_SECONDS: Final = 60.0
 
 
 def registration_of(query: Query, settings: WorkerSettings) -> Call[int]:
-    """Return the call that registers a version until no entry of a load that begins soon can be left."""
+    """Return the call that registers a version for as long as entries of a load that begins soon can exist."""
     longest_run_seconds = settings.hard_limit_seconds + settings.record_retention_seconds
     lives_seconds = query.ttl_seconds + query.grace_seconds + longest_run_seconds + MARGIN_SECONDS
     return register(settings.namespace, query.name, query.version, lives_seconds=lives_seconds)
 
 
 def registrations_of(queries: Iterable[Query], settings: WorkerSettings) -> list[Call[int]]:
-    """Return the calls of a heartbeat: all versions, and how this worker loads them."""
+    """Return the calls of a heartbeat: all versions, with this worker's loaders."""
     return [
         call
         for query in queries
@@ -49,12 +49,12 @@ def registrations_of(queries: Iterable[Query], settings: WorkerSettings) -> list
 
 
 class VersionRegistration:
-    """Registers a query's version before this process loads it, and again after each `HEARTBEAT_SECONDS`. Thread-safe.
+    """Registers a query's version before this process loads it, and again every `HEARTBEAT_SECONDS`. Thread-safe.
 
     Args:
         records: runs the call.
-        settings: namespace and limits.
-        monotonic: seconds.
+        settings: the worker's settings, for namespace and limits.
+        monotonic: the clock, in seconds.
     """
 
     def __init__(self, records: LeaseStepRunner, settings: WorkerSettings, monotonic: Callable[[], float]) -> None:
@@ -63,17 +63,17 @@ class VersionRegistration:
         self._next_at: dict[tuple[str, int], float] = {}
 
     def ensure(self, query: Query) -> None:
-        """Return once the version is registered for all that a load which begins now can store.
+        """Ensure that the version is registered for as long as a load that begins now can store entries.
 
         Raises:
-            CacheUnavailable: it could not be registered, for longer than the registration's margin.
+            CacheUnavailable: it could not be registered for longer than the registration's margin.
         """
         name, now = (query.name, query.version), self._monotonic()
         registered_at = self._registered_at.get(name)
         if registered_at is not None and now < self._next_at.get(name, now):
             return
         margin_seconds = 0.0 if registered_at is None else registered_at + MARGIN_SECONDS - now
-        # Without patience where a failure is tolerated: the key's own node may well be up.
+        # Without patience if a failure is tolerated, since the key's own node may be up.
         until = at_once if margin_seconds > 0 else all
         (reply,) = self._records.run_each([registration_of(query, self._settings)], until=until)
         pause_seconds = HEARTBEAT_SECONDS
@@ -87,7 +87,7 @@ class VersionRegistration:
 
 
 def register_versions(link: RetryingLink, settings: WorkerSettings, queries: Registry) -> None:
-    """Register all versions of a worker's queries: every `HEARTBEAT_SECONDS`, by its main process.
+    """Register all versions of a worker's queries; its main process does so every `HEARTBEAT_SECONDS`.
 
     Raises:
         CacheUnavailable: Redis could not be reached, or refused.

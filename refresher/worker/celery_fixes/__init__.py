@@ -1,7 +1,7 @@
-"""Changes to Celery and kombu in a worker, by subject; those of a whole app are in `app`.
+"""Changes to Celery and kombu in a worker, by subject; those to a whole app are in `app`.
 
-docs/development/upstream/README.md lists each. Readers' are in `api_client.trigger.private_app` and
-`api_client.trigger.broker`, Flower's in `refresher.flower`.
+docs/development/upstream/README.md lists them all. Those for readers are in `api_client.trigger.private_app` and
+`api_client.trigger.broker`, those for Flower in `refresher.flower`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ log: Final = logging.getLogger(__name__)
 CHECKED: Final = tuple(
     map(Requirement, ("celery>=5.7,<5.8", "kombu>=5.7,<5.8", "billiard>=4.3.2,<4.4", "amqp>=5.3,<5.5"))
 )
-"""The versions with which the fixes have been checked."""
+"""Versions with which the fixes have been checked."""
 
 
 def warn_of_unchecked_versions() -> None:
-    """Log which installed libraries are outside of `CHECKED`. The fixes are applied all the same.
+    """Log the installed libraries outside of `CHECKED`. The fixes are applied nevertheless.
 
-    Without them a fault of the broker or a malformed message ends the worker: an unchecked fix is the smaller risk.
+    Without them a fault of the broker or a malformed message ends the worker, so an unchecked fix is the smaller risk.
     """
     for requirement in CHECKED:
         installed = version(requirement.name)

@@ -1,4 +1,4 @@
-"""Fixes of a whole app: the URLs of brokers as readers have them, no params in debug logs, no decompression."""
+"""Fixes of a whole app: readers' broker URLs, no params in debug logs, no decompression."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from kombu import compression
 from api_client.config.broker_url import connection_settings, sentinel_options
 
 _TRANSLATED: Final = re.compile(r"rediss?\+sentinel://|unix://|amqps://.*\?.*ssl_")
-# The driver's shows each query with its params; that of Celery's pools shows each message as it came.
+# The driver's logger shows each query with its params, that of Celery's pools each raw message.
 _SHOW_PARAMS: Final = ("neo4j", "celery.pool")
 
 
 def translate_broker_urls(app: Celery) -> None:
-    """Let an app connect by the URLs of CACHE_BROKER_URL that Celery does not know.
+    """Make an app accept the URLs of CACHE_BROKER_URL that Celery does not know.
 
     These are ``redis+sentinel://…``, ``unix://…`` and ``amqps://…?ssl_ca_certs=FILE``, whose certificate and name are
-    checked then. Such a URL may be CELERY_BROKER_URL or a setting of the app. Every other one goes to Celery as it is.
+    then checked. Such a URL may be CELERY_BROKER_URL or a setting of the app. All other URLs go to Celery unchanged.
     """
     connect = app.amqp.Connection
 
@@ -35,7 +35,7 @@ def translate_broker_urls(app: Celery) -> None:
 
 
 def redact_debug_loggers() -> None:
-    """Let loggers that show params begin at INFO; one whose level has been set keeps it."""
+    """Set loggers that show params to INFO, unless their level has already been set."""
     for name in _SHOW_PARAMS:
         logger = logging.getLogger(name)
         if logger.level == logging.NOTSET:
@@ -43,8 +43,9 @@ def redact_debug_loggers() -> None:
 
 
 def remove_decompressors() -> None:
-    """Remove kombu's decompressors from this process, which does nothing but refresh: refreshes are never compressed.
+    """Remove kombu's decompressors from this process, which only refreshes, since refreshes are never compressed.
 
-    kombu expands a message before anyone can look at it. Without its decoder it carries an error in place of content.
+    kombu expands a message before anyone can look at it. Without a decoder the message carries an error in place of its
+    content.
     """
     compression._decoders.clear()  # noqa: SLF001 - there is no public way

@@ -1,4 +1,4 @@
-"""The consumer of a worker: Celery's own, protected from a lost broker and from malformed messages."""
+"""The consumer of a worker: Celery's own, protected from a lost broker and malformed messages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from refresher.worker.celery_fixes.unreadable_envelopes import ENVELOPE_ERRORS, 
 if TYPE_CHECKING:
 
     class _Consumer:
-        """The part of Celery's class that is used; it has no types."""
+        """The part of Celery's class in use here, which has no types."""
 
         loop: Callable[..., None]
 
@@ -47,28 +47,27 @@ REFUSED_PAUSE_SECONDS: Final = 1.0
 
 
 class RefreshConsumer(_Consumer):
-    """A consumer that survives losing its broker in the middle of a refresh, and any message.
+    """A consumer that survives any message, and the loss of its broker in the middle of a refresh.
 
-    A lost connection: nothing is restored or acknowledged over it. The refreshes go on and commit (the lease decides,
-    not the acknowledgement), and their messages are acknowledged over the next connection (`UnackedDeliveries`), or
-    RabbitMQ delivers them again, when acquire finds that nothing is left to do. A lost acknowledgement alone keeps no
-    slot of the worker.
+    Nothing is restored or acknowledged over a lost connection. Its refreshes go on and commit (the lease decides, not
+    the acknowledgement), and their messages are acknowledged over the next connection (`UnackedDeliveries`), or
+    RabbitMQ redelivers them and acquire finds that nothing is left to do. A lost acknowledgement does not occupy a slot
+    of the worker.
 
-    A broker that refuses what the worker has to write, because it is full for example, is left alone for a second, and
-    connected to anew.
+    If the broker refuses a command of the worker, because it is full for example, the worker reconnects after a second.
 
-    A message that is not as our publisher makes it is rejected before Celery sees it, with a line in the log that shows
-    nothing of its body. One that even the transport can't read is skipped.
+    A message that differs from our publisher's is rejected before Celery sees it, with a log line that shows nothing of
+    its body. One that even the transport can't read is skipped.
     """
 
     beats_while_connecting: bool = True
-    """Read by `refresher.worker.lifecycle`: each attempt to connect is a sign of life."""
+    """Flag for `refresher.worker.lifecycle`: each attempt to connect is a sign of life."""
 
     def __init__(self, *args: Any, app: Any, **options: Any) -> None:
         self._refreshes_only: bool = getattr(app, "refreshes_only", False)
         if self._refreshes_only:
-            # Refreshes revoke nothing and elect nobody. Both steps cost each worker a message per event of every other
-            # one, and need rights on the broker that nothing else does. An application's own app decides for itself.
+            # Refreshes need no revocations and no elections. Both steps cost each worker a message per event of every
+            # other one, and need permissions on the broker that nothing else does. An application's own app decides.
             options |= {"without_gossip": True, "without_mingle": True}
         super().__init__(*args, app=app, **options)
         self._unacked = UnackedDeliveries(lambda: self.connection)
@@ -78,7 +77,7 @@ class RefreshConsumer(_Consumer):
         self.blueprint.info = _without_secrets(self.blueprint.info)
 
     def survive_unreadable(self, loop: Callable[..., None]) -> Callable[..., None]:
-        """Wrap a loop, so that a message over which Celery raises ends the connection, and not the worker."""
+        """Wrap a loop so that a message on which Celery raises ends only the connection, not the worker."""
 
         def surviving(*args: Any) -> None:
             try:
@@ -86,22 +85,22 @@ class RefreshConsumer(_Consumer):
             except self.connection_errors:
                 raise
             except ENVELOPE_ERRORS as error:
-                # Of another application's task, over which Celery has raised. There is nothing to reject: the
-                # connection is made anew.
+                # A message of another application's task, on which Celery has raised. It can't be rejected, so the
+                # worker reconnects.
                 self._report_unreadable(error)
                 raise ConnectionError("after a message that could not be handled") from None
 
         return surviving
 
     def survive_refusals(self, start: Callable[[_Consumer], None]) -> Callable[[_Consumer], None]:
-        """Wrap ``start``, so that a command that the broker rejects ends the connection, and not the worker."""
+        """Wrap ``start`` so that a command rejected by the broker ends only the connection, not the worker."""
 
         def surviving(consumer: _Consumer) -> None:
             try:
                 start(consumer)
             except self.channel_errors as error:
-                # What it refuses now (full, read-only, without its replicas) it may take later. A new connection, since
-                # this one counts messages that it could not acknowledge as being worked on, and takes no more.
+                # The broker may accept later what it refuses now (full, read-only, without its replicas). Reconnect,
+                # because this connection counts unacknowledged messages as in progress, and would take no more.
                 log.error("the broker rejected a command of this worker: %s", describe_refused_command(error))
                 self._log_replaced_keys(error)
                 time.sleep(REFUSED_PAUSE_SECONDS)
@@ -111,20 +110,20 @@ class RefreshConsumer(_Consumer):
 
     @property
     def event_dispatcher(self) -> Any:
-        """Sender of the worker's events, on a connection of its own."""
+        """Sender of the worker's events, over its own connection."""
         return self._event_dispatcher
 
     @event_dispatcher.setter
     def event_dispatcher(self, dispatcher: Any) -> None:
-        # The worker's heartbeat, every other second, would be retried until the broker is back, in the loop that has to
-        # notice meanwhile that it has gone. Events that can't be sent wait for the next connection.
+        # The worker's heartbeat, every other second, would be retried until the broker is back, in the very loop that
+        # has to notice the broker's loss. Events that can't be sent wait for the next connection.
         if dispatcher is not None:
             send = dispatcher.send
             dispatcher.send = lambda *args, **fields: send(*args, **{**fields, "retry": False})
         self._event_dispatcher = dispatcher
 
     def create_task_handler(self, *args: Any, **options: Any) -> Callable[[Any], None]:
-        """Return what is called with each message: Celery's own handler, behind the guard."""
+        """Return the handler of messages, which is Celery's behind the guard."""
         handle = super().create_task_handler(*args, **options)
 
         def guarded(message: Any) -> None:
@@ -138,7 +137,7 @@ class RefreshConsumer(_Consumer):
         return guarded
 
     def on_decode_error(self, message: Any, exc: Exception) -> None:
-        """Reject what can't be decoded. Celery would log its body, in which params may be personal."""
+        """Reject an undecodable message. Celery would log its body, whose params may be personal."""
         self._track(message)
         headers = message.headers
         if self._refreshes_only or (isinstance(headers, Mapping) and headers.get("task") == TASK_NAME):
@@ -147,7 +146,7 @@ class RefreshConsumer(_Consumer):
             super().on_decode_error(message, exc)
 
     def on_connection_error_after_connected(self, exc: Exception) -> None:
-        """Give up the lost connection, and all that could be settled over it alone."""
+        """Give up the lost connection, with everything that could be settled only over it."""
         transport: Any = self.connection.transport
         if transport.driver_type == "redis":
             running = [request for request in tuple(active_requests) if not request.acknowledged]
@@ -160,12 +159,12 @@ class RefreshConsumer(_Consumer):
         for connection in (self.connection, getattr(self.event_dispatcher, "connection", None)):
             _close_socket(connection)
         with warnings.catch_warnings():
-            # Its warning that it will end the refreshes instead, by default, one day.
+            # Celery's warning that its default will one day be to end the refreshes.
             warnings.simplefilter("ignore", CPendingDeprecationWarning)
             super().on_connection_error_after_connected(exc)
 
     def connection_for_read(self, heartbeat: float | None = None) -> Any:
-        """Connect to the broker, to take messages."""
+        """Connect to the broker for consuming."""
         connection = self.app.connection_for_read(heartbeat=heartbeat)
         tolerate_unreadable_envelopes(connection, self._report_unreadable, self._log_replaced_keys)
         connected = self.ensure_connected(connection)
@@ -173,7 +172,7 @@ class RefreshConsumer(_Consumer):
         return connected
 
     def ensure_connected(self, conn: Any) -> Any:
-        """Connect, for as long as it takes; once a second, where Celery's pauses would grow to half a minute."""
+        """Try to connect once a second, for as long as it takes; Celery's pauses would grow to half a minute."""
         connect, heartbeat = conn.ensure_connection, heartbeat_of(self.app)
 
         def with_heartbeat(errback: Callable[..., Any], *args: Any, **options: Any) -> Any:
@@ -192,7 +191,7 @@ class RefreshConsumer(_Consumer):
         if "WRONGTYPE" not in str(error):
             return
         try:
-            # Over a connection of its own: what is in use may be in the middle of a reply.
+            # Over a connection of its own, since the one in use may be in the middle of a reply.
             with self.app.connection_for_read() as connection:
                 for key in replaced_keys(connection.default_channel.client, self.app.amqp.queues):
                     log.error("%s: %s", key.fault, key.remedy)
@@ -213,10 +212,10 @@ class RefreshConsumer(_Consumer):
 
 
 def _without_secrets(info: Callable[[Any], dict[str, Any]]) -> Callable[[Any], dict[str, Any]]:
-    """Wrap what describes the consumer to ``inspect stats`` and Flower, which show it to whoever may ask.
+    """Wrap the consumer's description for ``inspect stats`` and Flower, which show it to anyone who may ask.
 
-    Celery leaves out the password of the connection in use alone: those of alternates, of Sentinels and in the URL of
-    a Unix socket would be shown.
+    Celery omits only the password of the connection in use; those of alternates and Sentinels, and the one in the URL
+    of a Unix socket, would be shown.
     """
 
     def shown(consumer: Any) -> dict[str, Any]:
@@ -233,9 +232,9 @@ def _without_secrets(info: Callable[[Any], dict[str, Any]]) -> Callable[[Any], d
 
 
 def _close_socket(connection: Any) -> None:
-    """Close a lost AMQP connection's socket. Celery would close the connection first, and wait for the reply, twice."""
+    """Close a lost AMQP connection's socket. Celery would first close the connection, and wait twice for the reply."""
     established = getattr(connection, "_connection", None)
-    collect = getattr(established, "collect", None)  # of py-amqp alone
+    collect = getattr(established, "collect", None)  # only py-amqp's has one
     if collect is not None:
         with contextlib.suppress(Exception):
             collect()

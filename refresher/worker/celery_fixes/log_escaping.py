@@ -1,7 +1,7 @@
-"""Escaping of a worker's log: no text from a message can forge a record.
+"""Escaping of a worker's log, so that no text from a message can forge a record.
 
-Whoever may publish to the broker chooses texts that are logged, by Celery too: names, ids, arguments of remote control.
-A line break in one would begin what looks like another record; other control characters would hide one from a terminal.
+Anyone who may publish to the broker chooses texts that are logged, by Celery too: names, ids, arguments of remote
+control. A line break would start an apparent new record; other control characters could hide one in a terminal.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
 
     class _Logging:
-        """The part of Celery's class that is used; it has no types."""
+        """The part of Celery's class in use here, which has no types."""
 
         def setup_handlers(self, logger: logging.Logger, *args: Any, **options: Any) -> logging.Logger: ...
 else:
@@ -23,10 +23,10 @@ INDENT: Final = "  "
 
 
 class EscapingLogging(_Logging):
-    """Celery's set-up of a worker's logging, with an `EscapingFormatter` on each handler."""
+    """Celery's logging set-up of a worker, with an `EscapingFormatter` on each handler."""
 
     def setup_handlers(self, logger: logging.Logger, *args: Any, **options: Any) -> logging.Logger:
-        """Add Celery's handler to ``logger``, unless it has one of its own."""
+        """Add Celery's handler to ``logger`` unless it already has one."""
         before = set(logger.handlers)
         super().setup_handlers(logger, *args, **options)
         for handler in set(logger.handlers) - before:
@@ -35,14 +35,14 @@ class EscapingLogging(_Logging):
 
 
 class EscapingFormatter(logging.Formatter):
-    """Formats with another formatter; the message is kept on one line, and the lines of a traceback are indented."""
+    """Wraps a formatter, keeping the message on one line and indenting the lines of a traceback."""
 
     def __init__(self, formatter: logging.Formatter) -> None:
         super().__init__()
         self._formatter = formatter
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the text of a record; only its first line begins in the first column."""
+        """Format a record so that only its first line begins in the first column."""
         shown = copy.copy(record)
         shown.msg, shown.args = escaped(record.getMessage()), None
         if record.exc_info and not record.exc_text:
@@ -53,7 +53,7 @@ class EscapingFormatter(logging.Formatter):
 
 
 def escaped(text: str) -> str:
-    """Return ``text`` with all that is not printable (line breaks, control characters) as Python's escapes."""
+    """Return ``text`` with unprintable characters (line breaks, control characters) as Python escapes."""
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)

@@ -1,11 +1,11 @@
-"""Validation of messages before Celery sees them: whoever may publish may write anything into one.
+"""Validation of messages before Celery sees them, since anyone who may publish can write anything into one.
 
 Celery trusts its messages: a body that is not a list ends the worker, a header of another type raises in the middle of
-its bookkeeping, a line break in an id forges a line of the log, and the fourth part of a body names tasks to run next.
-So a message to the refresh task has to look as Celery's own publisher makes it. Nothing of a message is in the text of
-its rejection.
+its bookkeeping, a line break in an id forges a log line, and the last part of a body names tasks to run next. So a
+message to the refresh task has to look like one from Celery's own publisher. A rejection's text contains nothing of the
+message.
 
-`consumer` rejects such a poison message; `unreadable_envelopes` and the task drop what is no envelope, or no refresh.
+`consumer` rejects such poison messages; `unreadable_envelopes` and the task drop what is no envelope or no refresh.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from refresher.worker.celery_fixes.unreadable_envelopes import UNREADABLE
 log: Final = logging.getLogger(__name__)
 
 MAX_ID: Final = 255
-# Pauses between attempts are of seconds; so much further ahead a sender's clock may be.
+# Pauses between attempts take seconds; the rest allows for a sender's clock that is ahead.
 MAX_ETA: Final = timedelta(days=1)
 MAX_LIMIT_SECONDS: Final = 24 * 3600.0
 LINES: Final = 5
@@ -33,19 +33,19 @@ LINES_SECONDS: Final = 10.0
 
 
 class Rejection(NamedTuple):
-    """Reason why a message must not reach Celery; ``text`` is for the log and holds nothing of the message."""
+    """Reason for keeping a message from Celery; ``text`` is for the log and contains nothing of the message."""
 
     reason: DropReason
     text: str
 
 
 def validate_message(message: Any, *, refreshes_only: bool) -> Rejection | None:
-    """Return why a message must not reach Celery, or None.
+    """Return the reason for keeping a message from Celery, or None.
 
     Args:
-        message: of kombu.
-        refreshes_only: whether the worker does nothing but refresh. Otherwise the messages of other tasks are left to
-            Celery, unless they do not even name their task.
+        message: a message of kombu.
+        refreshes_only: True if the worker only refreshes. Otherwise messages of other tasks are left to Celery, unless
+            they do not even name their task.
     """
     if message.content_type == UNREADABLE:
         return Rejection(DropReason.NO_ENVELOPE, "its properties can't be read")
@@ -84,7 +84,7 @@ def _check_headers(headers: Mapping[str, Any]) -> Rejection | None:
 def _check_body(message: Any) -> Rejection | None:
     if message.content_type != "application/json" or message.content_encoding != "utf-8":
         return Rejection(DropReason.NOT_JSON, "it is not JSON in UTF-8")
-    # Before it is decoded: that would take ten times the memory.
+    # Before decoding, which would take ten times the memory.
     if isinstance(message.body, str | bytes | bytearray | memoryview) and len(message.body) > MAX_MESSAGE_BYTES:
         return Rejection(DropReason.TOO_LARGE, f"its body is larger than {MAX_MESSAGE_BYTES} bytes")
     try:
@@ -106,7 +106,7 @@ def _is_id(value: object) -> bool:
 
 
 def _is_printable(value: object) -> bool:
-    # Celery logs it as it is.
+    # Celery logs it unescaped.
     return isinstance(value, str) and value.isprintable()
 
 
@@ -136,11 +136,11 @@ def _are_limits(value: object) -> bool:
 
 
 def _is_limit(value: object) -> bool:
-    # True of no NaN and no infinity; and of no integer beyond all floats, of which math.isfinite makes an error.
+    # False for NaN, infinity, and integers beyond all floats, for which math.isfinite raises.
     return value is None or (type(value) in {int, float} and 0 < value <= MAX_LIMIT_SECONDS)  # type: ignore[operator]
 
 
-# What Celery reads, by type. None is always right, since it is what a publisher writes for what it does not use.
+# The headers that Celery reads, by type. None is always valid, as a publisher writes it for unused ones.
 HEADERS: Final[Mapping[str, Callable[[object], bool]]] = {
     **dict.fromkeys(("id", "root_id", "parent_id", "group"), _is_name),
     **dict.fromkeys(("shadow", "origin", "argsrepr", "kwargsrepr", "lang"), _is_printable),
@@ -158,11 +158,11 @@ HEADERS: Final[Mapping[str, Callable[[object], bool]]] = {
 class RateLimitedRejectLog:
     """Counts rejected messages, and logs the first few of each reason within ten seconds.
 
-    Thousands of them are rejected in a second, and a line for each would fill a disk.
+    Thousands may be rejected per second, and a line for each would fill the disk.
 
     Args:
-        count: called for each, with its reason.
-        monotonic: seconds.
+        count: called for each message, with its reason.
+        monotonic: the clock, in seconds.
     """
 
     def __init__(self, count: Callable[[DropReason], None], *, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -170,7 +170,7 @@ class RateLimitedRejectLog:
         self._windows: dict[DropReason, _Window] = {}
 
     def report(self, rejection: Rejection) -> None:
-        """Count one, and log it unless enough of its reason have been."""
+        """Count a rejection, and log it unless enough of the same reason have been logged."""
         reason, text = rejection
         self._count(reason)
         now = self._monotonic()
@@ -188,7 +188,7 @@ class RateLimitedRejectLog:
 
 @dataclass(slots=True)
 class _Window:
-    """The messages of one reason that were rejected within some seconds."""
+    """The messages rejected for one reason within some seconds."""
 
     until: float
     rejected: int = 0

@@ -1,5 +1,5 @@
-"""Reads of what the processes of a prefork pool have sent, before the pool forgets what it was about."""
-# ruff: noqa: SLF001 - a pool has no public name for any of it
+"""Complete reads of a prefork pool's pipes, before the pool forgets the jobs that the messages are about."""
+# ruff: noqa: SLF001 - a pool has no public names for these parts
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 MAX_ACCEPTANCE_SECONDS: Final = 5.0
-"""A process accepts at once. One that does not is stopped, or the machine is; without this, it costs 30 s."""
+"""Longest wait for a process to accept a task, which it does at once unless it or the machine is stopped."""
 
 
 def read_all_in_time(pool: Any) -> None:
-    """Mend a worker's pool, which is started; other pools than prefork need nothing."""
+    """Fix a worker's started pool; only prefork pools need it."""
     processes = getattr(pool, "_pool", None)
     if hasattr(processes, "process_flush_queues"):
         read_all_of_dead_processes(processes)
@@ -20,10 +20,10 @@ def read_all_in_time(pool: Any) -> None:
 
 
 def read_all_of_dead_processes(processes: Any) -> None:
-    """Have the pool read all that a dead process has sent before it drops the pipe.
+    """Make the pool read everything that a dead process has sent before it drops the pipe.
 
-    Of a process that dies while the pool deals with the death of another one, it would not have read yet which task it
-    had accepted: that would be given to the next process, and nobody would learn that it has ended one.
+    If a process dies while the pool handles another one's death, the pool has not read yet which task it had accepted.
+    That task would go to the next process, and nobody would learn that it has already ended one.
     """
     drop = processes.on_partial_read
 
@@ -35,10 +35,11 @@ def read_all_of_dead_processes(processes: Any) -> None:
 
 
 def flush_without_the_written(processes: Any) -> Callable[[], None]:
-    """Return the pool's ``flush`` so that it forgets no task that a process has got.
+    """Return the pool's ``flush``, changed so that it forgets no task that a process has received.
 
-    It forgets what has not been accepted, for the broker to deliver it again, and so what a process has just begun.
-    That is done twice; and the process, which waits to be heard before it ends, holds a shutdown up for 30 s.
+    It forgets tasks that have not been accepted, for the broker to redeliver, and so also those that a process has just
+    begun. Those would run twice, and the process, which waits for a confirmation before it ends, would delay a shutdown
+    by 30 s.
     """
     flush = processes.flush
 
@@ -53,7 +54,7 @@ def flush_without_the_written(processes: Any) -> Callable[[], None]:
 
 
 def _owners_of_written(processes: Any) -> set[Any]:
-    """Return the processes which have got a task, and have not been heard to accept it."""
+    """Return the processes that have received a task, but whose acceptance has not been read."""
     return {
         job._write_to
         for job in tuple(processes._cache.values())

@@ -1,4 +1,4 @@
-"""Names of commands that a broker rejected, for the log: the command and its key, never its arguments."""
+"""Names of commands that a broker rejected, for the log: a command and its key, never its arguments."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any, Final
 
 _MAX_NAME: Final = 120
 _IN_PIPELINE: Final = re.compile(r"Command # \d+ \(([^\s)]+)(?: ([^\s)]+))?")
-# Position of the first key, where a number of keys or a subcommand precedes it.
+# Position of the first key, if a number of keys or a subcommand precedes it.
 _KEY_AT: Final = {"EVAL": 3, "EVALSHA": 3, "OBJECT": 2}
 # Commands whose arguments are not keys, and may be secrets.
 _WITHOUT_KEY: Final = frozenset({"AUTH", "HELLO", "ACL", "CONFIG", "CLIENT", "SCRIPT", "SELECT"})
 
 
 def describe_refused_command(error: BaseException) -> str:
-    """Return which command was rejected, and the broker's reason.
+    """Return the rejected command and the broker's reason.
 
     Args:
-        error: as caught, with its traceback. redis-py's errors do not name the command, so it is read from the frames
-            in which it was sent or its reply was parsed; py-amqp's do.
+        error: the caught error, with its traceback. py-amqp's errors name the command. redis-py's do not, so it is read
+            from the frames in which it was sent or its reply was parsed.
     """
     reply = str(error).rpartition("caused error: ")[2].partition(", with args")[0]
     command = _in_pipeline(error) or _in_traceback(error)
@@ -48,7 +48,7 @@ def _in_traceback(error: BaseException) -> str:
 
 
 def _shown(command: Any, keys: int = 1) -> str:
-    """Return a command with its first keys or channels."""
+    """Format a command with its first keys or channels."""
     parts = [part.decode("utf-8", "replace") if isinstance(part, bytes) else str(part) for part in command]
     if not parts:
         return ""

@@ -1,4 +1,4 @@
-"""Celery's soft time limit around refreshes: it interrupts loads, once, and nothing else of a refresh."""
+"""Celery's soft time limit around refreshes, which interrupts loads, once, but no other part of a refresh."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from celery import current_task
 from refresher.graph.thread_limits import pool_has_limits
 
 SAME_SIGNAL_SECONDS: Final = 1.0
-"""A second signal within this time repeats the first one: a limit is five seconds at least."""
+"""A second signal within this time is a repetition of the first, since a limit is at least five seconds."""
 
 
 class _Now(Enum):
-    """Interruptibility of the code that runs now."""
+    """Kind of the code that runs now, which determines what the limit interrupts."""
 
     INTERRUPTED = auto()
     """A load, or a task of another name."""
     LEFT_ALONE = auto()
-    """A refresh task apart from its load: it is about to end."""
+    """A refresh task outside of its load, which is about to end."""
     INTERRUPTED_LATER = auto()
-    """A load in place, apart from the load itself: what is around it goes on."""
+    """A load in place, outside of the load itself; the code around it goes on."""
 
 
 class SoftTimeLimit:
-    """A handler of the limit's signal that debounces it, and passes it on inside of loads alone.
+    """A handler that debounces the limit's signal, and passes it on only within loads.
 
-    A prefork pool that is shutting down sends the signal twice, within a millisecond. The second would interrupt the
-    end of the refresh in its record, which then said "running" until the lease had run out. A machine that stands still
-    lets the signal come after its task has ended, where it would end the process. Tasks of other names are interrupted
-    as before, but for the ends of what they load in place.
+    A prefork pool that shuts down sends the signal twice within a millisecond. The second would interrupt the end of
+    the refresh, whose record would say "running" until the lease expires. After a stall of the machine the signal may
+    come after the end of its task, where it would end the process. Other tasks are interrupted as before, except at the
+    ends of their loads in place.
     """
 
     def __init__(self, handle: Callable[[int, FrameType | None], object] | None = None) -> None:
@@ -58,21 +58,21 @@ class SoftTimeLimit:
             self._handle(number, frame)
 
     def in_task(self) -> AbstractContextManager[None]:
-        """Interrupt nothing of this block, a refresh task, but loads."""
+        """Let the limit interrupt only loads of this block, which is a refresh task."""
         return self._while(_Now.LEFT_ALONE)
 
     def in_place(self) -> AbstractContextManager[None]:
-        """Interrupt nothing of this block, in whatever task, but loads; the task is interrupted at the block's end."""
+        """Let the limit interrupt only loads of this block, and the task around it at the block's end."""
         return self._while(_Now.INTERRUPTED_LATER)
 
     def in_load(self) -> AbstractContextManager[None]:
-        """Have the limit interrupt this block."""
+        """Let the limit interrupt this block."""
         return self._while(_Now.INTERRUPTED)
 
     @contextmanager
     def _while(self, now: _Now) -> Iterator[None]:
         if threading.current_thread() is not threading.main_thread():
-            yield  # which receives the signals, and is elsewhere
+            yield  # another thread, since only the main one receives signals
             return
         self._install()
         before = self._now

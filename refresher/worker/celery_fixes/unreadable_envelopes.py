@@ -1,8 +1,7 @@
-"""Tolerance of unreadable envelopes in a worker's connection: one that can't be read costs no more than itself.
+"""Tolerance of unreadable envelopes in a worker's connection, each of which is skipped alone.
 
-kombu and py-amqp raise over such a message in the middle of the worker's loop, which ends the connection. Celery makes
-a new one, and where that happens often it waits for a second each time: some hundreds would hold a worker up for
-minutes.
+kombu and py-amqp raise on such a message in the middle of the worker's loop, which ends the connection. Celery makes a
+new one, and if that happens often it waits for a second each time, so hundreds would hold a worker up for minutes.
 """
 
 from __future__ import annotations
@@ -15,27 +14,27 @@ from typing import Any, Final
 from redis.exceptions import DataError
 
 UNREADABLE: Final = "application/x-unreadable"
-"""The content type given to a message of RabbitMQ whose properties can't be read."""
+"""Content type given to a RabbitMQ message whose properties can't be read."""
 
-# What kombu raises over a broken envelope: JSON, base64, or what is inside of them.
+# kombu's errors on a broken envelope: in JSON, in base64, or in their content.
 ENVELOPE_ERRORS: Final = (ValueError, TypeError, LookupError, AttributeError, RecursionError, DataError)
 
 Report = Callable[[Exception], None]
 
 _HEADER: Final = 2
-# AMQP 0-9-1, 4.2.6.1: class, weight and size of the body stand before the properties; 0x8000: there is a content type.
+# AMQP 0-9-1, 4.2.6.1: class, weight and body size precede the properties; 0x8000 means that there is a content type.
 _BEFORE_PROPERTIES: Final = 12
 _UNREADABLE_ALONE: Final = pack(">HB", 0x8000, len(UNREADABLE)) + UNREADABLE.encode()
 
 
 def tolerate_unreadable_envelopes(connection: Any, report: Report, report_wrong_type: Report) -> None:
-    """Have a connection of kombu's, which is not connected yet, skip messages that it can't read.
+    """Make a kombu connection, which is not connected yet, skip messages that it can't read.
 
-    On Redis, reading takes a message from its queue, so ``report`` is called with what was raised, and that is all. On
-    RabbitMQ such a message arrives, to be rejected, with nothing but its body and the content type `UNREADABLE`.
+    On Redis, reading removes a message from its queue, so only ``report`` is called, with the error. On RabbitMQ such a
+    message arrives, to be rejected, with only its body and the content type `UNREADABLE`.
 
-    ``report_wrong_type`` is called where a queue's binding on Redis could not be renewed because its key has a wrong
-    type; kombu would log a traceback each second. Whatever else is refused there is left to kombu.
+    ``report_wrong_type`` is called if a queue's binding on Redis could not be renewed because its key has a wrong type,
+    for which kombu would log a traceback each second. Other refusals there are left to kombu.
     """
     make = connection.create_transport
 
@@ -57,7 +56,7 @@ def tolerate_unreadable_envelopes(connection: Any, report: Report, report_wrong_
 
 
 class _Tolerant:
-    """The part of a Redis channel that skips what was raised between a reply and the message made of it."""
+    """Mixin of a Redis channel, which skips errors between a reply and the message made from it."""
 
     report: Report
     report_wrong_type: Report
@@ -87,7 +86,7 @@ class _Tolerant:
         parent: Any = super()
         try:
             parent.maybe_refresh_binding_expiry()
-        except channel.ResponseError as error:  # an attribute of the object: super() has none
+        except channel.ResponseError as error:  # an attribute of the object, which super() lacks
             if "WRONGTYPE" not in str(error):
                 raise
             self.report_wrong_type(error)
@@ -114,8 +113,8 @@ class _Tolerant:
 
 
 def _tolerant_frame_handler(connection: Any, take: Callable[..., Any]) -> Callable[[Any], Any]:
-    """Return py-amqp's handler of frames, which reads a header of unreadable properties as one that has none."""
-    from amqp.method_framing import frame_handler  # type: ignore[import-untyped]  # it has no types
+    """Return py-amqp's frame handler, changed to read a header with unreadable properties as one without any."""
+    from amqp.method_framing import frame_handler  # type: ignore[import-untyped]  # untyped
 
     has_taken = False
 
