@@ -1,4 +1,4 @@
-"""The call of a query's loader, in whatever transaction."""
+"""The call of a query's loader, in any transaction."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from refresher.results import Result as OwnTerms
 def call_loader(
     query: Query, tx: Any, calls: Sequence[Mapping[str, Any]], previous: Sequence[Previous | None], max_bytes: int
 ) -> list[Any]:
-    """Call a query's loader and return the value, or `refresher.Result`, of each call; rows that it yields, as a list.
+    """Call a query's loader; return the value or `refresher.Result` of each call, with yielded rows as a list.
 
     Args:
-        query: one without ``batch`` takes one call at a time.
+        query: the query; without ``batch`` its loader takes one call at a time.
         tx: the loader's first argument.
-        calls: the params of each.
-        previous: what a conditional loader is given of the value before, for each call.
-        max_bytes: the most that one payload may hold.
+        calls: the params of each call.
+        previous: the previous value's data for each call, for a conditional loader.
+        max_bytes: the largest size of a payload.
 
     Raises:
-        LoadFailed: it yields more than a payload may hold, or not one value for each call.
+        LoadFailed: the loader yields more than fits in a payload, or not one value for each call.
     """
     if query.batch is None:
         returned: list[Any] = [

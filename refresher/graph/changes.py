@@ -1,4 +1,4 @@
-"""Loads within a query's transaction: versions first, the values of what has changed, and the degrees of these."""
+"""Loads within a query's transaction: first the versions, then the values that have changed, and their degrees."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def load_changed(
     reads: Reads | None = None,
     following: Callable[[Reads | None], AbstractContextManager[None]] = lambda _: nullcontext(),
 ) -> list[Loaded]:
-    """Return what each call loads: `UNCHANGED`, without its loader, where ``version_cypher`` says so.
+    """Return the result of each call, or `UNCHANGED`, without its loader, if ``version_cypher`` says so.
 
-    The version is read first: what is written between it and the load shows in the next one. ``reads`` follows what
-    the loader reads, in the block of ``following``: of a batch each value may depend on all of it.
+    The version is read first, so that a write between it and the load shows in the next version. ``reads`` follows the
+    loader's reads within the block of ``following``; each value of a batch may depend on all of them.
 
     Raises:
-        LoadFailed: the loader, a version or the degrees are not as they have to be.
+        LoadFailed: the loader's result, a version or the degrees are wrong.
     """
     versions = _versions(tx, query, calls)
     changed = [
@@ -61,7 +61,7 @@ def _versions(tx: RunsQueries, query: Query, calls: Sequence[Mapping[str, Any]])
 
 
 def _version(query: Query, columns: list[Any]) -> Any:
-    """Return the columns as the entry keeps them: plain values."""
+    """Return the columns as plain values, for the entry."""
     if all(column is None for column in columns):
         return None
     try:
@@ -83,7 +83,7 @@ def _number(degree: object) -> int:
 def _records(
     tx: RunsQueries, query: Query, what: str, cypher: str | None, calls: Sequence[Mapping[str, Any]]
 ) -> list[Any]:
-    """Run Cypher of the query's author, never of a message; return each call's record, None where there is none."""
+    """Run Cypher of the query's author, never of a message; return each call's record, or None without one."""
     if cypher is None:
         return [None] * len(calls)
     if query.batch is None:

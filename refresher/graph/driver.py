@@ -1,4 +1,4 @@
-"""Creation of a driver of the graph: its address, TLS to it, and its timeouts."""
+"""Creation of the graph's driver: address, TLS and timeouts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from api_client.errors import ConfigurationError
 from refresher.settings import NEO4J_URI_ALLOWED, WorkerSettings
 
 SPARE_CONNECTIONS: Final = 22
-"""Celery's -c may ask for more threads than CACHE_XFETCH_WORKERS does."""
+"""More than CACHE_XFETCH_WORKERS, because Celery's -c may ask for more threads."""
 
 
 def open_driver(
@@ -20,9 +20,9 @@ def open_driver(
     """Return a driver for the settings' graph; nothing is sent yet.
 
     Args:
-        settings: where the graph is.
-        user, password: credentials, of NEO4J_USER without a user; without a password none are sent.
-        retry_seconds: for how long the driver itself repeats a transaction that it manages.
+        settings: the worker's settings, with the graph's address.
+        user, password: credentials, by default those of NEO4J_USER; without a password none are sent.
+        retry_seconds: the time for which the driver itself repeats a managed transaction.
 
     Raises:
         ConfigurationError: the driver refuses NEO4J_URI.
@@ -31,7 +31,7 @@ def open_driver(
     if not user:
         user, password = settings.neo4j_user, settings.neo4j_password
     try:
-        # The driver's own retries are off: ours would multiply with them (5 tries of 33 s each with its defaults).
+        # The driver's own retries are off, since ours would multiply with them (5 tries of 33 s each by default).
         return neo4j.GraphDatabase.driver(
             uri,
             auth=(user, password) if password else None,
@@ -54,9 +54,9 @@ def open_driver(
 
 
 def address_of(settings: WorkerSettings) -> tuple[str, dict[str, Any]]:
-    """Return NEO4J_URI as a driver takes it, and the driver's options of TLS."""
+    """Return NEO4J_URI in the driver's form, and the driver's TLS options."""
     if not settings.neo4j_ca_certs:
         return settings.neo4j_uri, {}
-    # With custom certificates the driver takes TLS by options alone, and refuses +s.
+    # With custom certificates the driver takes TLS only from options, and refuses +s.
     trusted = neo4j.TrustCustomCAs(settings.neo4j_ca_certs)
     return settings.neo4j_uri.replace("+s://", "://", 1), {"encrypted": True, "trusted_certificates": trusted}

@@ -1,6 +1,6 @@
-"""Types of the Neo4j driver; where it is not installed, types that no value and no error has.
+"""Types of the Neo4j driver or, if it is not installed, types that no value and no error has.
 
-So `refresher.testing` works for an application that has no driver: its tests define what a query loads.
+So `refresher.testing` works for an application without a driver, whose tests define what a query loads.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ except ModuleNotFoundError as _missing:
     if not TYPE_CHECKING:
 
         class _Absent(Exception):
-            """The type of nothing."""
+            """A type that nothing has."""
 
         class _NoErrors:
             def __getattr__(self, name: str) -> Any:

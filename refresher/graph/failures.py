@@ -1,4 +1,4 @@
-"""Classification of what a load raises: errors of the driver, of the query's author, and of time limits."""
+"""Classification of a load's exceptions: errors of the driver, of the query's author, and of time limits."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from refresher.errors import LoadFailed, TransientFailure, text_of
 from refresher.flow.nesting import CYCLE, TOO_DEEP
 from refresher.graph.driver_types import errors as driver_errors
 
-# A graph that has just begun to refuse may have a reason that passes; one that goes on refusing has not.
+# A graph that has just begun to refuse may have a passing reason; one that goes on refusing has not.
 _FEW_ATTEMPTS: Final = 2
 _UNAVAILABLE: Final = (
-    driver_errors.ServiceUnavailable,  # includes IncompleteCommit: harmless, for we only read
+    driver_errors.ServiceUnavailable,  # includes IncompleteCommit, which is harmless to a read
     driver_errors.SessionExpired,
 )
 _MISTAKES: Final = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, TypeError, ValueError)
@@ -53,12 +53,13 @@ _BOOKMARK_KINDS: Final = {BookmarkFault.REFUSED: "bookmark", BookmarkFault.NOT_R
 
 
 def classify_error(error: BaseException, *, waits_for_bookmarks: bool = False) -> LoadFailed:
-    """Return what an error of the driver, or of code of a query's author, means; a LoadFailed as it is.
+    """Classify an error of the driver or of a query author's code; return a LoadFailed unchanged.
 
-    With ``waits_for_bookmarks`` it is the reply to a BEGIN that was given bookmarks: a timeout there is theirs, and so
-    is an unknown error, which Neo4j has for some texts that are not bookmarks.
+    With ``waits_for_bookmarks`` the error is the reply to a BEGIN with bookmarks. A timeout is then due to them, and so
+    is an unknown error, with which Neo4j answers some texts that are not bookmarks.
 
-    Its text is the error's own and may hold query text and values of params: it is for the dead letter, not for a log.
+    The text is the error's own and may contain query text and values of params, so it is for the dead letter, not for a
+    log.
     """
     if isinstance(error, LoadFailed):
         return error
@@ -81,25 +82,25 @@ def classify_error(error: BaseException, *, waits_for_bookmarks: bool = False) -
 
 
 def _cache_failure(error: CacheError, message: str) -> LoadFailed:
-    """Return what an error of the cache means that a loader met, which reads other queries."""
+    """Classify an error of the cache, from a loader's read of another query."""
     if isinstance(error, RefreshFailed):
         if error.kind in _WRONG_QUERIES:
             return LoadFailed(error.kind, message, is_transient=False, why=error.hint)
-        # That key cools, for longer than a retry waits.
+        # The other key is cooling, for longer than a retry waits.
         return LoadFailed("refresh_failed", message, is_transient=False)
     for kind, errors in _CACHE_KINDS.items():
         if isinstance(error, errors):
             return LoadFailed(kind, message, is_transient=True)
-    return _loader_failure(error, message)  # the call itself is wrong, or the type that it asks for
+    return _loader_failure(error, message)  # the call itself, or its type, is wrong
 
 
 def bookmark_failure(why: object, fault: BookmarkFault = BookmarkFault.NOT_REACHED) -> LoadFailed:
-    """Return a failure that is due to bookmarks: not retried in this run, since a claim without them is better."""
+    """Return a failure due to bookmarks, which is not retried in this run, since a claim without them is better."""
     return LoadFailed(_BOOKMARK_KINDS[fault], str(why), is_transient=False, bookmarks=fault)
 
 
 def write_failure() -> LoadFailed:
-    """Return the failure of a loader that writes: loads are repeated, and a follower may be asked for them."""
+    """Return the failure of a loader that writes, which it may not, as loads are repeated and may go to a follower."""
     message = "the loader writes to the graph, and a load only reads: write in a transaction of the application"
     return LoadFailed("writes", message, is_transient=False)
 
@@ -129,7 +130,7 @@ def _driver_failure(error: Exception, message: str) -> LoadFailed:
         return LoadFailed("graph_unavailable", message, is_transient=True)
     if isinstance(error, driver_errors.ConfigurationError | driver_errors.UnsupportedServerProduct):
         return LoadFailed("configuration", message, is_transient=False)
-    # ResultError, SessionError, TransactionError …: a mistake in the loader. A connection that came late is not.
+    # ResultError, SessionError, TransactionError … are mistakes in the loader. A late connection is not.
     late = isinstance(error, driver_errors.ConnectionAcquisitionTimeoutError)
     return LoadFailed("graph_unavailable" if late else "loader_error", message, is_transient=late)
 
@@ -138,9 +139,9 @@ def _loader_failure(error: BaseException, message: str) -> LoadFailed:
     if type(error) is SystemExit:
         return LoadFailed("loader_error", "the loader called sys.exit", is_transient=False)
     if not isinstance(error, Exception):
-        # KeyboardInterrupt, Celery's WorkerShutdown, a panic of an extension: they are meant to end a process.
+        # KeyboardInterrupt, Celery's WorkerShutdown, an extension's panic, which are meant to end a process.
         return LoadFailed("loader_error", message, is_transient=True, max_attempts=_FEW_ATTEMPTS)
-    # A mistake in a loader, or values that it refuses, will be there at the next attempt too.
+    # A loader's mistake, or a value that it refuses, will still be there at the next attempt.
     return LoadFailed("loader_error", message, is_transient=not isinstance(error, _MISTAKES))
 
 
@@ -154,7 +155,7 @@ def _bookmark_fault(error: BaseException, *, waits: bool) -> BookmarkFault:
 
 
 def _certificate_fault(error: BaseException | None) -> str:
-    """Return the fault of the server's certificate, which the driver hides as the cause of a cause; "" for none."""
+    """Return the fault of the server's certificate, which the driver hides as a cause of a cause, or ""."""
     for _ in range(10):
         if error is None:
             break

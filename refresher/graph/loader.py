@@ -31,7 +31,7 @@ VERIFY_SECONDS: Final = 10.0
 
 
 class _Once(logging.Filter):
-    """Passes each text once: the server repeats what it notes of a query with every load."""
+    """Passes each text once, since the server repeats its notifications about a query at every load."""
 
     MOST: Final = 1_000
 
@@ -53,11 +53,11 @@ _ONCE: Final = _Once()
 
 
 class Graph:
-    """One driver, made at the first load and never shared with a forked child. Thread-safe.
+    """The graph with one driver, made at the first load and never shared with a forked child. Thread-safe.
 
     Args:
         spans: hooks around each query that a load runs.
-        follows: makes tags of what loads read, for queries that have them so.
+        follows: makes tags from a load's reads, for queries with automatic tags.
 
     Raises:
         ConfigurationError: the driver refuses NEO4J_URI.
@@ -87,19 +87,19 @@ class Graph:
         bookmarks: Sequence[str],
         timeout_seconds: float,
     ) -> list[Loaded]:
-        """Run a query's loader, and its degree, in one read transaction; return what each call loaded.
+        """Run a query's loader and degree in one read transaction; return each call's result.
 
-        Where ``version_cypher`` returns what it did before, neither is run.
+        If ``version_cypher`` returns the same as before, neither is run.
 
         Args:
-            query: what to run.
-            calls: the params of each, one where the query has no ``batch``.
-            previous: what the entry of each holds.
-            bookmarks: the transaction reads after them.
-            timeout_seconds: after which the server ends the transaction.
+            query: the query to run.
+            calls: the params of each call, of which there is one if the query has no ``batch``.
+            previous: the previous value's data for each call.
+            bookmarks: the bookmarks that the transaction reads after.
+            timeout_seconds: the time after which the server ends the transaction.
 
         Raises:
-            LoadFailed: of some kind, transient or not.
+            LoadFailed: the load has failed, for a transient or permanent reason.
         """
         if os.getpid() != self._pid:
             raise LoadFailed("driver_shared", "the driver was made before a fork", is_transient=False)
@@ -110,7 +110,7 @@ class Graph:
         tx = ReadTransaction(lambda: self._session(bookmarks), timeout_seconds, has_bookmarks=bool(bookmarks))
         if pool_has_limits():
             return self._load(query, calls, previous, tx)
-        # The server ends the transaction sooner, if it answers at all.
+        # If it answers at all, the server ends the transaction sooner.
         soft_seconds = timeout_seconds + SOFT_LIMIT_MARGIN_SECONDS
         hard_seconds = timeout_seconds + HARD_LIMIT_MARGIN_SECONDS
         try:
@@ -122,7 +122,7 @@ class Graph:
 
     @property
     def hangs(self) -> bool:
-        """True once a load goes on beyond its hard time limit, in a pool that ends none: the process has to end."""
+        """True once a load exceeds its hard time limit in a pool that can't end it, so that the process has to end."""
         return self._limits.hangs
 
     def _session(self, bookmarks: Sequence[str]) -> neo4j.Session:
@@ -157,21 +157,21 @@ class Graph:
                 raise
             failure = classify_error(error, waits_for_bookmarks=begun.waits_for_bookmarks)
             if failure.kind == "auth":
-                # Each attempt is one of the few that the graph allows before it locks the user out.
+                # The graph allows only a few attempts before it locks the user out.
                 self._refused_until = self._monotonic() + REFUSED_SECONDS
             try:
                 raise failure from error
             finally:
-                del failure  # else its traceback would keep this frame, and with it all that the loader had
+                del failure  # otherwise its traceback would keep this frame, and all of the loader's data, alive
 
     def verify(self) -> None:
         """Query the configured database as the configured user, as a load does.
 
         Raises:
-            LoadFailed: it did not answer within `VERIFY_SECONDS`; the message says why.
+            LoadFailed: it did not answer properly within `VERIFY_SECONDS`; the message says why.
         """
         tx = ReadTransaction(lambda: self._session(()), VERIFY_SECONDS)
-        # The driver waits without bound for a server that has accepted the connection and then falls silent.
+        # The driver waits forever for a server that accepts the connection and then falls silent.
         cut = threading.Timer(VERIFY_SECONDS, tx.cut)
         cut.daemon = True
         cut.start()
@@ -194,6 +194,6 @@ def _abort_on_rejected_result(tx: ReadTransaction) -> Iterator[None]:
     try:
         yield
     except LoadFailed:
-        # Otherwise the driver would have the server go through all the rows that are not needed any more.
+        # Otherwise the driver would make the server go through all the rows that are no longer needed.
         tx.cut()
         raise

@@ -1,4 +1,4 @@
-"""The follower of what a load reads: from the graph, as `ReadTransaction` tells it, and of other entries."""
+"""Followers of a load's reads, from the graph (reported by `ReadTransaction`) and of other entries."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from api_client.protocol.keys import CacheKey
 from api_client.read.in_place import followers
 
 Explain: TypeAlias = Callable[[str, Mapping[str, Any]], Mapping[str, Any] | None]
-"""Returns the plan of a text with its parameters."""
+"""Returns the plan of a Cypher text with its parameters."""
 
 
 def plan_of(
     session: neo4j.Session, cypher: str, parameters: Mapping[str, Any], *, timeout_seconds: float = 10.0
 ) -> Mapping[str, Any] | None:
-    """Return the plan that the graph has for a text; nothing is run.
+    """Return the graph's plan for a Cypher text, without running it.
 
     Raises:
-        Neo4jError, DriverError: the text is refused, or the graph could not be asked.
+        Neo4jError, DriverError: the text was refused, or the graph could not be queried.
     """
     query = neo4j.Query(f"EXPLAIN {cypher}", timeout=timeout_seconds)
     return session.run(query, dict(parameters)).consume().plan
@@ -34,36 +34,36 @@ class Reads(Protocol):
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """The tags of what was read."""
+        """The tags of all that was read."""
 
     @property
     def is_outdated(self) -> bool:
-        """True once an entry was read that is invalidated."""
+        """True once an invalidated entry was read."""
 
     def note(self, cypher: str, parameters: Mapping[str, Any], result: neo4j.Result, explain: Explain) -> None:
-        """Note a query that has just been run; ``result`` is not consumed yet."""
+        """Note a query that has just been run, whose ``result`` is not consumed yet."""
 
     def note_entry(self, key: CacheKey, header: Header) -> None:
-        """Note an entry that a read of the loader has returned."""
+        """Note an entry that the loader has read."""
 
 
 class FollowsReads(Protocol):
     """A maker of `Reads`."""
 
     def reads(self, query: str) -> Reads:
-        """Return what follows the reads of one load of a query."""
+        """Return the follower for one load of a query."""
 
 
 _reads: Final[ContextVar[tuple[Reads, ...]]] = ContextVar("refresher_reads")
 _in_progress: Final[list[Reads]] = []
-"""Those of all threads: what a loader's own threads read counts for each, since it is not known for which."""
+"""Followers of all threads; each counts the reads of loaders' own threads, as it is not known whose they are."""
 
 
 @contextmanager
 def following_entries(reads: Reads | None) -> Iterator[None]:
-    """Tell ``reads`` of each entry that is read in the block; None: nobody, also within a block of an outer load."""
+    """Report each entry read in the block to ``reads``; with None to nobody, even within an outer load's block."""
     if reads is not None and _note not in followers:
-        followers.append(_note)  # from the first such load on: other readers pay nothing
+        followers.append(_note)  # only from the first such load on, so that other readers pay nothing
     own = () if reads is None else (reads,)
     reset = _reads.set(own)
     _in_progress.extend(own)

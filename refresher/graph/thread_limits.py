@@ -1,8 +1,8 @@
-"""Time limits of loads where the worker's pool has none: Celery enforces them in processes, not in threads.
+"""Time limits of loads in pools without any, as Celery enforces limits in processes but not in threads.
 
-A thread can't be ended. So the load runs in one of its own, which is interrupted at the soft limit: its connection is
-cut, and most loads return then. One that hangs in something else ends with its process: at the hard limit it is not
-waited for any longer, and the worker ends.
+A thread can't be ended. So the load runs in one of its own, and is interrupted at the soft limit by cutting its
+connection, after which most loads return. A load that hangs in something else ends with its process: at the hard limit
+nothing waits for it any longer, and the worker ends.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ MAX_ATTEMPTS: Final = 2
 
 
 def pool_has_limits() -> bool:
-    """Return whether this process is one of a prefork pool, which Celery's time limits end."""
+    """Return whether this process belongs to a prefork pool, which Celery's time limits end."""
     return bool(current_process().name != "MainProcess")
 
 
 def process_is_ending() -> bool:
-    """Return whether this is a process of a prefork pool that is ending by a signal.
+    """Return whether this is a prefork pool's process that a signal is ending.
 
-    Whatever is raised now, it goes. Its main process gets no result of the task, and counts the process as lost.
+    It ends whatever is raised now. The main process gets no result of its task, and counts the process as lost.
     """
     return pool_has_limits() and terminate_handler_fired()
 
@@ -40,21 +40,21 @@ class ThreadLimits:
     """Runs calls that may have to be abandoned. Thread-safe.
 
     Attributes:
-        hangs: whether a call has exceeded its hard limit and still runs: the process has to end.
+        hangs: True if a call has exceeded its hard limit and still runs, so that the process has to end.
     """
 
     def __init__(self) -> None:
         self.hangs: bool = False
-        # As many as there have been concurrent loads: starting one for each costs more than a short load.
+        # As many as there have been concurrent loads, since starting a thread costs more than a short load.
         self._idle: list[_LoadThread] = []
 
     def run(self, call: Callable[[], T], soft_seconds: float, hard_seconds: float, interrupt: Callable[[], None]) -> T:
-        """Return what ``call`` returns; ``interrupt`` is called when it has not within ``soft_seconds``.
+        """Run ``call`` and return its result; call ``interrupt`` if it has not returned within ``soft_seconds``.
 
         Raises:
-            LoadFailed: it did not return in time (``timeout``; ``hard_timeout``, where it still has not within
-                ``hard_seconds``), or the system has no thread left for it.
-            BaseException: what it raised.
+            LoadFailed: it did not return in time (``timeout``, or ``hard_timeout`` if it has not returned within
+                ``hard_seconds`` either), or the system has no thread left for it.
+            BaseException: raised by ``call``.
         """
         run = _Run(call)
         try:
@@ -71,7 +71,7 @@ class ThreadLimits:
         raise _timed_out("hard_timeout", hard_seconds)
 
     def close(self) -> None:
-        """End the threads that have nothing to do."""
+        """End the idle threads."""
         while self._idle:
             self._idle.pop().runs.put(None)
 
@@ -85,7 +85,7 @@ class ThreadLimits:
 class _Run(Generic[T]):
     """A call for another thread, and its outcome.
 
-    A bare lock signals the end: an event or a future takes as long again as the switch to the other thread and back.
+    A bare lock signals the end, since an event or a future would double the time of the switch to the thread and back.
     """
 
     __slots__ = ("_call", "_context", "_error", "_is_over", "_returned")
@@ -99,7 +99,7 @@ class _Run(Generic[T]):
         self._is_over.acquire()
 
     def execute(self) -> None:
-        """Call it, on the other thread; `finish` has to follow."""
+        """Make the call, on the other thread; `finish` has to follow."""
         try:
             self._returned = self._context.run(self._call)
         except BaseException as error:  # noqa: BLE001 - raised by the waiter
@@ -110,22 +110,22 @@ class _Run(Generic[T]):
         self._is_over.release()
 
     def wait(self, seconds: float) -> bool:
-        """Return whether it is over within ``seconds``; true once."""
+        """Wait for the end; return whether it came within ``seconds``. True only once."""
         return self._is_over.acquire(timeout=seconds)
 
     def outcome(self) -> T:
-        """Return what the call returned, or raise what it raised, once it is over."""
+        """Return the call's result, or raise its exception, once it is over."""
         error, self._error = self._error, None
         if error is None:
             return self._returned
         try:
             raise error
         finally:
-            del error  # else its traceback, which ends here, would keep it
+            del error  # otherwise its traceback, which ends here, would keep it alive
 
 
 class _LoadThread:
-    """Executes one run after another; between two of them it is among the idle ones."""
+    """Executes one run after another; between two of them it is among the idle threads."""
 
     def __init__(self, idle: list[_LoadThread]) -> None:
         self.runs: SimpleQueue[_Run[Any] | None] = SimpleQueue()
@@ -136,7 +136,7 @@ class _LoadThread:
         # Without a timeout, with which CPython may wait forever (docs/development/upstream/cpython-simplequeue-get.md).
         while (run := self.runs.get()) is not None:
             run.execute()
-            self._idle.append(self)  # before the waiter wakes: its next load finds it there
+            self._idle.append(self)  # before the waiter wakes, so that its next load finds this thread
             run.finish()
             del run
 

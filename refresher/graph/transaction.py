@@ -2,8 +2,8 @@
 
 ::
 
-    the driver's own         BEGIN ⇄   RUN, PULL ⇄   RUN, PULL ⇄   COMMIT ⇄
-    this one                           BEGIN, RUN, PULL ⇄   RUN, PULL ⇄   COMMIT ⇄        nothing at all without a query
+    the driver's own         BEGIN ⇄   RUN, PULL ⇄   RUN, PULL ⇄   COMMIT ⇄ this one                           BEGIN,
+    RUN, PULL ⇄   RUN, PULL ⇄   COMMIT ⇄        nothing without a query
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from refresher.graph.reads import Reads, following_entries, plan_of
 
 
 class ReadTransaction:
-    """A transaction in a session of its own; a context manager that commits, and closes the session.
+    """A transaction in its own session; a context manager that commits and closes the session.
 
-    Has what the driver's managed transaction has: `run`. An error of its own that a loader catches is not lost: it is
-    raised again on exit, by the driver where the transaction had begun.
+    It has the method of the driver's managed transaction, `run`. A transaction's error that a loader catches is not
+    lost: it is raised again on exit, by the driver if the transaction had begun.
 
     Args:
-        open_session: called at the first query, since a session costs as much as all else of a short load. It has to
-            be one for reading.
-        timeout_seconds: after which the server ends the transaction.
-        has_bookmarks: whether the session has some. Then BEGIN, which waits for them, is a round trip of its own, so
-            that its failure can be distinguished from one of a query.
+        open_session: opens a read session; called at the first query, since a session costs as much as the rest of a
+            short load.
+        timeout_seconds: the time after which the server ends the transaction.
+        has_bookmarks: True if the session has bookmarks. Then BEGIN, which waits for them, is a round trip of its own,
+            so that its failure differs from a query's.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class ReadTransaction:
         self._explaining: neo4j.Session | None = None
 
     def run(self, query: LiteralString, parameters: dict[str, Any] | None = None, **more: Any) -> neo4j.Result:
-        """Run a query, as `neo4j.ManagedTransaction.run`."""
+        """Run a query, as `neo4j.ManagedTransaction.run` does."""
         result = self._begin().run(query, parameters, **more)
         self._results.append(result)
         if self._reads is not None:
@@ -55,7 +55,7 @@ class ReadTransaction:
 
     @contextmanager
     def following(self, reads: Reads | None) -> Iterator[None]:
-        """Tell ``reads`` of each query that is run in the block, and of each entry that is read there."""
+        """Report each query run in the block, and each entry read there, to ``reads``."""
         self._reads = reads
         try:
             with following_entries(reads):
@@ -65,23 +65,23 @@ class ReadTransaction:
 
     @property
     def has_written(self) -> bool:
-        """True once a query of it has changed the graph. Neo4j refuses that; others that speak Bolt may not.
+        """True once one of its queries has changed the graph. Neo4j refuses that; other Bolt servers may not.
 
-        What is left of the results is discarded, as the end of the transaction would.
+        The rest of the results is discarded, as at the end of the transaction.
         """
         return any(result.consume().counters.contains_updates for result in self._results)
 
     @property
     def waits_for_bookmarks(self) -> bool:
-        """True while a BEGIN with bookmarks has not succeeded, or where it has used up half of the time limit.
+        """True while a BEGIN with bookmarks has not succeeded, or if it has used up half of the time limit.
 
-        Neo4j 5.26 waits there for 30 s, whatever the transaction's limit is, and then says that it has begun.
+        Neo4j 5.26 waits there for 30 s, whatever the transaction's limit is, and then replies that it has begun.
         """
         is_begun = self._begun is not None and self._begin_seconds < self._timeout_seconds / 2
         return self._has_bookmarks and self._session is not None and not is_begun
 
     def cut(self) -> None:
-        """Close the connection under it, from any thread: a caller that waits for a reply gets an error."""
+        """Close the transaction's connection, from any thread; a caller that waits for a reply gets an error."""
         for session in (self._session, self._explaining):
             connection = getattr(session, "_connection", None)  # the driver has no public way
             if connection is not None:
@@ -89,7 +89,7 @@ class ReadTransaction:
                     connection.kill()
 
     def _explain(self, cypher: str, parameters: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        # In a session of its own: what the graph refuses here does not end the transaction.
+        # In a session of its own, so that a refusal here does not end the transaction.
         with self._open_session() as self._explaining:
             return plan_of(self._explaining, cypher, parameters, timeout_seconds=self._timeout_seconds)
 
@@ -99,7 +99,7 @@ class ReadTransaction:
         if self._begun is None:
             try:
                 self._session = session = self._open_session()
-                # As the driver's own execute_query does: without it BEGIN would be a round trip of its own. It is false
+                # As in the driver's own execute_query; without it BEGIN would be a round trip of its own. It is false
                 # until it is entered.
                 pipelined = None if self._has_bookmarks else getattr(session, "_pipelined_begin", None)
                 began = monotonic_seconds()

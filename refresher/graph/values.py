@@ -1,19 +1,15 @@
-"""Encoding of what a loader returns as a payload: the driver's own types in a plain, documented shape.
+"""Encoding of a loader's result as a payload, with the driver's own types in a plain, documented shape.
 
-======================  =============================================================================
-Neo4j                   payload
-======================  =============================================================================
-Date, Time, DateTime    ISO 8601 text, with nine digits of the second and the offset; no name of a zone
-Duration                ISO 8601 text; one sign before it, where all of it goes back in time
-Point                   ``{"srid": …, "coordinates": […]}``
-Vector                  an array of numbers (`api_client.protocol.arrays`)
-Node                    ``{"id": …, "labels": […], "properties": {…}}``
-Relationship            ``{"id": …, "type": …, "start": …, "end": …, "properties": {…}}``
-Path                    ``{"nodes": […], "relationships": […]}``
-Record                  a dict
+======================  ============================================================================= Neo4j
+payload ======================  ============================================================================= Date,
+Time, DateTime    ISO 8601 text, with nine decimals of the second and the offset, without a zone's name Duration
+ISO 8601 text, with one sign before it if all of it goes back in time Point                   ``{"srid": …,
+"coordinates": […]}`` Vector                  an array of numbers (`api_client.protocol.arrays`) Node
+``{"id": …, "labels": […], "properties": {…}}`` Relationship            ``{"id": …, "type": …, "start": …, "end": …,
+"properties": {…}}`` Path                    ``{"nodes": […], "relationships": […]}`` Record                  a dict
 ======================  =============================================================================
 
-docs/reference/values.md has the reader's side, and the types of other libraries. None of these is imported here.
+docs/reference/values.md has the reader's side, and the types of other libraries, none of which is imported here.
 """
 
 from __future__ import annotations
@@ -39,9 +35,9 @@ from refresher.results import Previous, Result, Unchanged
 
 _TEXT: Final = (str, bytes, bytearray)
 _ELEMENTS_OF_VECTORS: Final = {"i8": "i1", "i16": "i2", "i32": "i4", "i64": "i8", "f32": "f4", "f64": "f8"}
-"""The types of a Vector's elements, named by their bits, as those of an array, by their bytes."""
+"""The element types of a Vector, named by their bits, mapped to those of an array, named by their bytes."""
 _NOT_NUMBERS_OF_NUMPY: Final = "cMmV"
-"""Complex numbers, times without a zone or with units of their own, and raw memory."""
+"""NumPy kinds that are refused: complex numbers, times without a zone or with their own units, raw memory."""
 _ALLOWED: Final = (
     "None, numbers, text, bytes, dates and times, lists, dicts, dataclasses, models, or what the driver returns"
 )
@@ -61,22 +57,22 @@ _INSTEAD: Final = (
     ("function", "what it returns"),
     ("builtin_function_or_method", "what it returns"),
 )
-"""Values to return in the place of some others, by the name of their class or a base of it."""
+"""Replacements that errors suggest for some values, by the name of their class or of a base."""
 _MIN_ROWS: Final = 4
 _ROWS_AT_A_TIME: Final = 1000
-# Looked up by type, which costs a tenth of the checks below.
+# Looked up by type, at a tenth of the cost of the checks below.
 _AS_THEY_ARE: Final = frozenset({type(None), bool, int, float})
 _PLAIN_IN_ROWS: Final = _AS_THEY_ARE | {str}
 
 
 def encode(value: Any, *, query: str, max_bytes: int) -> Packed:
-    """Return the payload of a loader's value, not compressed.
+    """Return the uncompressed payload of a loader's value.
 
-    One that is far too large is refused before it is encoded: what that takes is bounded by ``max_bytes``, not by it.
+    A value that is far too large is refused before it is encoded, so that ``max_bytes`` bounds the cost of that.
 
     Raises:
-        LoadFailed: ``not_encodable`` or ``too_large``; neither gets better by another attempt.
-        MemoryError: there is none left.
+        LoadFailed: ``not_encodable`` or ``too_large``, which another attempt would not change.
+        MemoryError: there is no memory left.
         SoftTimeLimitExceeded: the load's time was over.
     """
     normaliser = _Normaliser(query, max_bytes)
@@ -87,7 +83,7 @@ def encode(value: Any, *, query: str, max_bytes: int) -> Packed:
     except (MemoryError, SoftTimeLimitExceeded, LoadFailed):
         raise
     except Exception as error:
-        # Of the encoder, or of the value's own methods: __iter__, __len__, a property.
+        # From the encoder or from the value's own methods: __iter__, __len__, a property.
         raise _not_encodable(query, text_of(error)) from error
     if len(encoded) > max_bytes:
         raise _too_large(query, str(len(encoded)), max_bytes)
@@ -95,10 +91,10 @@ def encode(value: Any, *, query: str, max_bytes: int) -> Packed:
 
 
 def rows_of(rows: Iterator[Any], *, query: str, max_bytes: int) -> list[object]:
-    """Take the rows of a loader that yields them, and no more of them than may fit into a payload.
+    """Take the rows that a loader yields, but no more of them than may fit into a payload.
 
     Raises:
-        LoadFailed: ``too_large``, or ``not_encodable`` where a row is known to be.
+        LoadFailed: ``too_large``, or ``not_encodable`` if a row is known to be.
     """
     normaliser = _Normaliser(query, max_bytes)
     try:
@@ -107,7 +103,7 @@ def rows_of(rows: Iterator[Any], *, query: str, max_bytes: int) -> list[object]:
         raise _too_large(query, f"more than {max_bytes}", max_bytes) from None
     finally:
         if isinstance(rows, Generator):
-            rows.close()  # in the transaction still
+            rows.close()  # while still in the transaction
 
 
 def _too_large(query: str, size: str, max_bytes: int) -> LoadFailed:
@@ -120,14 +116,14 @@ def _not_encodable(query: str, why: str) -> LoadFailed:
 
 
 class _SizeLimitExceeded(Exception):
-    """The value takes more than is allowed, however it is encoded."""
+    """The value takes more than the allowed size, however it is encoded."""
 
 
 class _Normaliser:
-    """Makes plain values of what a loader returned, for as long as they may fit: each takes a byte at least.
+    """Makes plain values from a loader's result while they may fit; each takes at least a byte.
 
     Attributes:
-        has_arrays: there are arrays among them.
+        has_arrays: True if there are arrays among them.
     """
 
     def __init__(self, query: str, max_bytes: int) -> None:
@@ -136,7 +132,7 @@ class _Normaliser:
         self.has_arrays: bool = False
 
     def to_plain(self, value: object) -> object:
-        """Normalise a value; what the encoder knows by itself is returned as it is."""
+        """Normalise a value; one that the encoder knows is returned unchanged."""
         kind = type(value)
         return value if kind in _AS_THEY_ARE else _shape_of(kind)(self, value)  # type: ignore[arg-type]
 
@@ -154,7 +150,7 @@ class _Normaliser:
     def text(self, value: str | bytes | bytearray) -> object:
         self.charge(len(value))
         if isinstance(value, str):
-            return str.__str__(value)  # of a subclass too: by the base's own method, as of a param
+            return str.__str__(value)  # for a subclass too, with the base class's method, as for a param
         return value if type(value) in _TEXT else bytes(value)
 
     def many(self, value: Collection[object]) -> object:
@@ -168,7 +164,7 @@ class _Normaliser:
         return plain
 
     def _are_plain_rows(self, rows: Sequence[Any]) -> bool:
-        """Return whether rows are the same fields of text and numbers, and count them then: column by column, in C."""
+        """Return whether all rows have the same fields with text and numbers; if so, count them by columns, in C."""
         names: set[Any] = set(chain.from_iterable(rows)) if set(map(type, rows)) == {dict} else {None}
         if set(map(type, names)) != {str} or len(rows[0]) != len(names):
             return False
@@ -186,7 +182,7 @@ class _Normaliser:
         return True
 
     def mapping(self, value: Mapping[Any, Any]) -> dict[Any, object]:
-        # Most values are rows of text and numbers, and most of what a short refresh computes is this loop.
+        # Most values are rows of text and numbers, and a short refresh spends most of its CPU time in this loop.
         plain: dict[Any, object] = {}
         for key, item in value.items():
             kind = type(item)
@@ -213,9 +209,9 @@ class _Normaliser:
         raise _not_encodable(self._query, f"a {type(value).__name__} is within another value: return it as the value")
 
     def struct(self, value: msgspec.Struct) -> msgspec.Struct:
-        # A copy that is changed, since the type's own options (tag, rename, array_like) are for the encoder to apply.
+        # A changed copy, since the encoder has to apply the type's own options (tag, rename, array_like).
         plain = copy.copy(value)
-        # What is left out does not count, and which of the defaults will be is not known here.
+        # Omitted fields do not count, and which defaults will be omitted is not known here.
         normaliser = _Normaliser(self._query, sys.maxsize) if value.__struct_config__.omit_defaults else self
         for name in value.__struct_fields__:
             if (item := getattr(value, name)) is not msgspec.UNSET:
@@ -228,7 +224,7 @@ class _Normaliser:
         return self.mapping({name: getattr(value, name) for name in names if hasattr(value, name)})
 
     def model(self, value: Any) -> object:
-        # Not as `model_dump` has it, which makes plain tuples of the driver's types.
+        # Not with `model_dump`, which turns the driver's types into plain tuples.
         fields = type(value).model_fields
         if fields.keys() == {"root"}:
             return self.to_plain(value.root)
@@ -255,11 +251,11 @@ class _Normaliser:
         return self._array(_ELEMENTS_OF_VECTORS[value.dtype.value], (len(value),), value.raw(byteorder="little"))
 
     def numpy(self, value: Any) -> object:
-        """Normalise a scalar or an array of NumPy's."""
+        """Normalise a NumPy scalar or array."""
         if value.dtype.kind in _NOT_NUMBERS_OF_NUMPY:
             return value
         element_type = f"{value.dtype.kind}{value.dtype.itemsize}"
-        # A subclass may mean more than its elements say: a masked array has None in places.
+        # A subclass may mean more than its elements: a masked array has None in places.
         if type(value).__name__ == "ndarray" and element_type in ELEMENT_TYPES and value.size and value.ndim:
             little = value.astype(value.dtype.newbyteorder("<"), copy=False)
             return self._array(element_type, value.shape, little.tobytes())
@@ -294,12 +290,12 @@ _SHAPES: Final[tuple[tuple[type | tuple[type, ...], Shape], ...]] = (
     (driver_types.Vector, _Normaliser.vector),
     (PurePath, lambda normaliser, value: normaliser.text(str(value))),
 )
-"""Shapes of values, the first that fits; these methods have no docstrings of their own."""
+"""Normalisers by type, of which the first that fits applies; their methods have no docstrings of their own."""
 
 
 @lru_cache(maxsize=1_024)
 def _shape_of(kind: type) -> Shape:
-    """Return how values of a type are normalised."""
+    """Return the normaliser for values of a type."""
     if str(kind.__module__).partition(".")[0] == "numpy" and hasattr(kind, "tolist"):
         return _Normaliser.numpy
     for types, shape in _SHAPES:
@@ -320,7 +316,7 @@ def _shape_of(kind: type) -> Shape:
 
 
 def _name_in(field: Any) -> str | None:
-    """Return the name by which a pydantic field is validated, where it has another than its own."""
+    """Return the name by which a pydantic field is validated, if that is not its own."""
     alias = field.validation_alias
     return alias if isinstance(alias, str) else field.alias
 
@@ -330,7 +326,7 @@ def _is_text(value: object) -> bool:
 
 
 def _refuse(value: object) -> NoReturn:
-    """Refuse what the encoder does not know, with what to return in its place."""
+    """Refuse a value that the encoder does not know, suggesting a replacement."""
     kind = type(value)
     names = {base.__name__ for base in kind.__mro__}
     instead = next((instead for name, instead in _INSTEAD if name in names), _ALLOWED)
@@ -338,7 +334,7 @@ def _refuse(value: object) -> NoReturn:
 
 
 def _duration(value: driver_types.Duration) -> str:
-    # Python's timedelta is read from "-P1DT2S", and not from the driver's "P-1DT-2S".
+    # A reader's timedelta can be parsed from "-P1DT2S", but not from the driver's "P-1DT-2S".
     if any(value) and max(value) <= 0:
         return f"-{(-value).iso_format()}"
     return value.iso_format()
