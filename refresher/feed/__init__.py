@@ -1,12 +1,12 @@
-"""The graph's change feed: what is written to the graph invalidates exactly what depends on it.
+"""The graph's change feed, by which writes to the graph invalidate exactly the values that depend on them.
 
-A trigger in the graph notes each change in the transaction that makes it; a consumer turns the notes into tags,
-invalidates them, and removes the notes:
+A trigger in the graph notes each change within its transaction; a consumer turns the notes into tags, invalidates
+these, and removes the notes:
 
-    writer's transaction ──▶ trigger: a RefresherChange node, committed with the change or not at all
-    consumer             ──▶ take ──▶ tags ──▶ invalidate ──▶ acknowledge: the node goes
+    writer's transaction ──▶ trigger: a RefresherChange node, committed with the change or not at all consumer
+    ──▶ take ──▶ tags ──▶ invalidate ──▶ acknowledge: the node is deleted
 
-A module of queries says what is watched, and its queries which tags their values have:
+A module of queries declares what to watch, and its queries declare the tags of their values:
 
     from refresher import query
     from refresher.feed import node_tags, relationship_tags, watch, watch_relationship

@@ -1,10 +1,10 @@
 """Neo4j's Change Data Capture as a source of changes: Enterprise Edition and Aura, from 5.17 on.
 
-Written to Neo4j's documentation, and never run against a server that has it. Changes are read from the transaction log
-in the order of the commits: a transaction that commits late comes late, and one position says how far all is taken.
-Redis keeps it, beside the entries that it speaks for: what loses or restores them takes it along, and a write to the
-graph would be a change in its turn. Without a position that the database knows, all that is watched is invalidated,
-and the feed goes on from the present.
+Written from Neo4j's documentation, and never run against a server that has it. Changes are read from the transaction
+log in the order of commits, so a transaction that commits late comes late, and one position tells how far the feed is.
+Redis keeps the position beside the entries, so that it is lost or restored together with them; storing it in the graph
+would be a change itself. Without a position that the database knows, everything watched is invalidated, and the feed
+goes on from the present.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ T = TypeVar("T")
 log: Final = logging.getLogger(__name__)
 
 TAKEN_AT_ONCE: Final = 1_000
-"""Events; the last transaction is taken whole, since a query need not go on in the middle of one."""
+"""Number of events; the last transaction is taken whole, since a query need not go on in the middle of one."""
 _DISABLED: Final = "Neo.DatabaseError.ChangeDataCapture.Disabled"
 _LOST: Final = ("ChangeDataCapture.InvalidIdentifier", "ChangeDataCapture.ScanFailure")
 _CURRENT: Final = "CALL db.cdc.current() YIELD id RETURN id"
@@ -42,12 +42,12 @@ _QUERY: Final = (
 
 
 def is_source(triggers: Triggers, watches: Watches) -> bool:
-    """Return whether changes come from here: no trigger is installed, and the database captures them.
+    """Return whether CDC is the source of changes: no trigger is installed, and the database captures changes.
 
     Warns of watched labels without a node key.
 
     Raises:
-        FeedError: a right is missing, or the graph can't be queried.
+        FeedError: a privilege is missing, or the graph can't be queried.
     """
     try:
         is_watched = bool(watches.nodes or watches.relationships)  # without selectors the query returns all changes
@@ -78,7 +78,7 @@ class _Entity(msgspec.Struct, rename="camel"):
     element_id: str
     labels: list[str]
     keys: dict[str, list[dict[str, Any]]] = {}
-    """By label, the properties of each of its key constraints."""
+    """The properties of each key constraint, by label."""
 
 
 class _Node(_Entity, kw_only=True, tag_field="eventType", tag="n"):
@@ -92,10 +92,10 @@ class _Relationship(msgspec.Struct, tag_field="eventType", tag="r"):
 
 
 class Transaction:
-    """The changes of one transaction, added event by event; of many, labels and types alone are kept.
+    """The changes of one transaction, added event by event; beyond a limit only labels and types are kept.
 
-    An event shows a node's properties, in the mode DIFF only those that changed; of a relationship's ends only those
-    of node keys. A node that can't be named so makes the change a bulk one.
+    An event contains a node's properties (in mode DIFF only the changed ones), and for a relationship's ends only those
+    of node keys. A node that can't be identified by them makes the change a bulk one.
     """
 
     def __init__(self, number: int, watches: Watches) -> None:
@@ -106,7 +106,7 @@ class Transaction:
         self._is_known = self._is_named = True
         self._nodes: dict[str, list[Any]] = {}
         self._ends: dict[str, list[_Entity]] = {}
-        self._keys: dict[str, list[tuple[str, Any]]] = {}  # by element id: an end's key may change beside it
+        self._keys: dict[str, list[tuple[str, Any]]] = {}  # by element id: an end's key may change too
 
     def add(self, row: neo4j.Record) -> None:
         """Add an event."""
@@ -126,11 +126,11 @@ class Transaction:
             self._nodes, self._ends = {label: [] for label in self._nodes}, {kind: [] for kind in self._ends}
 
     def change(self) -> Change | None:
-        """Return the change; None: an event could not be read."""
+        """Return the change, or None if an event could not be read."""
         relationships = [
             (kind, [{"label": label, "value": value} for end in ends for label, value in self._keys_at(end)])
             for kind, ends in self._ends.items()
-        ]  # first: an end may have no name
+        ]  # first, since an end may be unidentifiable
         return Change(not self._is_named, list(self._nodes.items()), relationships) if self._is_known else None
 
     def _add_node(self, node: _Node, *, is_whole: bool) -> None:
@@ -147,7 +147,7 @@ class Transaction:
             self._nodes.setdefault(label, []).extend(values)
             self._keys.setdefault(node.element_id, []).extend((label, value) for value in values if value != "")
         if before is not None and after is not None and self._has_moved(before, after):
-            # Its relationships, which no event mentions, lead to it from now on, or no longer do.
+            # Its relationships, which no event mentions, now lead to it, or no longer do.
             self._is_named = False
             for kind in self._watches.relationships:
                 self._ends.setdefault(kind, [])
@@ -168,11 +168,11 @@ class Transaction:
 
 
 class CapturedChanges:
-    """The changes that a database captures, of what is watched.
+    """The changes of watched labels and types that a database captures.
 
     Args:
-        triggers: of the database, as a user who may run ``db.cdc.query``.
-        store, namespace: where the position is kept.
+        triggers: the triggers of the database, as a user who may run ``db.cdc.query``.
+        store, namespace: the place of the stored position.
     """
 
     def __init__(self, triggers: Triggers, watches: Watches, store: CacheLink, namespace: str) -> None:
@@ -186,7 +186,7 @@ class CapturedChanges:
         self._watched = hashlib.blake2b(asked, digest_size=8).hexdigest().encode()
 
     def take(self) -> Changes:
-        """Return the changes of whole transactions, `TAKEN_AT_ONCE` events or those of the last one more."""
+        """Return the changes of whole transactions: `TAKEN_AT_ONCE` events and the rest of the last transaction."""
         watched, _, position = (self._reply("GET", self._key) or b"").partition(b" ")
         try:
             if watched == self._watched:  # a consumer with other watches has skipped other changes
@@ -201,18 +201,18 @@ class CapturedChanges:
         return Changes(tuple(dict.fromkeys(tags_of(None, self._watches))), (current,), (), bookmarks)
 
     def acknowledge(self, changes: Changes) -> None:
-        """Keep the position of the last of these changes."""
+        """Store the position of the last of these changes."""
         self._reply("SET", self._key, self._watched + b" " + changes.positions[-1].encode())
 
     def _changes(self, position: str) -> Changes:
         (taken, current, left), bookmarks = self._run(lambda tx: self._taken(tx, position))
-        if not taken and current != position:  # else it expires while nothing that is watched changes
+        if not taken and current != position:  # otherwise the position would expire while nothing watched changes
             self.acknowledge(Changes((), (current,), (), ()))
         notes = [(one.position, one.at_ms, one.change()) for one in taken]
         return gathered(notes, self._watches, bookmarks, left=left)
 
     def _taken(self, tx: neo4j.ManagedTransaction, position: str) -> tuple[list[Transaction], str, int | None]:
-        current = _current(tx)  # read first: the query then sees everything up to it
+        current = _current(tx)  # read first, so that the query sees everything up to it
         taken: list[Transaction] = []
         for count, row in enumerate(tx.run(_QUERY, position=position, selectors=self._selectors)):
             if not taken or taken[-1].number != row["txId"]:
@@ -223,7 +223,7 @@ class CapturedChanges:
         return taken, current, 0
 
     def _run(self, work: Callable[[neo4j.ManagedTransaction], T]) -> tuple[T, tuple[str, ...]]:
-        """Run a transaction, on the leader: a member that lags behind may not know the position yet."""
+        """Run a transaction on the leader, because a member that lags may not know the position yet."""
         with self._driver.session(database=self._database) as session:
             return session.execute_write(work), tuple(session.last_bookmarks().raw_values)
 

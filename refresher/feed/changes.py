@@ -1,8 +1,8 @@
-"""Changes of the graph as a source hands them out, and the tags that they invalidate.
+"""Changes of the graph, as a source returns them, and the tags that they invalidate.
 
-A source is an outbox that a trigger fills, or any other: it hands out what is there, in about the order of the commits,
-and keeps it until it is acknowledged. So a change is seen at least once, whatever ends in between; to invalidate once
-more costs a load.
+A source, such as an outbox that a trigger fills, returns changes in about the order of their commits, and keeps them
+until they are acknowledged. So a change is seen at least once, whatever ends in between; a repeated invalidation costs
+a load.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class Changes:
     """Changes of some transactions.
 
     Attributes:
-        tags: what they invalidate, each once.
-        positions: of their transactions, as the source knows them, for `ChangeSource.acknowledge`.
-        ages_seconds: of the transactions when they were taken.
-        bookmarks: a load after them reads all of the changes.
-        bulk: of how many transactions the changes were too many to be named.
-        left: how many transactions the source has besides; None: some.
+        tags: the tags that they invalidate, each once.
+        positions: the source's positions of their transactions, for `ChangeSource.acknowledge`.
+        ages_seconds: the ages of the transactions when they were taken.
+        bookmarks: the bookmarks after which a load reads all of the changes.
+        bulk: the number of transactions with too many changes to list.
+        left: the number of further transactions of the source; None if unknown but not zero.
     """
 
     tags: tuple[str, ...]
@@ -41,19 +41,19 @@ class Changes:
 
 
 class ChangeSource(Protocol):
-    """A place that changes come from."""
+    """A source of changes."""
 
     def take(self) -> Changes:
-        """Return the oldest changes, a bounded number; those that are not acknowledged come again."""
+        """Return a bounded number of the oldest changes; unacknowledged ones come again."""
 
     def acknowledge(self, changes: Changes) -> None:
-        """Remove changes, once what they invalidate is invalidated. May be repeated."""
+        """Remove changes once their tags are invalidated. May be repeated."""
 
 
 class Change(msgspec.Struct, frozen=True):
-    """Changes of one transaction, as the trigger notes them: by watched label, the keys of its nodes, before and after.
+    """Changes of one transaction, as the trigger notes them: the keys of nodes before and after, by watched label.
 
-    By watched type, the keys of the nodes at the relationships' ends. A ``bulk`` change names no keys.
+    Also, by watched type, the keys of the nodes at the relationships' ends. A ``bulk`` change lists no keys.
     """
 
     bulk: bool
@@ -69,9 +69,9 @@ def gathered(
     left: int | None,
     now_ms: float | None = None,
 ) -> Changes:
-    """Return changes of transactions, of each its position, its time in ms, and what it changed.
+    """Combine transactions, given by position, time in ms and change, into `Changes`.
 
-    ``now_ms`` is by the graph's clock; default: this host's. ``left`` is of `Changes`.
+    ``now_ms`` is by the graph's clock; default: this host's. ``left`` is as in `Changes`.
     """
     if now_ms is None:
         now_ms = time.time() * 1e3
@@ -89,7 +89,7 @@ _decode = msgspec.json.Decoder(Change).decode
 
 
 def change_of(note: object) -> Change | None:
-    """Return the change of a note; None: it can't be read, as one that somebody else has written."""
+    """Decode a note; return None if it can't be read, because somebody else has written it, say."""
     try:
         return _decode(note) if isinstance(note, str) else None
     except msgspec.MsgspecError:
@@ -97,9 +97,9 @@ def change_of(note: object) -> Change | None:
 
 
 def tags_of(change: Change | None, watches: Watches) -> Iterator[str]:
-    """Yield the tags that a change invalidates; of one that can't be read, all coarse ones."""
+    """Yield the tags that a change invalidates; for an unreadable one, all coarse tags."""
     for tag in _tags_of(change, watches):
-        yield unicodedata.normalize("NFC", tag)  # as those of entries are
+        yield unicodedata.normalize("NFC", tag)  # as for entries' tags
 
 
 def _tags_of(change: Change | None, watches: Watches) -> Iterator[str]:

@@ -1,13 +1,13 @@
-"""The consumer: takes changes, invalidates their tags, and acknowledges them; one at a time by a lease.
+"""The consumer, which takes changes, invalidates their tags and acknowledges them; a lease allows one at a time.
 
 ::
 
     take ──▶ invalidate their tags, with the bookmark ──▶ acknowledge
       └───────────── ends anywhere: they are taken again ────────────┘
 
-The lease spares the graph several consumers that do the same; correctness does not rest on it. To invalidate twice is
-harmless, and a consumer acknowledges only what it has invalidated itself, so that one which was paused and overtaken
-does no harm either.
+The lease spares the graph the work of several consumers; correctness does not depend on it. A repeated invalidation is
+harmless, and a consumer acknowledges only what it has invalidated itself, so one that was paused and overtaken does no
+harm either.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ LEASE_SECONDS: Final = 3.0
 LEASE_LIMIT_SECONDS: Final = 3_600.0
 IDLE_SECONDS: Final = 0.05
 WAITING_SECONDS: Final = 1.0
-"""Between two attempts to take the lease that another consumer holds."""
+"""Pause between two attempts to take the lease that another consumer holds."""
 WINDOW: Final = 1_000
-"""Transactions whose staleness is published."""
+"""Number of last transactions whose staleness is published."""
 
 
 class Lease:
-    """The lease of the namespace's consumer: the same record and steps as an entry's, without an entry."""
+    """The lease of the namespace's consumer, with the record and steps of an entry's, but without an entry."""
 
     def __init__(self, steps: LeaseStepRunner, settings: WorkerSettings, monotonic: Callable[[], float]) -> None:
         self._steps, self._settings, self._monotonic = steps, settings, monotonic
@@ -53,7 +53,7 @@ class Lease:
         self._nonce, self._token, self._renew_at = b"", 0, 0.0
 
     def is_held(self) -> bool:
-        """Take the lease, or renew it when a third of its time is over; False: another consumer has it.
+        """Take the lease, or renew it after a third of its time; return False if another consumer holds it.
 
         Raises:
             CacheUnavailable: Redis did not answer.
@@ -82,10 +82,10 @@ class Lease:
         return bool(self._token)
 
     def give_up(self) -> None:
-        """Let another consumer have it at once; may be repeated.
+        """Release the lease for another consumer; may be repeated.
 
         Raises:
-            CacheUnavailable: Redis did not answer; it runs out by itself.
+            CacheUnavailable: Redis did not answer; the lease expires by itself.
         """
         token, self._token = self._token, 0
         if token:
@@ -99,9 +99,10 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Invalidated:
-    """Changes whose tags are invalidated.
+    """Changes whose tags have been invalidated.
 
-    ``by_query`` is how many entries that met; ``staleness_seconds``, of each transaction, how long after its commit.
+    ``by_query`` counts the entries invalidated; ``staleness_seconds`` has the time since the commit of each
+    transaction.
     """
 
     changes: Changes
@@ -110,15 +111,15 @@ class Invalidated:
 
 
 class Consumer:
-    """Carries changes from a source to the cache, until it is stopped.
+    """Carries changes from a source to the cache until it is stopped.
 
     Args:
-        source: hands out changes.
-        store: runs steps on the cache; sends each again for some seconds.
-        settings: of the namespace.
-        watched: labels and relationship types.
+        source: the source of changes.
+        store: runs steps on the cache, repeating each for some seconds.
+        settings: the namespace's settings.
+        watched: the watched labels and relationship types.
         on_invalidated: called before the changes are acknowledged.
-        at_work: the context of each step; a worker forks no process in it.
+        at_work: the context of each step, in which a worker forks no process.
     """
 
     def __init__(
@@ -139,9 +140,9 @@ class Consumer:
         self._publish_at = 0.0
 
     def run(self, stopped: threading.Event) -> None:
-        """Consume until ``stopped`` is set; what fails is logged once, and tried again.
+        """Consume until ``stopped`` is set; a failure is logged once, and the step tried again.
 
-        Raises nothing: whatever graph and cache answer may be over the next time.
+        Raises nothing, since any trouble with graph or cache may be over the next time.
         """
         failed: type[Exception] | None = None
         while not stopped.is_set():
@@ -158,17 +159,17 @@ class Consumer:
             stopped.wait(pause_seconds)
 
     def step(self) -> float:
-        """Take what is there and bring it to its end; returns for how long to wait before the next step, in seconds.
+        """Take the present changes and handle them; return the pause before the next step, in seconds.
 
         Raises:
-            CacheUnavailable, neo4j's errors: what was taken is taken again.
+            CacheUnavailable, neo4j's errors: the step failed; the changes are taken again.
         """
         if not self._lease.is_held():
             return WAITING_SECONDS
         changes = self._source.take()
         if changes.positions:
             self._carry(changes)
-        # What is left in the source is about as old as what was taken.
+        # Changes left in the source are about as old as those taken.
         self._publish(changes.left, 0.0 if changes.left == 0 else max(changes.ages_seconds, default=0.0))
         return 0.0 if changes.positions else IDLE_SECONDS
 
@@ -212,7 +213,7 @@ class Consumer:
             by_query[key.query] += 1
 
         def run_each(calls: Sequence[lease.Call[Any]]) -> Sequence[Any]:
-            # A change that many entries depend on takes longer than the lease lasts; without it the rest is done, too.
+            # A change with many dependent entries takes longer than the lease; even without the lease the rest is done.
             taken_seconds = self._monotonic() - taken_at
             if self._lease.is_held() and taken_seconds > PUBLISH_SECONDS:
                 waiting = None if changes.left is None else changes.left + len(changes.positions)

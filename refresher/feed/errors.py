@@ -6,4 +6,4 @@ from refresher.errors import RefresherError
 
 
 class FeedError(RefresherError):
-    """The feed can't be installed, or can't run. The message is for the operator, with the remedy."""
+    """The feed can't be installed or can't run; the message tells the operator the remedy."""

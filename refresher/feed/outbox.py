@@ -1,7 +1,7 @@
-"""The notes of the trigger as a source of changes.
+"""The trigger's notes as a source of changes.
 
-Each transaction's note is a node of its own, found by its label and deleted when it is acknowledged. No position is
-kept: one that commits late is found late, and none is passed over.
+Each transaction's note is a node of its own, found by its label and deleted on acknowledgement. No position is kept, so
+a note that is committed late is found late, and none is missed.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from refresher.feed.watches import Watches
 
 TAKEN_AT_ONCE: Final = 500
 CHECK_SECONDS: Final = 5.0
-"""Between two checks, while there is no note, that the trigger still writes any."""
+"""Interval of checks, while there is no note, that the trigger still runs."""
 _TAKE: Final = (
     "MATCH (c:RefresherChange) WITH c LIMIT $limit "
     "WITH collect([[elementId(c), c.id], c.at, c.changes]) AS notes "
     "RETURN notes, timestamp() AS now, COUNT { (:RefresherChange) } AS count"
 )
-"""One record: the driver takes as long for a small one as the graph."""
+"""One record for all notes, because the driver takes as long for a small record as the graph does."""
 _ACKNOWLEDGE: Final = (
     "UNWIND $taken.positions AS position MATCH (c:RefresherChange) "
     "WHERE elementId(c) = position[0] AND (c.id = position[1] OR c.id IS NULL) DELETE c"
 )
-"""By its own id too: Neo4j gives that of a deleted node to another, which a paused consumer has not invalidated.
+"""Matches a note by its own id too, since Neo4j may give its element id to a note that a consumer has not seen.
 
-In a map, as the trigger's: for a list as a parameter Neo4j compiles anew when it is ten times as long.
+The parameter is a map, as for the trigger: with a list Neo4j compiles anew whenever it is ten times as long.
 """
 
 
@@ -38,8 +38,9 @@ class Outbox:
     """The notes in one database.
 
     Args:
-        triggers: of the database, as a user who may read and delete nodes with the label ``RefresherChange``.
-        watches: what the trigger was installed with.
+        triggers: the triggers of the database, as a user who may read and delete nodes with the label
+            ``RefresherChange``.
+        watches: the watches with which the trigger was installed.
     """
 
     def __init__(self, triggers: Triggers, watches: Watches) -> None:
@@ -50,11 +51,11 @@ class Outbox:
         """Return the changes of up to `TAKEN_AT_ONCE` transactions.
 
         Raises:
-            FeedError: there is none, and the trigger is not installed any more, or paused.
+            FeedError: there are no changes, and the trigger is no longer installed, or paused.
         """
         with self._session(default_access_mode=neo4j.READ_ACCESS) as session:
             row = session.execute_read(lambda tx: tx.run(_TAKE, limit=TAKEN_AT_ONCE).single(strict=True))
-            # After the read: they cover each transaction that it has seen.
+            # Taken after the read, so that they cover each transaction that it has seen.
             bookmarks = tuple(session.last_bookmarks().raw_values)
         if not row["notes"] and time.monotonic() >= self._check_at:
             self._triggers.check_runs()

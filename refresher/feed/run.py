@@ -1,4 +1,4 @@
-"""The feed as a command and a worker run it: the graph's user, the source of changes, and their consumer."""
+"""The run of the feed in a command or a worker: the graph's user, the source of changes, and the consumer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from refresher.settings import WorkerSettings
 
 @contextmanager
 def opened_triggers(settings: WorkerSettings) -> Iterator[Triggers]:
-    """Open the graph as the feed's user, whom REFRESHER_FEED_USER names; else the worker's.
+    """Open the graph as the feed's user (REFRESHER_FEED_USER), by default the worker's.
 
     Raises:
         ConfigurationError: a setting is wrong.
@@ -40,13 +40,13 @@ def consume(
     on_invalidated: Callable[[Invalidated], object] = lambda _: None,
     at_work: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> None:
-    """Consume the graph's changes until ``stopped`` is set, or an exception ends it.
+    """Consume the graph's changes until ``stopped`` is set or an exception comes.
 
     Raises:
-        FeedError: the trigger is not installed as this process watches, nor does the database capture changes.
+        FeedError: the trigger is not installed for this process's watches, nor does the database capture changes.
     """
     with at_work():
-        # From now on somebody should consume: that nobody can is seen by it, too.
+        # From now on somebody should consume, and the state also shows if nobody can.
         store.execute_all([publishing(settings.namespace, FeedState(), "NX")])
         source = _source(triggers, store, settings)
     watched = (*watches.nodes, *watches.relationships)
@@ -58,7 +58,7 @@ def consume(
 
 
 def _source(triggers: Triggers, store: CacheLink, settings: WorkerSettings) -> ChangeSource:
-    """Return the trigger's notes; where none is installed and the database captures changes, those."""
+    """Return the trigger's notes as source, or captured changes if no trigger is installed and there are any."""
     if is_source(triggers, watches):
         return CapturedChanges(triggers, watches, store, settings.namespace)
     triggers.check(watches)

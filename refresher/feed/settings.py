@@ -1,4 +1,4 @@
-"""Settings of the graph's user that the feed works as."""
+"""Settings of the feed's user in the graph."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from api_client.config.environment import Settings, env
 
 
 class FeedSettings(Settings, frozen=True, kw_only=True):
-    """Empty: as the worker's NEO4J_USER, who should have no right to write.
+    """Credentials of the feed; if empty, those of the worker's NEO4J_USER, who should not be able to write.
 
-    To install takes an administrator; to run, one who may read and delete nodes with the label RefresherChange.
+    Installation takes an administrator; running takes a user who may read and delete nodes with the label
+    RefresherChange.
     """
 
     user: Annotated[str, env("REFRESHER_FEED_USER")] = ""

@@ -1,4 +1,4 @@
-"""State of the feed, which its consumer publishes in the cache: whoever shows it need not reach the graph."""
+"""The feed's state, which its consumer publishes in the cache, so that it can be shown without the graph."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from refresher.watched_tags import watched_name
 PUBLISH_SECONDS: Final = 1.0
 KEPT_MS: Final = 30 * 86_400_000
 GONE_SECONDS: Final = 3.0
-"""A consumer that has published nothing for so long has ended, or cannot reach the graph."""
+"""Silence after which a consumer has ended, or can't reach the graph."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +23,12 @@ class FeedState:
     """The feed's state. Durations in seconds.
 
     Attributes:
-        consumer: the process that consumes; "": none does.
-        waiting: how many transactions are not taken yet; None: not known.
+        consumer: the process that consumes; "" if none does.
+        waiting: the number of transactions not taken yet; None if unknown.
         oldest: the age of the oldest change that may not be invalidated yet; it grows while nobody consumes.
-        p50, p99: from commit to invalidation, of the last 1,000 transactions; None before the first.
-        watched: labels and relationship types.
-        silent_for: since this was published.
+        p50, p99: the time from commit to invalidation, over the last 1,000 transactions; None before the first.
+        watched: the watched labels and relationship types.
+        silent_for: the time since the state was published.
     """
 
     consumer: str = ""
@@ -40,7 +40,7 @@ class FeedState:
     silent_for: float = 0.0
 
     def covers(self, tags: Iterable[str]) -> bool:
-        """Return whether a change of what is watched invalidates one of some tags."""
+        """Return whether a change of the watched labels and types can invalidate one of the tags."""
         return any(watched_name(tag) in self.watched for tag in tags)
 
 
@@ -48,12 +48,12 @@ _decode: Final = msgspec.json.Decoder(FeedState).decode
 
 
 def publishing(namespace: str, state: FeedState, *options: str) -> tuple[str | bytes | int, ...]:
-    """Return the command that publishes a state; ``options`` are those of SET."""
+    """Return the command that publishes a state; ``options`` are options of SET."""
     return ("SET", feed_state_key(namespace), msgspec.json.encode(state), "PX", KEPT_MS, *options)
 
 
 def read_state(client: redis.Redis, namespace: str) -> FeedState | None:
-    """Return the state as it is now; None: the feed is off. Errors of Redis come as redis-py raises them."""
+    """Return the present state, or None if the feed is off. redis-py's errors pass through."""
     key = feed_state_key(namespace)
     found, left_ms = client.get(key), client.pttl(key)
     if not isinstance(found, bytes):

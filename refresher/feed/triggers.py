@@ -1,4 +1,4 @@
-"""The trigger that notes changes: it is APOC's, and installed by an administrator of the graph."""
+"""The APOC trigger that notes changes, installed by an administrator of the graph."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from refresher.feed.watches import Watches
 
 NAME: Final = "refresher_feed"
 NOTED_ONE_BY_ONE: Final = 1_000
-"""Nodes and relationships of one transaction that are named; one that changes more is noted as a bulk change."""
+"""Most nodes and relationships listed for one transaction; one that changes more is noted as a bulk change."""
 VISIBLE_SECONDS: Final = 70.0
-"""A database reads its triggers every ``apoc.trigger.refresh``, by default a minute."""
+"""Time for a database to read its triggers, which it does every ``apoc.trigger.refresh``, by default a minute."""
 POLL_SECONDS: Final = 0.1
 INSTEAD: Final = 'or, in Enterprise Edition and Aura, enable CDC: ALTER DATABASE … SET OPTION txLogEnrichment "FULL"'
 REMOVED_AT_ONCE: Final = 10_000
 
 QUIET: Final[dict[str, Any]] = {"notifications_disabled_classifications": ["UNRECOGNIZED"]}
-"""Options of a session: a graph without a note yet does not know the label, which is as intended."""
+"""Options of a session, without warnings of an unknown label, which a graph without notes does not have yet."""
 _GIVEN: Final = (
     "createdNodes", "deletedNodes", "createdRelationships", "deletedRelationships", "assignedLabels", "removedLabels",
     "assignedNodeProperties", "removedNodeProperties", "assignedRelationshipProperties",
@@ -35,9 +35,9 @@ _STATEMENT: Final = (
     f"CALL apoc.cypher.doIt($note, {{tx: {{{', '.join(f'{name}: ${name}' for name in _GIVEN)}}}, "
     "nodes: $nodes, types: $types, limit: $limit}) YIELD value RETURN count(value)"
 )
-"""Hands the change on in a map: Neo4j compiles a statement anew for lists of 1, 10, 100, … as parameters.
+"""Passes the change on in a map, since Neo4j compiles a statement anew for lists of 1, 10, 100, … as parameters.
 
-The whole trigger took it half a second each time, of a writer or of the consumer, whose deletion has the trigger run.
+For the whole trigger that took half a second each time, from a writer or from the consumer, whose deletions run it too.
 """
 _HAS: Final = "SHOW PROCEDURES YIELD name WHERE name IN $names RETURN count(*) AS n"
 _APOC: Final = ("apoc.trigger.install", "apoc.cypher.doIt")
@@ -49,7 +49,7 @@ _LIST: Final = (
 _REMOVE: Final = "MATCH (c:RefresherChange) WITH c LIMIT $limit DELETE c RETURN count(*) AS n"
 _COUNT: Final = "MATCH (c:RefresherChange) WITH count(c) AS n, min(c.at) AS oldest RETURN n, oldest, timestamp() AS now"
 _REMEDIES: Final = (
-    # What the error's code or text has, in lower case, and what to do about it.
+    # A part of an error's code or text, in lower case, and its remedy.
     ("db.cdc.query", "GRANT EXECUTE and GRANT EXECUTE BOOSTED PROCEDURE db.cdc.query ON DBMS TO a role of the user"),
     ("not been enabled", "set apoc.trigger.enabled=true in the server's conf/apoc.conf, and restart it"),
     ("sandbox", "set dbms.security.procedures.unrestricted=apoc.* in neo4j.conf, and restart the server"),
@@ -61,7 +61,7 @@ _REMEDIES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """The trigger as the graph has it. ``is_current``: it is what this release installs."""
+    """The trigger in the graph; ``is_current`` if it is the one that this release installs."""
 
     watches: Watches
     is_current: bool
@@ -70,7 +70,7 @@ class Installed:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """Notes that are not acknowledged: how many, and the age of the oldest in seconds, by the graph's clock."""
+    """Unacknowledged notes: their number, and the age of the oldest in seconds, by the graph's clock."""
 
     notes: int
     oldest_seconds: float
@@ -80,8 +80,8 @@ class Triggers:
     """The trigger of one database.
 
     Args:
-        driver: of a user who may do it.
-        database: None: the user's home database.
+        driver: the driver of a user with the privileges.
+        database: the database; None for the user's home database.
     """
 
     def __init__(self, driver: neo4j.Driver, database: str | None) -> None:
@@ -89,10 +89,10 @@ class Triggers:
         self.database: str | None = database
 
     def install(self, watches: Watches) -> None:
-        """Install the trigger, or replace an older one; returns once the database runs it.
+        """Install the trigger or replace an older one; return once the database runs it.
 
         Raises:
-            FeedError: APOC or a right is missing, nothing is watched, or the trigger was not activated in time.
+            FeedError: APOC or a privilege is missing, nothing is watched, or the trigger was not activated in time.
         """
         if not watches.nodes and not watches.relationships:
             raise FeedError('nothing is watched: say watch("Person", key="id") in a module of REFRESHER_QUERIES')
@@ -105,10 +105,10 @@ class Triggers:
         self._wait(lambda: runs(self.installed(), watches), "activated")
 
     def check(self, watches: Watches) -> None:
-        """Check that the database runs the trigger with ``watches``: consumer and queries make tags of them.
+        """Check that the database runs the trigger with ``watches``, from which consumer and queries make tags.
 
         Raises:
-            FeedError: it is not installed, or is another one.
+            FeedError: the trigger is not installed, or is a different one.
         """
         if not _is_same(self.check_runs(), watches):
             raise FeedError(
@@ -116,10 +116,10 @@ class Triggers:
             )
 
     def check_runs(self) -> Installed:
-        """Check that the database runs the trigger, with whatever watches, and return it.
+        """Return the trigger, checked to run in the database, with any watches.
 
         Raises:
-            FeedError: it is not installed, or paused.
+            FeedError: the trigger is not installed, or paused.
         """
         found = self.installed()
         if found is None:
@@ -132,10 +132,10 @@ class Triggers:
         return found
 
     def uninstall(self) -> int:
-        """Remove the trigger, and then all notes; returns how many there were.
+        """Remove the trigger and then all notes; return the number of notes.
 
         Raises:
-            FeedError: a right is missing, or the database still ran the trigger after a while.
+            FeedError: a privilege is missing, or the database still ran the trigger after a while.
         """
         if self.installed() is not None:
             self._administer(_DROP)
@@ -162,7 +162,7 @@ class Triggers:
         return Installed(known, is_current, bool(found[0]["paused"]))
 
     def backlog(self) -> Backlog:
-        """Return what is not acknowledged.
+        """Return the unacknowledged notes' number and age.
 
         Raises:
             FeedError: the graph can't be queried.
@@ -172,7 +172,7 @@ class Triggers:
         return Backlog(row["n"], age_seconds)
 
     def has(self, *procedures: str) -> bool:
-        """Return whether the server has all of these procedures, and this user may see them.
+        """Return whether the server has all of these procedures and this user may see them.
 
         Raises:
             FeedError: the graph can't be queried.
@@ -198,7 +198,7 @@ class Triggers:
         """Run a statement in the database and return its rows.
 
         Raises:
-            FeedError: it was refused, or the graph can't be queried.
+            FeedError: the statement was refused, or the graph can't be queried.
         """
         try:
             with self.driver.session(database=self.database, default_access_mode=access, **QUIET) as session:
@@ -231,7 +231,7 @@ def _is_same(found: Installed, watches: Watches) -> bool:
 
 
 def runs(found: Installed | None, watches: Watches) -> bool:
-    """Return whether the database runs what this release installs for ``watches``."""
+    """Return whether the database runs the trigger that this release installs for ``watches``."""
     return found is not None and _is_same(found, watches) and not found.is_paused
 
 

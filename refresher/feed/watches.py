@@ -16,12 +16,12 @@ from refresher.watched_tags import bulk_tag, end_tag, node_tag
 
 MAX_NAME_BYTES: Final = 44
 MAX_VALUE_BYTES: Final = 64
-"""A longer key value is named by its digest: with label, property and type the tag stays within its 200 bytes."""
+"""Longest key value in a tag; a longer one is replaced by its digest, to keep the tag within 200 bytes."""
 
 
 @dataclass(slots=True)
 class Watches:
-    """Labels, each with the property that is its nodes' key, and relationship types."""
+    """Watched labels, each with the key property of its nodes, and watched relationship types."""
 
     nodes: dict[str, str] = field(default_factory=dict)
     relationships: set[str] = field(default_factory=set)
@@ -37,26 +37,26 @@ class Watches:
         self.relationships.add(_name("type", kind))
 
     def node_tag(self, label: str, value: Any) -> str | None:
-        """Return the tag of one node, by the value of its key; None: no value of a key that has a tag."""
+        """Return the tag of one node by its key value, or None for a value that can't have a tag."""
         text = _text_of(value)
         return None if text is None else node_tag(label, self.nodes[label], text)
 
 
 watches: Final = Watches()
-"""Those of this process."""
+"""The watches of this process."""
 
 
 def watch(label: str, *, key: str) -> None:
-    """Watch the nodes with a label; ``key`` is the property that identifies one of them.
+    """Watch the nodes with a label; ``key`` is the property that identifies a node.
 
     Raises:
-        ConfigurationError: the label is watched by another key already, or a name is empty or too long.
+        ConfigurationError: the label is already watched with another key, or a name is empty or too long.
     """
     watches.node(label, key=key)
 
 
 def watch_relationship(kind: str) -> None:
-    """Watch the relationships of a type. Their ends are known by the keys of `watch`.
+    """Watch the relationships of a type, whose ends are identified by the keys of `watch`.
 
     Raises:
         ConfigurationError: the name is empty or too long.
@@ -67,7 +67,7 @@ def watch_relationship(kind: str) -> None:
 def node_tags(label: str, *values: Any) -> tuple[str, ...]:
     """Return the tags of a value that depends on nodes of a watched label, given by their keys.
 
-    ``node_tags("Person", 42, 43)``; without a key, on all nodes of the label.
+    For example ``node_tags("Person", 42, 43)``. Without keys it depends on all nodes of the label.
 
     Raises:
         ConfigurationError: the label is not watched.
@@ -78,9 +78,9 @@ def node_tags(label: str, *values: Any) -> tuple[str, ...]:
 
 
 def relationship_tags(kind: str, label: str = "", *values: Any) -> tuple[str, ...]:
-    """Return the tags of a value that depends on relationships of a watched type, given by nodes at one of their ends.
+    """Return the tags of a value that depends on relationships of a watched type, given by nodes at either end.
 
-    ``relationship_tags("KNOWS", "Person", 42)``; without nodes, on all relationships of the type.
+    For example ``relationship_tags("KNOWS", "Person", 42)``. Without nodes it depends on all relationships of the type.
 
     Raises:
         ConfigurationError: the type or the label is not watched.
@@ -93,10 +93,10 @@ def relationship_tags(kind: str, label: str = "", *values: Any) -> tuple[str, ..
 
 
 def check_watched(queries: Iterable[Query]) -> None:
-    """Check that something is watched where a query has ``tags="auto"``.
+    """Check that something is watched if a query has ``tags="auto"``.
 
     Raises:
-        ConfigurationError: nothing is.
+        ConfigurationError: nothing is watched.
     """
     name = next((query.name for query in queries if query.tags == AUTO), None)
     if name is not None and not watches.nodes and not watches.relationships:
@@ -112,17 +112,17 @@ def _tags(coarse: str, fine: list[str | None]) -> tuple[str, ...]:
 
 
 def _text_of(value: Any) -> str | None:
-    """Return a key's value as text; None for a kind that has no one form on both ways, as a date, a list or NaN.
+    """Return a key's value as text; None for a type that the feed and queries may spell differently (date, list, NaN).
 
-    A node without a key has an empty one. The graph compares 42 and 42.0 as equal, so they have one text. Different
-    values may have one: it costs a load.
+    A node without a key has an empty text. The graph considers 42 and 42.0 equal, so they have the same text. Different
+    values may share a text, which costs a load.
     """
     value = "" if value is None else plain(value)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if not isinstance(value, int | float | str) or (isinstance(value, float) and not math.isfinite(value)):
         return None
-    text = unicodedata.normalize("NFC", str(value))  # as a query's tags are
+    text = unicodedata.normalize("NFC", str(value))  # as for a query's tags
     encoded = text.encode(errors="surrogatepass")
     return text if len(encoded) <= MAX_VALUE_BYTES else f"#{hashlib.blake2b(encoded, digest_size=16).hexdigest()}"
 

@@ -1,1 +1,1 @@
-"""Tags that a worker finds for ``@query(…, tags="auto")``: of what a load reads, by the plans of its Cypher."""
+"""Automatic tags, for ``@query(…, tags="auto")``, which a worker derives from the plans of a load's Cypher."""

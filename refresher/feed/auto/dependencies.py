@@ -1,4 +1,4 @@
-"""Dependencies of a query's result on the graph: what `plans` finds, and `loads` makes tags of."""
+"""Dependencies of a query's result on the graph, which `plans` finds and `loads` turns into tags."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The values of a key, as a query's parameters give them: of ``$rows`` by ``("*", "id")`` each one's ``id``."""
+    """A key's values in a query's parameters: ``("*", "id")`` in ``$rows``, for example, means each row's ``id``."""
 
     parameter: str
     path: tuple[str, ...] = ()
@@ -18,7 +18,7 @@ class Key:
         return f"${self.parameter}{_text_of(self.path)}"
 
     def values(self, parameters: Mapping[str, Any]) -> list[Any] | None:
-        """Return the values; None: the parameters do not have them."""
+        """Return the values, or None if the parameters do not have them."""
         found: list[Any] = [parameters.get(self.parameter)]
         for step in self.path:
             if step == "*":
@@ -34,11 +34,11 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
-    """Nodes of a label, or relationships of a type, that a result depends on.
+    """Nodes of a label, or relationships of a type, on which a result depends.
 
-    With ``key`` or ``shown`` it is those of nodes whose ``key_property`` the parameters give, or the result's rows
-    show, by column and path to the key or the node; else all of them, and ``why`` says how to depend on less.
-    ``label`` is that of a relationship's end.
+    With ``key`` these are the nodes whose ``key_property`` the parameters give; with ``shown`` the nodes that the
+    result's rows show, by column and path to the key or the node. Otherwise it depends on all of them, and ``why``
+    tells how to depend on less. ``label`` is the label of a relationship's end.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Dependency:
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """Dependencies of a result. ``gaps`` says what else it may depend on, which no tag covers."""
+    """Dependencies of a result; ``gaps`` lists possible dependencies that no tag covers."""
 
     found: tuple[Dependency, ...] = ()
     gaps: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
-"""Expressions as a plan's details show them, and what they read of the plan's variables.
+"""Expressions in a plan's details, and their reads of the plan's variables.
 
-Nothing here is a parser of Cypher: what is not understood for certain is `NotUnderstood`.
+This is no Cypher parser: anything not understood for certain raises `NotUnderstood`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LABELS: Final = re.compile(r":(!?\w+(?:[|&]!?\w+)*)(?![\w(|&$%!])")
 CACHED: Final = re.compile(rf"cache\[({NAME})\.(\w+)\]")
 _DEGREE: Final = re.compile(rf"getDegree\(\(({NAME})\)<?-(?:\[:([^\]]*)\])?->?\(\)\)")
 _SUBQUERY: Final = re.compile(r"\bMATCH\b|\[(?:\w+ = )?\([^()]*\)<?-|\)<?-\[[^\]]*:")
-"""But for the degrees, a pattern that finds something; one without types may be a path of what is found already."""
+"""A pattern that finds something, apart from degrees; one without types may be a path of what was already found."""
 _PATH_LENGTH: Final = re.compile(rf"length\(\({NAME}\)<?-\[{NAME}\*\]->?\({NAME}\)\)")
 
 
@@ -35,7 +35,7 @@ _KEYWORDS: Final = words(
 _BOUNDARIES: Final = words("AND OR XOR NOT ( ) ,") | {""}
 _IDENTITY: Final = words("count id elementid length")
 CLOCKS: Final = words("rand randomuuid timestamp date time datetime localtime localdatetime")
-"""Functions of time and of chance, as names in lower case."""
+"""Functions of time and randomness, with names in lower case."""
 _FUNCTIONS: Final = _IDENTITY | words(
     "abs ceil floor round sign sqrt exp log log10 e pi sin cos tan cot asin acos atan atan2 degrees radians "
     "haversin isnan tointeger tofloat tostring toboolean tointegerornull tofloatornull tostringornull "
@@ -45,21 +45,21 @@ _FUNCTIONS: Final = _IDENTITY | words(
     "tolower toupper lower upper normalize reduce any all none single isempty nullif valuetype relationships "
     "duration runtimeconstant split propertiesusingcachedproperties keysusingcachedproperties "
 )
-"""Functions whose value depends on nothing but their arguments; of nodes that they are given, all is taken as read."""
+"""Functions that depend only on their arguments; a node as an argument counts as read completely."""
 
 
 INNER_NODES: Final = "the nodes within a path: return its length, or match its hops one by one"
 
 
 class NotUnderstood(Exception):
-    """A plan does something whose dependencies are not known; the text says what, and what to do about it."""
+    """A plan has a part with unknown dependencies; the text names it and a remedy."""
 
 
 @dataclass(slots=True)
 class Reads:
-    """The reads of an expression, by variable: ``content`` is properties, labels or the whole.
+    """The reads of an expression, by variable: ``content`` is properties, labels or the whole node.
 
-    ``labels`` are tests, each with all labels that it names; ``degrees`` the types of relationships that are counted.
+    ``labels`` are label tests, each with all its labels; ``degrees`` the types of counted relationships.
     """
 
     content: set[str] = field(default_factory=set)
@@ -68,10 +68,10 @@ class Reads:
 
 
 def types_of(text: str | None) -> tuple[str, ...]:
-    """Return the types of a relationship's pattern, ``KNOWS|LIKES``.
+    """Return the types of a relationship's pattern, such as ``KNOWS|LIKES``.
 
     Raises:
-        NotUnderstood: there are none.
+        NotUnderstood: it has no types.
     """
     types = tuple(text.split("|")) if text else ()
     if not types or not all(map(re.compile(r"\w+\Z").match, types)):
@@ -80,17 +80,17 @@ def types_of(text: str | None) -> tuple[str, ...]:
 
 
 def is_identifier(word: str) -> bool:
-    """Return whether a word is the name of something."""
+    """Return whether a word is an identifier."""
     return _IDENTIFIER.match(word) is not None
 
 
 def unquoted(name: str) -> str:
-    """Return a name without the backticks that a plan shows around it."""
+    """Return a name without a plan's backticks around it."""
     return name[1:-1].replace("``", "`") if name.startswith("`") else name
 
 
 def divided(text: str, separator: str) -> list[str]:
-    """Divide at a separator, outside of brackets: a comma, or a word that is no name."""
+    """Split at a separator outside of brackets: a comma, or a word that is no name."""
     parts, part, depth = [], "", 0
     for word in _TOKEN.findall(text):
         depth += (word in "([{") - (word in ")]}")
@@ -103,7 +103,7 @@ def divided(text: str, separator: str) -> list[str]:
 
 
 def conjuncts(text: str) -> Iterator[str]:
-    """Yield the conditions all of which have to hold; one that is not understood as such is yielded whole."""
+    """Yield the conditions of a conjunction; anything not understood as one is yielded whole."""
     text = text.strip()
     while text.startswith("(") and _encloses(text):
         text = text[1:-1].strip()
@@ -111,7 +111,7 @@ def conjuncts(text: str) -> Iterator[str]:
         yield text
         return
     parts = divided(text, "AND")
-    # What follows a CASE may be a part of it.
+    # Anything after a CASE may be part of it.
     certain = next((place for place, part in enumerate(parts) if "CASE" in _TOKEN.findall(part)), len(parts))
     if len(parts) == 1 or not certain:
         yield text
@@ -133,22 +133,22 @@ def _encloses(text: str) -> bool:
 
 
 def named(item: str) -> tuple[str, str]:
-    """Return what an item of a projection computes, and the name that it gives it."""
+    """Return the expression of a projection's item, and its name."""
     parts = divided(item, "AS")
     return (parts[0], parts[1]) if len(parts) == 2 else (item, item)
 
 
 def label_test(condition: str) -> tuple[str, frozenset[str]] | None:
-    """Return what a condition ``f:Person`` asks of a variable: one of these labels."""
+    """Return the variable and the alternative labels of a condition such as ``f:Person``."""
     found = re.fullmatch(rf"({NAME}):(\w+(?:\|\w+)*)", condition)
     return (found[1], frozenset(found[2].split("|"))) if found else None
 
 
 def reads_of(text: str, nodes: Collection[str], paths: Collection[str] = ()) -> Reads:
-    """Return what an expression reads of nodes; ``paths`` are variables whose inner nodes are nowhere else.
+    """Return an expression's reads of nodes; ``paths`` are variables whose inner nodes are nowhere else.
 
     Raises:
-        NotUnderstood: it has a function, or reads labels or a path, whose dependencies are not known.
+        NotUnderstood: it has a function, labels or a path with unknown dependencies.
     """
     reads = Reads()
     text = _PATH_LENGTH.sub("0", text)
@@ -205,7 +205,7 @@ def _check_function(pieces: list[str]) -> None:
 
 
 def _is_identity(pieces: list[str], place: int) -> bool:
-    """Return whether a variable stands where nothing but which node it is matters."""
+    """Return whether only the node's identity matters at a variable's place."""
     before, after = pieces[place - 1], pieces[place + 1]
     if after.upper() == "IS":
         return True

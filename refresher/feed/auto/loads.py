@@ -1,4 +1,4 @@
-"""Tags of what a load reads, from the plans of its Cypher."""
+"""Tags of a load's reads, from the plans of its Cypher."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ log: Final = logging.getLogger(__name__)
 
 MAX_PLANS: Final = 1_000
 PLAN_SECONDS: Final = 300.0
-"""For how long a plan is kept: schema and statistics decide how it looks."""
+"""Time for which a plan is kept, since it depends on schema and statistics."""
 
 
 class Plans:
-    """Dependencies by text, looked up again from time to time; thread-safe."""
+    """Dependencies by Cypher text, looked up again from time to time. Thread-safe."""
 
     def __init__(self, watches: Watches, *, monotonic: Callable[[], float] = monotonic_seconds) -> None:
         self._watches, self._monotonic = watches, monotonic
@@ -39,11 +39,11 @@ class Plans:
         self._warned: set[tuple[str, str]] = set()
 
     def reads(self, query: str) -> Reads:
-        """Return what follows the reads of one load of a query."""
+        """Return the follower for one load of a query."""
         return Reads(self, query)
 
     def of(self, query: str, cypher: str, parameters: Mapping[str, Any], explain: Explain) -> Dependencies:
-        """Return the dependencies of a text's result; requests its plan where none is kept.
+        """Return the dependencies of a text's result, requesting its plan unless it is kept.
 
         Raises:
             Neo4jError, DriverError: the graph could not be queried; the next attempt may succeed.
@@ -64,7 +64,7 @@ class Plans:
         return found
 
     def explained(self, cypher: str, parameters: Mapping[str, Any], explain: Explain) -> Dependencies:
-        """Return what a text's result depends on, by the plan that the graph has for it now."""
+        """Return the dependencies of a text's result by the graph's present plan."""
         if re.match(r"\s*(?:explain|profile)\b", cypher, re.IGNORECASE):
             return Dependencies(gaps=("EXPLAIN and PROFILE",))
         try:
@@ -76,7 +76,7 @@ class Plans:
         return dependencies_of(cypher, plan, self._watches) if plan else Dependencies(gaps=("it has no plan",))
 
     def warn(self, query: str, why: str) -> None:
-        """Warn, once, of what no tag of a query's values stands for."""
+        """Warn once about dependencies of a query's values that no tag covers."""
         if (query, why) in self._warned or len(self._warned) >= MAX_PLANS:
             return
         self._warned.add((query, why))
@@ -92,17 +92,17 @@ class Reads:
         self._plans, self._query = plans, query
         self._tags: dict[str, None] = {}
         self.is_outdated: bool = False
-        """True once an entry was read that is invalidated."""
+        """True once an invalidated entry was read."""
         self.is_covered: bool = True
-        """False once something was read that no tag stands for."""
+        """False once something was read that no tag covers."""
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """The tags of what was read, however many."""
+        """The tags of all reads, however many."""
         return tuple(self._tags)
 
     def note(self, cypher: str, parameters: Mapping[str, Any], result: neo4j.Result, explain: Explain) -> None:
-        """Note a query that has just been run; ``result`` is not consumed yet.
+        """Note a query that has just been run, whose ``result`` is not consumed yet.
 
         Raises:
             Neo4jError, DriverError: the graph did not return its plan.
@@ -114,10 +114,10 @@ class Reads:
             self._tags.update(dict.fromkeys(_tags_of(one, parameters, rows)))
 
     def note_entry(self, key: CacheKey, header: Header) -> None:
-        """Note an entry that a read of the loader has returned: what that depends on, this value does too."""
+        """Note an entry that the loader has read, and on whose dependencies this value depends too."""
         self._tags.update(dict.fromkeys(header.tags))
         if header.generation > header.token:
-            self.is_outdated = True  # also when threads of the loader read at the same time
+            self.is_outdated = True  # set even if threads of the loader read at the same time
         if not header.tags:
             self.is_covered = False
             self._plans.warn(self._query, f"it reads {key.query}, whose entry has no tags")
@@ -137,8 +137,8 @@ def _tags_of(one: Dependency, parameters: Mapping[str, Any], rows: list[neo4j.Re
 
 
 def _rows(result: neo4j.Result) -> list[neo4j.Record] | None:
-    """Return all rows of a result, which keeps them; None: they are more than an entry has tags."""
-    buffer = getattr(result, "_buffer", None)  # the driver has no public way to look at more than one
+    """Return all rows of a result, which keeps them; None if they are more than an entry may have tags."""
+    buffer = getattr(result, "_buffer", None)  # the driver has no public way to peek at more than one
     if buffer is None:
         return None
     buffer(MAX_TAGS + 1)
@@ -147,7 +147,7 @@ def _rows(result: neo4j.Result) -> list[neo4j.Record] | None:
 
 
 def _shown_keys(one: Dependency, rows: list[neo4j.Record] | None) -> list[Any] | None:
-    """Return the keys of the nodes that a result shows, None for one without; None for all: there may be others."""
+    """Return the keys of the nodes that a result shows (None for a node without); None if there may be other nodes."""
     if rows is None:
         return None
     column, *path = one.shown

@@ -1,4 +1,4 @@
-"""Operators of a plan: those whose dependencies are known, and their tree."""
+"""Operators of a plan: those with known dependencies, and their tree."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ COMPARES: Final = words("TriadicSelection NodeHashJoin Argument")
 COUNTS: Final = words("NodeCountFromCountStore RelationshipCountFromCountStore")
 KEEPS_ROWS: Final = words("CacheProperties Sort PartialSort Eager")
 GROUPS: Final = words("EagerAggregation OrderedAggregation Distinct OrderedDistinct ProduceResults")
-"""Operators whose rows have nothing but what their items compute."""
+"""Operators whose rows contain only the values of their items."""
 SHOWS: Final = KEEPS_ROWS | GROUPS | words("Projection Union Optional RollUpApply")
-"""Operators above which each row of theirs is still to be seen, alone or within another."""
+"""Operators above which each of their rows is still visible, alone or within another."""
 JOINS: Final = words("Apply CartesianProduct NodeHashJoin ValueHashJoin")
 ROW_BY_ROW: Final = KEEPS_ROWS | EXPANDS | JOINS | words("Filter Projection")
-"""Operators above which a row whose condition fails is gone, with all that it would have contributed."""
+"""Operators above which a row with a failed condition is gone, with all that it would have contributed."""
 OF_FIRST_CHILD: Final = words(
     "SemiApply AntiSemiApply LetSemiApply LetAntiSemiApply SelectOrSemiApply SelectOrAntiSemiApply "
     "LetSelectOrSemiApply LetSelectOrAntiSemiApply RollUpApply"
 )
-"""The same for rows of their first child alone."""
+"""Operators for which the same is true of the rows of their first child only."""
 PROJECTIONS: Final = GROUPS | words("Projection Unwind")
 OTHERS: Final = (
     KEEPS_ROWS
@@ -55,7 +55,7 @@ OTHERS: Final = (
 
 @dataclass(slots=True, eq=False)
 class Operator:
-    """An operator; ``items`` are what a projection computes, each with its name; ``hops`` who is next to whom."""
+    """An operator; ``items`` are a projection's expressions with their names, ``hops`` the pairs of neighbours."""
 
     kind: str
     details: str
@@ -66,18 +66,18 @@ class Operator:
     hops: list[tuple[str, str]] = field(default_factory=list)
 
     def is_under(self, above: Operator) -> bool:
-        """Return whether it is ``above``, or in its part of the plan."""
+        """Return whether this operator is ``above`` itself, or below it in the plan."""
         return self is above or (self.parent is not None and self.parent.is_under(above))
 
     def walk(self) -> Iterator[Operator]:
-        """Yield it, and all below."""
+        """Yield this operator and all below it."""
         yield self
         for child in self.children:
             yield from child.walk()
 
 
 def tree_of(plan: Mapping[str, Any], parent: Operator | None = None, place: int = 0) -> Operator:
-    """Return the operators of a plan as the driver gives it."""
+    """Return the operator tree of a plan in the driver's form."""
     one = Operator(
         str(plan["operatorType"]).partition("@")[0], str((plan.get("args") or {}).get("Details") or ""), parent, place
     )
@@ -86,7 +86,7 @@ def tree_of(plan: Mapping[str, Any], parent: Operator | None = None, place: int 
 
 
 def unknown(one: Operator) -> str:
-    """Return what is to be said about an operator that is none of those."""
+    """Describe an operator with unknown dependencies."""
     what = {
         "AllNodesScan": "all nodes, whatever their label: name one",
         "ProcedureCall": f"the procedure {one.details.partition('(')[0]}",

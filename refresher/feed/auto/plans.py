@@ -1,12 +1,12 @@
-"""Plans of Cypher as the graph explains them, and what a result depends on.
+"""Dependencies of a result, derived from the graph's plan for its Cypher.
 
-A plan is valid for its text, so what it reads is what the result depends on. Of each variable all places count that
-may bind it: names are unique neither over the branches of a plan nor over its scopes. ::
+A plan is valid for its text, so the result depends on what the plan reads. All places that may bind a variable count,
+because names are unique neither over a plan's branches nor over its scopes. ::
 
-    NodeUniqueIndexSeek   p:Person(id) WHERE id = $id   ──▶ the Person with that key
-    Expand(All)           (p)-[:KNOWS]-(f)              ──▶ the KNOWS of that Person
-    Filter                f:Person                      ──▶ nodes that become a Person, or cease to be one
-    Projection            f.id AS id, f.name AS name    ──▶ the Persons that the result shows, by their keys
+    NodeUniqueIndexSeek   p:Person(id) WHERE id = $id   ──▶ the Person with that key Expand(All)
+    (p)-[:KNOWS]-(f)              ──▶ the KNOWS of that Person Filter                f:Person                      ──▶
+    nodes that become a Person, or cease to be one Projection            f.id AS id, f.name AS name    ──▶ the Persons
+    that the result shows, by their keys
 """
 
 from __future__ import annotations
@@ -62,8 +62,7 @@ _NO_END: Final = "neither end is found by a key that a parameter gives"
 class _Binding:
     """A place that binds a variable to nodes: a leaf that finds them by ``labels``, a hop, or an alias of ``source``.
 
-    ``tests``: its rows pass these tests of labels; ``keys``: they have one of these keys; ``neighbours``: they are one
-    hop from these.
+    Its rows pass the label tests in ``tests``, have one of the ``keys``, and are one hop from ``neighbours``.
     """
 
     name: str
@@ -78,7 +77,7 @@ class _Binding:
 
 
 def dependencies_of(cypher: str, plan: Mapping[str, Any], watches: Watches) -> Dependencies:
-    """Return what the result of a text with this plan depends on."""
+    """Return the dependencies of a text's result, by this plan."""
     return _Analysis(watches).run(cypher, plan)
 
 
@@ -115,7 +114,7 @@ class _Analysis:
     def _gap(self, why: str) -> None:
         self._gaps[why] = None
 
-    # What binds a variable.
+    # Bindings of variables.
 
     def _bind(self, one: Operator) -> None:
         bind = next((bind for kinds, bind in _BINDERS if one.kind in kinds), None)
@@ -127,7 +126,7 @@ class _Analysis:
         found = _matched(_SCANS, one)
         labels = re.findall(r"\w+", found[2])
         positive = [name for name in labels if f"!{name}" not in found[2]]
-        # Of a union each label matters, of the others one that all of them have.
+        # In a union each label matters, otherwise any one, since the nodes have all of them.
         watched = [name for name in positive if name in self._watches.nodes]
         self._add(_Binding(found[1], one, tuple(positive if "|" in found[2] else (watched or positive)[:1])))
         self._reads.append((one, Reads(labels=[(found[1], frozenset(labels))])))
@@ -163,7 +162,7 @@ class _Analysis:
         one.details = found["where"] or ""
 
     def compare(self, one: Operator) -> None:
-        one.details = ""  # which node it is, no more; what a TriadicSelection compares, the hops below it say
+        one.details = ""  # it compares only identities; those of a TriadicSelection are covered by the hops below it
 
     def roll_up(self, one: Operator) -> None:
         collection, _, item = one.details.partition(", ")
@@ -177,7 +176,7 @@ class _Analysis:
         self._bindings.setdefault(binding.name, []).append(binding)
 
     def _give(self, name: str | None, by: Operator, expression: str = "") -> None:
-        """Note who gives a name to what it does not find among the nodes; ``expression`` has one of these per row."""
+        """Note an operator that names something other than found nodes; ``expression`` yields one of these per row."""
         if name:
             self._given.setdefault(name, []).append((by, expression))
 
@@ -212,7 +211,7 @@ class _Analysis:
         for expression, name in one.items:
             if not is_identifier(name):
                 raise NotUnderstood(unknown(one))
-            if name != expression:  # what is given twice is not known by its name
+            if name != expression:  # a name that is given twice identifies nothing
                 self._give(name, one, expression if one.kind == "Unwind" else "")
             if re.fullmatch(NAME, expression) and one.kind != "Unwind":
                 if name != expression:
@@ -220,7 +219,7 @@ class _Analysis:
             elif name != expression:
                 self._opaque.add(name)
 
-    # Conditions that the rows of a variable have to pass.
+    # Conditions on the rows of a variable.
 
     def _look_up(self, binding: _Binding) -> None:
         if binding.source:
@@ -244,7 +243,7 @@ class _Analysis:
             below = above
 
     def _take_as_neighbour(self, binding: _Binding) -> None:
-        """Take a node that a scan of labels finds as one that a hop finds, where it has to be next to a known one."""
+        """Treat a node from a label scan as one that a hop finds, if it has to be next to a known node."""
         is_scan = binding.operator.kind in operators.LABEL_SCANS and not self._anchors(binding)
         if is_scan and any(map(self._is_known, binding.neighbours)):
             binding.tests.append(frozenset(binding.labels))
@@ -267,7 +266,7 @@ class _Analysis:
                 binding.keys.setdefault(found[2], key)
 
     def _key(self, text: str, *, is_list: bool) -> Key | None:
-        """Return what gives the values that a key is compared with; None: nothing that is known before."""
+        """Return the source of the values that a key is compared with, or None if it is unknown beforehand."""
         found = re.fullmatch(rf"(\$?)({NAME})((?:\.\w+)*)(\[\d+\])?", text.strip())
         if found is None or found[2].startswith("`"):
             return None
@@ -282,13 +281,13 @@ class _Analysis:
         return replace(rows, path=(*rows.path, *path)) if rows else None
 
     def _anchors(self, binding: _Binding) -> list[tuple[str, Key]]:
-        """Return by which watched labels and keys its nodes are known."""
+        """Return the watched labels and keys that identify a binding's nodes."""
         one_of = [next(iter(test)) for test in binding.tests if len(test) == 1]
         labels = [*(binding.labels if len(binding.labels) == 1 else ()), *one_of]
         keys = ((label, self._watches.nodes.get(label, "")) for label in labels)
         return [(label, binding.keys[key]) for label, key in keys if key in binding.keys]
 
-    # What is read.
+    # Reads.
 
     def _read(self, one: Operator) -> None:
         names = self._bindings
@@ -301,7 +300,7 @@ class _Analysis:
             self._reads += [(one, reads_of(self._beside_key(each), names, self._paths)) for each in conditions]
 
     def _beside_key(self, condition: str) -> str:
-        """Return a condition without the key that it compares, where that is what its node is known by."""
+        """Return a condition without its comparison of the key, if that identifies its node."""
         found = _KEY_CONDITION.fullmatch(condition)
         origins = self._origins(found[1]) if found else []
         keys = [{self._watches.nodes[label] for label, _ in self._anchors(one)} for one in origins]
@@ -326,7 +325,7 @@ class _Analysis:
             self._depend_on_binding(binding, content.get(binding.name, set()))
 
     def _sources(self, name: str, seen: frozenset[str] = frozenset()) -> Iterator[str]:
-        """Yield a name, and those of which it is an alias."""
+        """Yield a name and the names that it is an alias of."""
         if name in seen or name not in self._bindings:
             return
         yield name
@@ -335,7 +334,7 @@ class _Analysis:
                 yield from self._sources(binding.source, seen | {name})
 
     def _origins(self, name: str) -> list[_Binding]:
-        """Return all places that bind a name, or those that it is an alias of, to nodes; none where others may."""
+        """Return all places that bind a name, or its sources, to nodes; none if there may be other places."""
         origins: list[_Binding] = []
         for source in self._sources(name):
             for one in self._bindings[source]:
@@ -360,7 +359,7 @@ class _Analysis:
                 self._depend(Dependency(kind, is_type=True, why="a path of any length" if is_long else _NO_END))
 
     def _depend_on_labels(self, binding: _Binding, labels: frozenset[str]) -> None:
-        """Depend on who joins or leaves a label: of nodes that a hop finds, its relationships tell."""
+        """Depend on nodes that join or leave a label; relationships cover nodes that a hop finds."""
         if binding.source or self._anchors(binding):
             return
         if binding.labels and self._watches.nodes.keys() >= set(binding.labels):
@@ -385,7 +384,7 @@ class _Analysis:
                 self._depend(Dependency(label, why=why))
             return
         if not readers and not binding.is_seek:
-            return  # that it is there, its relationships tell
+            return  # its relationships cover its existence
         tests = [test for test in binding.tests if all(label in self._watches.nodes for label in test)]
         if not tests:
             label = next((label for test in binding.tests for label in test), "")
@@ -404,14 +403,14 @@ class _Analysis:
             self._depend(Dependency(label, key_property=key_property, shown=shown, why="" if shown else why))
 
     def _is_told_by_hops(self, binding: _Binding) -> bool:
-        """Return whether the relationships tell when a node comes or goes: each row with it has one."""
+        """Return whether relationships cover a node's coming and going, since each row with it has one."""
         is_watched = all(self._watches.relationships.issuperset(types) for _, _, types, _ in self._hops)
         return is_watched and (
             bool(binding.neighbours) or binding.operator.kind in {"Expand(All)", "OptionalExpand(All)"}
         )
 
     def _is_one_thing(self, binding: _Binding, name: str) -> bool:
-        """Return whether a name means one thing wherever it stands; that of the node itself may be given once more."""
+        """Return whether a name means the same everywhere; the node's own name may be given once more."""
         bound, given = sum(not one.source for one in self._bindings.get(name, ())), len(self._given.get(name, ()))
         return bound + given <= 1 or (name == binding.name and bound <= 1 and given <= 1)
 

@@ -1,4 +1,4 @@
-"""Nodes that a result shows: where in its rows the key of each is, followed upwards through a plan."""
+"""Nodes that a result shows: the place of their keys in its rows, followed upwards through a plan."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from refresher.feed.auto.operators import OF_FIRST_CHILD, ROW_BY_ROW, SHOWS, Ope
 def way_to_result(
     node: str, found_at: Operator, key_property: str, readers: set[Operator], is_one_thing: Callable[[str], bool]
 ) -> tuple[str, ...]:
-    """Return by which column, and where within it, rows show the key of each node that is read, or it; empty: nowhere.
+    """Return the column and path where rows show the key of each node that is read, or the node; empty if nowhere.
 
-    The node is found at an operator; ``readers`` are those that read something of it. Once something of it is read,
-    each row of it has to be seen in the end; before, a row that goes tells nothing.
+    The node is found at an operator, and ``readers`` are the operators that read something of it. After a read each of
+    its rows has to be visible in the end; before, the loss of a row tells nothing.
     """
     shown: dict[str, tuple[str, ...]] = {node: ()}
     nodes, unread, is_read, below = {node}, set(readers), False, found_at
@@ -44,7 +44,7 @@ def _is_first(above: Operator, below: Operator) -> bool:
 def _carried(
     above: Operator, shown: Mapping[str, tuple[str, ...]], nodes: set[str], key_property: str
 ) -> tuple[dict[str, tuple[str, ...]], set[str]]:
-    """Return which names show the key above a projection, and which of them are the node itself."""
+    """Return the names that show the key above a projection, and those among them that are the node itself."""
     given = {name for _, name in above.items}
     keeps_others = above.kind == "Projection"
     found = {name: path for name, path in shown.items() if keeps_others and name not in given}
@@ -59,14 +59,14 @@ def _carried(
 def _path_in(
     expression: str, shown: Mapping[str, tuple[str, ...]], nodes: set[str], key_property: str
 ) -> tuple[str, ...] | None:
-    """Return where within an expression's value the key is; None: nowhere for certain."""
+    """Return the path of the key within an expression's value, or None if it is not there for certain."""
     if expression in shown:
         return shown[expression]
     if any(expression == f"{name}.{key_property}" for name in nodes):
         return ()
     if collected := re.fullmatch(r"collect\((?:DISTINCT )?(.*)\)", expression, re.DOTALL):
         path = _path_in(collected[1], shown, nodes, key_property)
-        # A key alone that is null would not be collected.
+        # A bare key that is null would not be collected.
         return ("*", *path) if path or (path == () and collected[1] in nodes) else None
     if made := re.fullmatch(rf"({NAME})?\{{(.*)\}}", expression, re.DOTALL):
         items = [item.partition(":") for item in divided(made[2], ",")]
@@ -75,6 +75,6 @@ def _path_in(
             path = _path_in(value.strip(), shown, nodes, key_property)
             if path is not None and names.count(name) == 1:
                 return (name, *path)
-        if ".*" in names and made[1] in nodes and key_property not in names:  # an own value counts for more
+        if ".*" in names and made[1] in nodes and key_property not in names:  # an explicit value overrides it
             return (key_property,)
     return None

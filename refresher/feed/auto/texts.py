@@ -1,7 +1,7 @@
-"""Texts of Cypher in a query's loader, and what they depend on, before anything is loaded.
+"""Cypher texts in a query's loader, and their dependencies, before anything is loaded.
 
-They are found among the constants of its code, and of its module where it names them. What a loader makes of parts is
-found at its first load.
+They are found among the constants of its code, and among those of its module that it names. A text that a loader
+composes is found at its first load.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CYPHER: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class TextFound:
-    """A text of a query, and what its result depends on."""
+    """A Cypher text of a query, with its result's dependencies."""
 
     query: str
     cypher: str
@@ -38,19 +38,19 @@ class TextFound:
 
     @property
     def is_coarse(self) -> bool:
-        """True where any change of a label or type invalidates it, or one that no tag stands for may."""
+        """True if any change of a label or type invalidates it, or if it has dependencies that no tag covers."""
         return bool(self.found.gaps) or all(one.key is None and not one.shown for one in self.found.found)
 
 
 def look_up(queries: Iterable[Query], settings: WorkerSettings) -> list[TextFound]:
-    """Return each text of the loaders of the queries whose tags are found so; queries the graph for their plans.
+    """Return each text in the loaders of queries with automatic tags, querying the graph for their plans.
 
     Raises:
-        Neo4jError, DriverError, ConfigurationError: it can't be queried.
+        Neo4jError, DriverError, ConfigurationError: the graph can't be queried.
     """
     plans = Plans(watches)
     driver = open_driver(settings)
-    # Without its parameters a text is explained all the same, with a warning.
+    # A text can be explained without its parameters, but with a warning.
     quiet = driver.session(database=settings.neo4j_database or None, notifications_min_severity="OFF")
     with closing(driver), quiet as session:
         return [
@@ -62,7 +62,7 @@ def look_up(queries: Iterable[Query], settings: WorkerSettings) -> list[TextFoun
 
 
 def coarse_queries(found: Iterable[TextFound]) -> dict[str, str]:
-    """Return the queries of whose texts none has fine tags, each with the reasons."""
+    """Return the queries none of whose texts has fine tags, with the reasons."""
     whys: dict[str, dict[str, None]] = {}
     fine = set()
     for one in found:
