@@ -1,4 +1,4 @@
-"""Queue lengths, workers that reply, keys that are not kombu's. Each step is bounded, on a silent broker too."""
+"""Queue lengths, workers that reply, keys that kombu did not make. Each step is bounded, even on a silent broker."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from api_client.trigger.broker import CeleryBroker, display_name, queue_length
 
 TIMEOUT_SECONDS: Final = 0.5
 LINK_SECONDS: Final = 2.0
-"""More than the second for which kombu's Redis transport listens to a queue at a time."""
+"""Longer than the second for which kombu's Redis transport listens to a queue at a time."""
 ANSWER_SECONDS: Final = 1.0
-"""Time that workers have to reply: their number is not known."""
+"""Time for workers to reply, whose number is unknown."""
 _REMOTE_CONTROL: Final = ("celery.pidbox", "reply.celery.pidbox")
 
 
 @dataclass(frozen=True, slots=True)
 class Queues:
-    """Refreshes that are queued: in the background (of early and stale values), and blocking (of misses)."""
+    """Numbers of queued refreshes: background (early and stale) and blocking (misses)."""
 
     refresh: int
     miss: int
@@ -33,7 +33,7 @@ class Queues:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSeen:
-    """A worker that replied. ``taken`` are the refreshes that it began since its start, by query; ``uptime`` in s."""
+    """A worker that replied. ``taken`` counts the refreshes that it has begun, by query; ``uptime`` is in seconds."""
 
     name: str
     pool: str
@@ -43,12 +43,12 @@ class WorkerSeen:
 
 
 def broker_place(settings: SharedSettings) -> str:
-    """Return the variable that names the broker, and its URL without a password."""
+    """Return the broker's variable, and its URL without a password."""
     return f"{settings.variable_of('broker_url')}={without_password(settings.broker_url)}"
 
 
 def queue_lengths(settings: SharedSettings) -> Queues:
-    """Count the queued refreshes; raises what the broker raises."""
+    """Count the queued refreshes; the broker's errors pass through."""
     url, namespace = settings.broker_url, settings.namespace
     with (
         closing(CeleryBroker(url, namespace)) as broker,
@@ -61,9 +61,9 @@ def queue_lengths(settings: SharedSettings) -> Queues:
 
 
 def consumed_queues(app: Any, answer_seconds: float) -> list[tuple[str, set[str]]]:
-    """Return name and queues of each worker that replies; raises what the broker raises.
+    """Return the name and queues of each worker that replies; the broker's errors pass through.
 
-    Two may have one name, also of two namespaces: Celery's own ``inspect`` would show one of them, at random.
+    Two workers, even of two namespaces, may have the same name; Celery's own ``inspect`` would show one at random.
     """
     replies = _replies(app, "active_queues", timeout=answer_seconds)
     return [(name, {queue["name"] for queue in consumed}) for name, consumed in replies]
@@ -75,14 +75,14 @@ def _replies(app: Any, command: str, **options: Any) -> list[tuple[str, Any]]:
 
 
 def running_workers(settings: SharedSettings) -> list[WorkerSeen]:
-    """Return the workers that consume a queue of this namespace; raises what the broker raises."""
-    # Here: it imports Celery, for which no other command has time.
+    """Return the workers that consume a queue of this namespace; the broker's errors pass through."""
+    # Imported here, since importing Celery takes too long for other commands.
     from api_client.trigger.private_app import PublishingApp
 
     wanted = {queue.name for queue in queues(settings.namespace, settings.broker_url)}
     with closing(PublishingApp.to(settings.broker_url, LINK_SECONDS)) as app:
         ours = sorted({name for name, names in consumed_queues(app, ANSWER_SECONDS) if wanted & names})
-        # This request ends early: it is known who has to reply.
+        # This request can end early, since it is known who has to reply.
         options = {"destination": ours, "timeout": ANSWER_SECONDS, "limit": len(ours)}
         stats = dict(_replies(app, "stats", **options)) if ours else {}
     return [_worker(name, stats.get(name, {})) for name in ours]
@@ -100,19 +100,19 @@ def _worker(name: str, stats: dict[str, Any]) -> WorkerSeen:
 
 
 def _by_query(total: Mapping[str, int]) -> dict[str, int]:
-    """Return Celery's counts of a worker's tasks, which it keeps by the names that monitors show, by query."""
+    """Return Celery's counts of a worker's tasks by query, instead of by the names that monitors show."""
     begins = display_name("")
     return {name.removeprefix(begins): count for name, count in total.items() if name.startswith(begins)}
 
 
 def _pool_name(implementation: str) -> str:
-    """Return a pool's name as ``-P`` takes it, of ``celery.concurrency.prefork:TaskPool``."""
+    """Return a pool's name for ``-P``, given ``celery.concurrency.prefork:TaskPool``, say."""
     name = implementation.partition(":")[0].rpartition(".")[2]
     return "threads" if name == "thread" else name
 
 
 class ReplacedKey(NamedTuple):
-    """A key of the broker that has another type than kombu gives it."""
+    """A key of the broker with a different type than kombu gives it."""
 
     name: str
     actual: str
@@ -120,24 +120,24 @@ class ReplacedKey(NamedTuple):
 
     @property
     def fault(self) -> str:
-        """Fault."""
+        """The key's wrong type, as text."""
         return f"the broker's key {self.name!r} has type {self.actual}, expected {self.expected}"
 
     @property
     def remedy(self) -> str:
-        """Remedy."""
+        """The operator's remedy, as text."""
         return f"DEL {self.name} on the broker (workers recreate it), and keep other applications off its database"
 
 
 def replaced_keys(client: redis.Redis, queues: Iterable[str]) -> list[ReplacedKey]:
-    """Return the keys of the broker that have a wrong type.
+    """Return the broker's keys with wrong types.
 
     Args:
-        client: of the broker's database.
-        queues: names of the queues that workers consume.
+        client: a client of the broker's database.
+        queues: the names of the queues that workers consume.
 
     Raises:
-        redis.exceptions.RedisError: the broker can't be queried; TYPE is a right that a user may lack.
+        redis.exceptions.RedisError: the broker can't be queried, perhaps because the user lacks permission for TYPE.
     """
     expected = _expected_types(queues)
     with client.pipeline(transaction=False) as pipeline:

@@ -11,11 +11,11 @@ from api_client.protocol.keys import budget_keys
 from api_client.transport.redis_py import node_of
 
 ALL: Final = "*"
-"""Stands for all queries: the budget of the namespace."""
+"""Stands for all queries, that is the namespace's budget."""
 
 
 def budgeted_query(namespace: str, name: str) -> str | None:
-    """Return the query of which a key holds the shares, or `ALL`; None: it is another key."""
+    """Return the query whose shares a key holds, or `ALL`; None for any other key."""
     shares, _ = budget_keys(namespace)
     if name == shares:
         return ALL
@@ -23,7 +23,7 @@ def budgeted_query(namespace: str, name: str) -> str | None:
 
 
 def loads_in_progress(client: redis.Redis, namespace: str, queries: Iterable[str]) -> dict[str, int]:
-    """Return by query, or `ALL`, how many of its loads hold a share now.
+    """Return the number of loads that hold a share now, by query or `ALL`.
 
     Raises:
         redis.exceptions.RedisError: Redis can't be used, or refuses.
@@ -34,5 +34,5 @@ def loads_in_progress(client: redis.Redis, namespace: str, queries: Iterable[str
     node = node_of(client, budget_keys(namespace)[0])
     seconds, microseconds = node.time()
     now_us = int(seconds) * 1_000_000 + int(microseconds)
-    # What has ended stays there until somebody takes a share.
+    # Shares that have ended stay in the set until somebody takes one.
     return {query: len(node.zrangebyscore(name, f"({now_us}", "+inf")) for query, name in names.items()}

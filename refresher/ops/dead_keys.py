@@ -1,11 +1,11 @@
-"""Dead keys: keys whose refresh was abandoned. Their dead letters, their state now, and the ways to clear them.
+"""Dead keys, whose refresh was abandoned: their dead letters, their present state, and the ways to clear them.
 
 ::
 
     letter ──▶ retry: refresh() passes the backoff ──▶ committed ──▶ letters dropped
-                                                   ├─▶ failed again ──▶ a newer letter takes its place
-                                                   └─▶ not known in time ──▶ the letter stays
-           └─▶ drop: the letters go; a backoff that is left is ended, and the count of failures with it
+                                                   ├─▶ failed again ──▶ a newer letter takes its place └─▶ unknown in
+                                                   time ──▶ the letter stays
+           └─▶ drop: the letters go; any remaining backoff ends, and the count of failures with it
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ MAX_PAUSE_SECONDS: Final = 0.5
 
 
 class KeyStatus(StrEnum):
-    """State of a dead key now."""
+    """Present state of a dead key."""
 
-    REFRESHED = "refreshed"  # a later run has committed: the letter is history
+    REFRESHED = "refreshed"  # a later run has committed, so the letter is history
     QUARANTINED = "quarantined"
     COOLING = "cooling"
     QUEUED = "queued"
@@ -49,7 +49,7 @@ class KeyStatus(StrEnum):
 
 
 class RetryOutcome(StrEnum):
-    """Result of a retry; the values are printed, and documented."""
+    """Result of a retry; the values are printed and documented."""
 
     REFRESHED = "refreshed"
     FAILED_AGAIN = "failed again"
@@ -60,7 +60,7 @@ class RetryOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeadKey:
-    """A key whose refresh was abandoned: its newest letter, all of them, and its state."""
+    """A key whose refresh was abandoned: its newest letter, all letters, and its state."""
 
     key: CacheKey
     letter: DeadLetter
@@ -69,7 +69,7 @@ class DeadKey:
 
     @property
     def status(self) -> KeyStatus:
-        """The key's state now."""
+        """The key's present state."""
         record = self.now.record
         if record is not None and record.left > 0:
             if record.state is RecordState.COOLING:
@@ -80,13 +80,13 @@ class DeadKey:
 
     @property
     def left_seconds(self) -> float:
-        """Rest of the state's time; 0 where it has no end of its own."""
+        """The rest of the state's time; 0 if it has no end of its own."""
         return self.now.record.left if self.now.record is not None else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class RetryResult:
-    """Result of the retry of one key; ``why`` is the cause, where there is one."""
+    """Result of the retry of one key; ``why`` is the cause, if there is one."""
 
     dead: DeadKey
     what: RetryOutcome
@@ -94,14 +94,14 @@ class RetryResult:
 
 
 class DeadKeys:
-    """The keys of a namespace that have dead letters. Errors of Redis come as redis-py raises them."""
+    """The keys of a namespace with dead letters. redis-py's errors pass through."""
 
     def __init__(self, client: redis.Redis, settings: SharedSettings) -> None:
         self._client, self._settings = client, settings
         self._letters, self._store = DeadLetters(client, settings.namespace), LeaseStore(client)
 
     def all(self) -> list[DeadKey]:
-        """Return all of them, latest failure first."""
+        """Return all dead keys, latest failure first."""
         by_key: dict[tuple[str, int, str], list[DeadLetter]] = {}
         for letter in self._letters.newest():
             by_key.setdefault((letter.query, letter.version, letter.digest), []).append(letter)
@@ -112,7 +112,7 @@ class DeadKeys:
         ]
 
     def drop(self, dead: DeadKey) -> bool:
-        """Forget the key's failures: its letters go, and a backoff ends. Returns whether one was ended."""
+        """Forget the key's failures: drop its letters and end any backoff. Returns whether a backoff was ended."""
         ended = dead.status in {KeyStatus.COOLING, KeyStatus.QUARANTINED} and self._end_backoff(dead.key)
         self._drop_letters(dead)
         return ended
@@ -126,12 +126,12 @@ class DeadKeys:
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], object] = time.sleep,
     ) -> list[RetryResult]:
-        """Refresh keys now, also those that back off, and wait for the results, at most ``wait_seconds``.
+        """Refresh keys now, even during a backoff, and wait at most ``wait_seconds`` for the results.
 
-        The letters of those that are refreshed are dropped. All others stay.
+        The letters of refreshed keys are dropped; all others stay.
 
         Raises:
-            CacheUnavailable, TriggerFailed: for want of a permission, which every key would meet.
+            CacheUnavailable, TriggerFailed: a permission is missing, as it would be for every key.
         """
         results = [self._trigger(dead, client) for dead in chosen]
         deadline, pause_seconds = monotonic() + wait_seconds, FIRST_PAUSE_SECONDS
@@ -157,14 +157,14 @@ class DeadKeys:
         return RetryResult(dead, RetryOutcome.PENDING, "one is under way" if state is RefreshState.SUPPRESSED else "")
 
     def _polled(self, results: Iterable[RetryResult]) -> list[RetryResult]:
-        """Return the results, with those that are pending looked up again."""
+        """Return the results, after looking up pending ones again."""
         polled = list(results)
         pending = [number for number, result in enumerate(polled) if result.what is RetryOutcome.PENDING]
         explained = explain_keys(self._client, [polled[number].dead.key for number in pending])
         for number, now in zip(pending, explained, strict=True):
             before = polled[number].dead.now.token
             dead = replace(polled[number].dead, now=now)
-            # Another token, too: it need not be a larger one where Redis' clock was set back, and the entry had gone.
+            # A different token counts too: it need not be larger if Redis' clock was set back and the entry had gone.
             if dead.status is KeyStatus.REFRESHED or now.token not in {0, before}:
                 polled[number] = RetryResult(dead, RetryOutcome.REFRESHED)
             elif dead.status in {KeyStatus.COOLING, KeyStatus.QUARANTINED} and now.record is not None:
@@ -172,7 +172,7 @@ class DeadKeys:
         return polled
 
     def _end_backoff(self, key: CacheKey) -> bool:
-        """End a backoff and its count: a forced claim that is taken back leaves the key without a history."""
+        """End a backoff and its count, by a forced claim that is taken back and leaves the key without a history."""
         retention_seconds, claim_id = self._settings.record_retention_seconds, uuid.uuid4().hex
         reply = self._store.run(
             lease.claim(

@@ -1,7 +1,7 @@
-"""Forks of a worker's main process, and its threads, which rest meanwhile.
+"""Forks of a worker's main process, during which its threads rest.
 
-A lock that a thread holds at a fork stays locked in the child, where that thread does not exist: one of kombu, say,
-that the child needs to be up. The pool would kill it after four seconds; a worker that shuts down would wait for it.
+A lock that a thread holds at a fork stays locked in the child, where that thread does not exist. It may be a lock of
+kombu's that the child needs to start: the pool would kill the child after four seconds, or a shutdown wait for it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ MAX_WAIT_SECONDS: Final = 1.0
 
 
 class ForkGate:
-    """Has a fork wait until no thread is at work, and no thread begin to be while a process is forked.
+    """Makes a fork wait until no thread is at work, and threads wait while a process is forked.
 
     Args:
-        max_wait_seconds: how long a fork waits. What works on a server that does not answer may take longer, and the
-            loop that forks has messages to read; so it forks then.
+        max_wait_seconds: the longest wait of a fork. Work on a server that does not answer may take longer, but the
+            forking loop has messages to read, so it forks then.
     """
 
     def __init__(self, max_wait_seconds: float = MAX_WAIT_SECONDS) -> None:
@@ -36,12 +36,12 @@ class ForkGate:
 
     @property
     def is_at_work(self) -> bool:
-        """True while any thread is."""
+        """True while any thread is at work."""
         return self._at_work > 0
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """Hold forks up meanwhile; they are rare, and so short that this hardly waits."""
+        """Hold up forks during the block. Forks are rare and short, so this hardly waits."""
         with self._changed:
             self._at_work += 1
         try:
@@ -52,7 +52,7 @@ class ForkGate:
                 self._changed.notify_all()
 
     def guards(self, act: Callable[P, R]) -> Callable[P, R]:
-        """Return ``act`` as work that holds forks up."""
+        """Wrap ``act`` as work that holds up forks."""
 
         def work(*args: P.args, **kwargs: P.kwargs) -> R:
             with self.at_work():
@@ -73,5 +73,5 @@ class ForkGate:
 
 
 fork_gate: Final = ForkGate()
-"""This process's."""
+"""The gate of this process."""
 fork_gate.register()

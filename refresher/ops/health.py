@@ -1,9 +1,9 @@
 """Liveness and readiness of a worker, for a supervisor.
 
-Live: the loop that consumes messages turns. Ready: it consumes them, cache and broker are writable, and the graph
-replies. A worker that is not ready must not be restarted for it: that would bring back none of the three.
+Live means that the loop that consumes messages runs; ready, that it consumes them, cache and broker are writable, and
+the graph replies. Don't restart a worker for not being ready: that would bring back none of the three.
 
-Each of the three is probed on request, on a thread of its own, at most every five seconds.
+Each of the three is probed on request, on its own thread, at most every five seconds.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from refresher.settings import WorkerSettings
 TTL_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 2.5
 MISSED_BEATS_SECONDS: Final = 5.0
-"""A loop that is silent for longer is not ready: it may be held up for a moment only."""
+"""Silence after which a loop is not ready, though it may only be held up for a moment."""
 MIN_STUCK_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result of a check, by part: None, or the fault."""
+    """The result of a check: by part, None or the fault."""
 
     checks: Mapping[str, str | None]
 
     @property
     def is_good(self) -> bool:
-        """True where nothing is wrong."""
+        """True if nothing is wrong."""
         return not any(self.checks.values())
 
     def record(self) -> dict[str, Any]:
-        """Return the verdict as JSON has it."""
+        """Return the verdict for JSON."""
         return {"ok": self.is_good, "checks": {name: fault or "ok" for name, fault in self.checks.items()}}
 
 
@@ -49,8 +49,8 @@ class Health:
     """A worker's health. Nothing is probed before the first request.
 
     Args:
-        settings: where cache, broker and graph are.
-        heartbeat: of the worker's loop.
+        settings: the worker's settings, with the addresses of cache, broker and graph.
+        heartbeat: the heartbeat of the worker's loop.
     """
 
     def __init__(self, settings: WorkerSettings, heartbeat: Heartbeat) -> None:
@@ -67,13 +67,13 @@ class Health:
         }
 
     def live(self) -> Verdict:
-        """Check whether the main process works; one that is not live may be restarted."""
+        """Check whether the main process works; otherwise it may be restarted."""
         silent = self._heartbeat.silent_seconds
         stuck = f"has been stuck for {duration(silent)}, {self._heartbeat.phase.value}"
         return Verdict({"consumer": stuck if silent > self._stuck_seconds else None})
 
     def ready(self) -> Verdict:
-        """Check whether a refresh triggered now would be done; takes 2.5 s at most."""
+        """Check whether a refresh triggered now would be done; takes at most 2.5 s."""
         for probe in self._probes.values():
             probe.start()
         checks: dict[str, str | None] = {"consumer": self._consumer_problem()}
@@ -92,7 +92,7 @@ class Health:
 
 
 def stuck_seconds(settings: WorkerSettings) -> float:
-    """Return how long a loop may be silent: as long as one message may take, which holds it up on the solo pool."""
+    """Return the longest silence of a live loop: the time of one message, which blocks the loop of the solo pool."""
     return max(settings.hard_limit_seconds, MIN_STUCK_SECONDS)
 
 
@@ -106,7 +106,7 @@ def _result(probe: CachedProbe[str | None]) -> str | None:
 
 
 def broker_problem(settings: WorkerSettings, broker: CeleryBroker) -> str | None:
-    """Return why a worker can't use its broker, or None."""
+    """Return the reason why a worker can't use its broker, or None."""
     try:
         broker.waiting()
     except Exception as error:  # noqa: BLE001 - whatever a broker raises

@@ -20,12 +20,12 @@ REQUEST_SECONDS: Final = 5.0
 
 
 class HealthServer:
-    """Serves from a worker's main process; nothing before `start`, or without a port.
+    """Serves a worker's health from its main process; does nothing before `start` or without a port.
 
     Args:
-        settings: whose address and port.
-        heartbeat: of the worker's loop.
-        health: what is served; it is closed with this.
+        settings: the worker's settings, with the address and port.
+        heartbeat: the heartbeat of the worker's loop.
+        health: the health to serve; closed together with this.
     """
 
     def __init__(self, settings: WorkerSettings, heartbeat: Heartbeat, health: Health) -> None:
@@ -33,7 +33,7 @@ class HealthServer:
         self._server: MinimalHTTPServer | None = None
 
     def start(self) -> None:
-        """Begin to serve. A failure is logged; a worker without its health port still refreshes."""
+        """Start serving. A failure is logged, since a worker can refresh without its health port."""
         self._heartbeat.beat()
         if not self._settings.health_port:
             return
@@ -47,7 +47,7 @@ class HealthServer:
         log.info("health: http://%s:%s/ready and /live", address, port)
 
     def after_fork(self) -> None:
-        """In a process of the pool: close the port, which is the main process's."""
+        """Close the port in a pool process, since it belongs to the main process."""
         if self._server is not None:
             self._server.socket.close()
             self._server = None

@@ -17,7 +17,7 @@ class Phase(StrEnum):
 
 
 class Heartbeat:
-    """The last sign of life of the loop. Thread-safe: each write is of one value."""
+    """The last sign of life of the loop. Thread-safe, since each write is of a single value."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
@@ -37,13 +37,13 @@ class Heartbeat:
         self._beat_at = self._monotonic()
 
     def enter(self, phase: Phase, *, can_beat: bool) -> None:
-        """Begin a phase. ``can_beat``: it has beats. STOPPING is final."""
+        """Enter a phase, which has beats if ``can_beat``. STOPPING is final."""
         self.beat()
         if self.phase is not Phase.STOPPING:
             self.phase, self._can_beat = phase, can_beat
 
 
 def heartbeat_of(app: Any) -> Heartbeat:
-    """Return the heartbeat of a Celery app; an unused one where the app was not set up for refreshes."""
+    """Return the heartbeat of a Celery app, or an unused one if the app was not set up for refreshes."""
     heartbeat: Heartbeat = getattr(app, "refresher_loop_heartbeat", None) or Heartbeat()
     return heartbeat

@@ -1,4 +1,4 @@
-"""HTTP for operators: a minimal server (one thread per request, no access log, no versions), and a client."""
+"""HTTP for operators: a minimal server (a thread per request, no access log, no version headers), and a client."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - a serve
 
 
 class MinimalHTTPServer(ThreadingHTTPServer):
-    """Listens at once, on an IPv4 or an IPv6 address; `serve_forever` serves.
+    """A server that listens at once, on an IPv4 or IPv6 address; `serve_forever` serves.
 
     Raises:
         OSError: it can't listen there.
@@ -40,7 +40,7 @@ class MinimalHTTPServer(ThreadingHTTPServer):
         self.server_port: int = self.server_address[1]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log nothing of a client that hung up."""
+        """Log clients that hung up only at DEBUG."""
         log.debug("a request was not answered", exc_info=True)
 
 
@@ -48,14 +48,14 @@ class MinimalHTTPHandler(BaseHTTPRequestHandler):
     """Sends no versions, and logs no requests."""
 
     def version_string(self) -> str:
-        """Return the header Server."""
+        """Return the Server header."""
         return "refresher"
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Log nothing: one line per request would hide all others."""
+        """Log nothing, since one line per request would hide all others."""
 
     def send(self, status: HTTPStatus, body: bytes, content_type: str, headers: Mapping[str, str]) -> None:
-        """Send a response that is not to be cached; to HEAD without its body."""
+        """Send a response that must not be cached, without its body to HEAD."""
         self.send_response(status)
         sent = {"Cache-Control": "no-store", **headers, "Content-Type": content_type, "Content-Length": str(len(body))}
         for name, value in sent.items():
@@ -66,8 +66,8 @@ class MinimalHTTPHandler(BaseHTTPRequestHandler):
 
 
 def get(address: str, port: int, path: str) -> tuple[int, bytes]:
-    """Return status and body; raises what `http.client` raises."""
-    # Not urllib, which would use a proxy of the environment.
+    """Return status and body; errors of `http.client` pass through."""
+    # Not with urllib, which would use the environment's proxy.
     with closing(http.client.HTTPConnection(nearby(address), port, timeout=CLIENT_SECONDS)) as connection:
         connection.request("GET", path)
         answer = connection.getresponse()
@@ -83,11 +83,11 @@ def is_ok(address: str, port: int, path: str) -> bool:
 
 
 def fetch_health(address: str, port: int, path: str) -> tuple[bool, dict[str, Any]]:
-    """Return whether the worker is well, and its record, whose ``checks`` has each part.
+    """Return whether the worker is well, and its record, whose ``checks`` contains each part.
 
     Raises:
-        OSError, http.client.HTTPException: no reply, or not HTTP.
-        ValueError: not a worker's health.
+        OSError, http.client.HTTPException: there was no reply, or it is not HTTP.
+        ValueError: the reply is not a worker's health.
     """
     status, body = get(address, port, path)
     record = json.loads(body)

@@ -1,4 +1,4 @@
-"""Look-ups of keys in Redis: explanations, versions, and the key whose digest begins with some digits."""
+"""Look-ups of keys in Redis: explanations, versions, and keys by the first digits of their digests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MIN_DIGEST: Final = 6
 
 
 def explain_keys(client: redis.Redis, keys: Sequence[CacheKey]) -> list[Explanation]:
-    """Explain keys, in one round trip per node; errors of Redis come as redis-py raises them."""
+    """Explain keys in one round trip per node; redis-py's errors pass through."""
     by_node: defaultdict[redis.Redis, list[CacheKey]] = defaultdict(list)
     for key in keys:
         by_node[node_of(client, key.entry)].append(key)
@@ -33,7 +33,7 @@ def explain_keys(client: redis.Redis, keys: Sequence[CacheKey]) -> list[Explanat
                 for command in explain_reads(key):
                     pipeline.execute_command(*command)  # type: ignore[no-untyped-call] # as redis-py declares it
             found = pipeline.execute(raise_on_error=False)
-        # Some may be errors: of a key of another type. What the user may not look at would be shown as if it were gone.
+        # Some replies may be errors, about a key of another type. A missing permission would look like a missing key.
         if refusal := next((reply for reply in found if isinstance(reply, NoPermissionError)), None):
             raise refusal
         replies = iter(found)
@@ -42,20 +42,20 @@ def explain_keys(client: redis.Redis, keys: Sequence[CacheKey]) -> list[Explanat
 
 
 def registered_versions(client: redis.Redis, namespace: str, query: str) -> frozenset[int]:
-    """Return the versions of a query that workers have registered; errors of Redis come as redis-py raises them."""
+    """Return the versions of a query that workers have registered; redis-py's errors pass through."""
     members: list[bytes] = client.zrange(versions_key(namespace, query), 0, -1)  # type: ignore[assignment] # no text
     return versions_of(members)
 
 
 def cached_versions(client: redis.Redis, key: CacheKey, versions: Iterable[int]) -> frozenset[int]:
-    """Return those of ``versions`` in which ``key`` has an entry; errors of Redis come as redis-py raises them."""
+    """Return those of ``versions`` in which ``key`` has an entry; redis-py's errors pass through."""
     return frozenset(one for one in versions if client.pttl(key_of_version(key, one).entry) != GONE)
 
 
 def find_by_digest(client: redis.Redis, namespace: str, query: str, version: int, digits: str) -> CacheKey | None:
-    """Find a key by the first hex digits of its digest, as Flower and logs show them; None: there is none in Redis.
+    """Find a key by the first hex digits of its digest, as shown by Flower and logs; return None if Redis has none.
 
-    Scans all keys in small steps, for ten seconds at most.
+    Scans all keys in small steps, for at most ten seconds.
 
     Raises:
         InvalidQuery: several keys begin with the digits, or not all could be scanned in time.

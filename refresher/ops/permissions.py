@@ -1,6 +1,6 @@
-"""Permissions of a Redis user, found by running each required command once, on a key that nobody else has.
+"""Permissions of a Redis user, found by running each required command once, on a key that nobody else uses.
 
-ACL commands, which would list them, are themselves a permission that nobody needs.
+ACL commands, which would list them, require a permission that nobody needs otherwise.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ def user_of(url: str) -> str:
 
 
 def is_forbidden(error: BaseException | None) -> bool:
-    """Return whether Redis or RabbitMQ refused because of a permission."""
+    """Return whether Redis or RabbitMQ refused because of a missing permission."""
     from amqp.exceptions import AccessRefused  # type: ignore[import-untyped]  # py-amqp has no types
 
     return isinstance(error, NoPermissionError | AccessRefused)
 
 
 def refused_part(refusal: str) -> str:
-    """Return what Redis refused by this text: "command", "key" or "channel". From 7.2 on the text names the user."""
+    """Return what a refusal of Redis is about: "command", "key" or "channel". Since 7.2 its text names the user."""
     what = refusal.partition(" permissions to ")[2]
     if what.startswith("run "):
         return "command"
@@ -46,13 +46,13 @@ def refused_part(refusal: str) -> str:
 
 
 class Permissions:
-    """Rights that a user lacks on the cache, as in an ACL file: of a key or a channel where the command is allowed.
+    """Permissions that a user lacks on the cache, in ACL syntax: the key or channel if the command is allowed.
 
     Args:
-        client: signed in as the user; of a cluster, one node is examined.
+        client: a client signed in as the user; in a cluster, one node is examined.
         namespace: CACHE_NAMESPACE.
 
-    Errors of Redis come as redis-py raises them.
+    redis-py's errors pass through.
     """
 
     def __init__(self, client: redis.Redis, namespace: str) -> None:
@@ -60,25 +60,25 @@ class Permissions:
         self._node, self._namespace = node_of(client, self._key.entry), namespace
 
     def missing_for_readers(self) -> list[str]:
-        """Return what readers and workers need and the user lacks."""
+        """Return the permissions that readers and workers need and the user lacks."""
         return self._missing(self._reader_commands())
 
     def missing_for_workers(self) -> list[str]:
-        """Return what a refresh needs and the user lacks; without PUBLISH, which only makes waiting readers poll."""
+        """Return the permissions that a refresh needs and the user lacks, except for PUBLISH (readers can poll)."""
         return self._missing([*self._step_commands(), *self._worker_commands()])
 
     def missing_for_speed(self, *, tracks: bool, timeout_seconds: float) -> list[str]:
-        """Return what readers can do without, if slower, and the user lacks: notifications, batches, tracking.
+        """Return the permissions that only speed readers up and the user lacks: notifications, batches, tracking.
 
         Args:
-            tracks: whether the in-process cache is on.
-            timeout_seconds: bound of the reply to SUBSCRIBE.
+            tracks: True if the in-process cache is on.
+            timeout_seconds: the bound of the reply to SUBSCRIBE.
         """
         tracking: list[Command] = [("CLIENT TRACKING", "OFF")] if tracks else []
         return self._missing_to_subscribe(timeout_seconds) + self._missing([self._look_up_versions(), *tracking])
 
     def missing_for_operators(self) -> list[str]:
-        """Return what doctor and the commands on keys need besides, and the user lacks."""
+        """Return the permissions that doctor and the commands on keys need in addition, and the user lacks."""
         key = self._key
         return self._missing([
             ("INFO", "server"), ("CLIENT LIST", "ID", 1), ("SCAN", 0, "COUNT", 1),
@@ -87,11 +87,11 @@ class Permissions:
         ])  # fmt: skip
 
     def missing_for_dead_letters(self) -> list[str]:
-        """Return what `refresher dead` needs and the user lacks."""
+        """Return the permissions that `refresher dead` needs and the user lacks."""
         return self._missing([*self._reader_commands(), *self._dead_letter_commands()])
 
     def missing_to_invalidate(self) -> list[str]:
-        """Return what invalidating needs and the user lacks."""
+        """Return the permissions that invalidating needs and the user lacks."""
         key, versions = self._key, keys.versions_key(self._namespace, self._key.query)
         return self._missing([
             *self._reader_commands(), ("PUBLISH", key.channel, ""), ("SETRANGE", key.entry, 0, ""), ("DEL", key.entry),
@@ -99,11 +99,11 @@ class Permissions:
         ])  # fmt: skip
 
     def missing_to_invalidate_tags(self) -> list[str]:
-        """Return what invalidating by tags needs and the user lacks."""
+        """Return the permissions that invalidating by tags needs and the user lacks."""
         return list(dict.fromkeys([*self.missing_to_invalidate(), *self._missing(self._tag_commands())]))
 
     def missing_to_notify(self) -> list[str]:
-        """Return what notifying waiting readers needs and the user lacks."""
+        """Return the permissions that notifying waiting readers needs and the user lacks."""
         return self._missing([("PUBLISH", self._key.channel, "")])
 
     def _reader_commands(self) -> list[Command]:
@@ -120,7 +120,7 @@ class Permissions:
         ]  # fmt: skip
 
     def _worker_commands(self) -> list[Command]:
-        """Return what the scripts of workers run besides, on keys of each kind; nothing is changed."""
+        """Return the further commands of workers' scripts, on keys of each kind; they change nothing."""
         entry, versions = self._key.entry, keys.versions_key(self._namespace, self._key.query)
         clock, pending = keys.tag_clock_key(self._namespace), keys.pending_tags_key(self._namespace)
         index, state = self._tag_keys()
@@ -135,7 +135,7 @@ class Permissions:
         ]  # fmt: skip
 
     def _tag_keys(self) -> tuple[str, str]:
-        """Return index and state of a tag that nobody has."""
+        """Return the index and state keys of a tag that nobody uses."""
         tag = self._key.digest.hex()
         return keys.tag_index_key(self._namespace, tag), keys.tag_state_key(self._namespace, tag)
 
@@ -146,7 +146,7 @@ class Permissions:
     def _tag_commands(self) -> list[Command]:
         clock, pending = keys.tag_clock_key(self._namespace), keys.pending_tags_key(self._namespace)
         index, state = self._tag_keys()
-        # A clock that is not there counts as 0, and is left alone where it is there.
+        # A missing clock counts as 0, and an existing one is left alone.
         return [
             ("GET", clock), ("SET", clock, 0, "NX"), ("EVAL", _SCRIPT, 1, clock), ("ZREM", pending, ""),
             ("ZADD", pending, "XX", 0, ""), ("ZRANGEBYSCORE", index, 1, 1), ("EVAL", _SCRIPT, 2, index, state),
@@ -175,7 +175,7 @@ class Permissions:
             for command, reply in zip(commands, replies, strict=True)
             if isinstance(reply, NoPermissionError)
         ]
-        # Where keys are missing for other commands, too, those of scripts need no permission of their own.
+        # If keys are missing for other commands too, those of scripts need no permission of their own.
         are_keys_missing = any(name.startswith("%") for name in missing)
         needless = {name.replace("%RW~", "%R~") for name in missing if name.startswith("%RW~")}
         return [
@@ -190,13 +190,13 @@ class Permissions:
         if part == "channel":
             return f"&{key.channel.partition('{')[0]}*"
         if part == "command":
-            # The invalidator may write nothing else by these.
+            # With these commands an invalidator may write nothing else.
             if command[:2] == ("SET", keys.tag_clock_key(self._namespace)):
                 return f"(+set %RW~{command[1]})"
             if command[1:2] == (keys.pending_tags_key(self._namespace),):
                 return f"(+zadd +zrem %RW~{command[1]})"
             return "+" + str(command[0]).lower().replace(" ", "|")
-        is_script = command[0] in {"EVAL", "EVALSHA"}  # whose keys have to be writable, by name
+        is_script = command[0] in {"EVAL", "EVALSHA"}  # whose named keys have to be writable
         if is_script and command[3] == key.entry:
             return f"(+evalsha +eval %RW~{entries} %RW~{records})"
         access = "%RW" if is_script or command[0] in _WRITES else "%R"

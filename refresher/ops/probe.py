@@ -1,4 +1,4 @@
-"""Runs a possibly hanging probe on a daemon thread, with a timeout and a cached result."""
+"""Probes that may hang, on a daemon thread, with a timeout and a cached result."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ T = TypeVar("T")
 
 
 class ProbeTimeout(Exception):
-    """The probe has not returned in time. It is still running, and is not started a second time meanwhile."""
+    """The probe has not returned in time; it is still running, and is not started again until it ends."""
 
 
 class CachedProbe(Generic[T]):
-    """A call that may hang, and never holds up its caller. Thread-safe.
+    """A call that may hang but never holds up its caller. Thread-safe.
 
     ::
 
@@ -24,8 +24,8 @@ class CachedProbe(Generic[T]):
                   └─▶ after 2 s: ProbeTimeout, at once for every later caller, until it returns
 
     Args:
-        probe: what to call; may raise, may hang.
-        ttl_seconds: how long a result, an error too, is reused.
+        probe: the call, which may raise or hang.
+        ttl_seconds: the time for which a result or an error is reused.
         monotonic: the clock.
     """
 
@@ -38,28 +38,28 @@ class CachedProbe(Generic[T]):
         self._started_at = self._finished_at = 0.0
 
     def start(self) -> Future[T]:
-        """Start the probe unless it runs or its result is cached; returns its run."""
+        """Start the probe unless it is running or its result is cached; return its run."""
         with self._lock:
             run = self._run
             if run is None or (run.done() and self._monotonic() - self._finished_at >= self._ttl_seconds):
                 run = self._run = Future()
                 self._started_at = self._monotonic()
-                # A daemon: one that hangs must not keep the process from ending.
+                # A daemon, so that a hanging probe does not keep the process from ending.
                 threading.Thread(target=self._finish, args=(run,), name="probe", daemon=True).start()
             return run
 
     def result(self, timeout: float) -> T:
-        """Return the result, or raise what the probe raised.
+        """Return the probe's result, or raise its exception.
 
         Raises:
-            ProbeTimeout: there is none ``timeout`` seconds after the probe was started, by whichever caller.
+            ProbeTimeout: there is no result ``timeout`` seconds after any caller started the probe.
         """
         run = self.start()
         wait([run], max(0.0, self._started_at + timeout - self._monotonic()))
         if not run.done():
             raise ProbeTimeout
         if (error := run.exception()) is not None:
-            # It is raised for every caller: without this, its traceback would grow each time.
+            # Raised for every caller, so its traceback would otherwise grow each time.
             raise error.with_traceback(None)
         return run.result()
 

@@ -1,7 +1,7 @@
-"""The cache's content by query, from a bounded scan of its keys: names of many, headers of a few.
+"""The cache's content by query, from a bounded scan of its keys: the names of many, the headers of a few.
 
-It costs readers some tenths of a millisecond now and then: SCAN goes through the keys in small steps. Before 7.2, Redis
-counts the reading of a header as an access, by which it evicts: at most some hundred are read.
+SCAN goes through the keys in small steps, which now and then cost readers some tenths of a millisecond. Redis before
+7.2 counts the reading of a header as an access, which affects eviction, so at most some hundreds are read.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class KeyNames:
         self._record_prefix = namespace + _ANY.record.partition("{")[0].removeprefix("n")
 
     def query_of_entry(self, name: str) -> str | None:
-        """Return the query of an entry's name, and None of every other; quick, for many names."""
+        """Return the query of an entry's name, or None for any other name; quick, for many names."""
         if not name.startswith(self._entry_prefix):
             return None
         return name[len(self._entry_prefix) + 1 :].partition(":")[0]
@@ -57,11 +57,11 @@ class KeyNames:
         return name.startswith(self._record_prefix)
 
     def is_tag_index(self, name: str) -> bool:
-        """Return whether a name is that of a tag's index."""
+        """Return whether a name is a tag index's."""
         return name.startswith(self._index_prefix)
 
     def key(self, name: str) -> CacheKey | None:
-        """Return the key of an entry's, a record's or a channel's name; None: not one of this namespace."""
+        """Return the key of an entry's, record's or channel's name, or None if it is not of this namespace."""
         query, _, rest = name.partition("{")[2].removesuffix("}").partition(":")
         version, _, digest = rest.partition(":")
         if not version.isdecimal() or len(version) > len("65535") or len(digest) != _HEX_DIGITS:
@@ -79,11 +79,11 @@ SCAN_SECONDS: Final = 2.0
 MAX_HEADERS: Final = 500
 MAX_HEADERS_OF_QUERY: Final = 100
 HEADER_BYTES: Final = 1_024
-"""Enough for most; of those with many tags or bookmarks the rest is read, too."""
+"""Bytes of a header to read at first, enough for most; the rest is read of those with many tags or bookmarks."""
 MAX_RECORDS: Final = 2_000
 MAX_SHOWN: Final = 10
 MAX_INDEXES: Final = 200
-"""Tags whose members are counted."""
+"""Number of tags whose members are counted."""
 OVERDUE_SECONDS: Final = 30.0
 MAX_OVERDUE: Final = 1_000
 _FIELDS: Final = ("state", "since", "until", "by", "claimed_at", "failures")
@@ -94,9 +94,10 @@ _UNDER_WAY: Final = frozenset({RecordState.QUEUED, RecordState.RUNNING, RecordSt
 class QueryKeys:
     """Counts of a query's keys. Durations in seconds.
 
-    ``keys`` are entries. ``headers`` of them were read: of these ``stale`` are past their soft expiry, for
-    ``oldest_stale`` at most, and ``lead`` is the median of their δ. Records by their state: ``lapsed`` are those whose
-    time has run out because a message or a worker was lost; ``longest_wait`` is that of the oldest queued.
+    ``keys`` counts entries, of which ``headers`` were read. Of these ``stale`` are past their soft expiry, for at most
+    ``oldest_stale``, and ``lead`` is the median of their δ. The rest counts records by state: ``lapsed`` are those
+    whose time has expired because a message or a worker was lost; ``longest_wait`` is the wait of the oldest queued
+    one.
     """
 
     query: str
@@ -116,7 +117,7 @@ class QueryKeys:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A running load: ``key`` as Flower shows it, ``by`` the process, ``lasts`` since the claim, in seconds."""
+    """A running load: ``key`` as Flower shows it, ``by`` the process, ``lasts`` the seconds since the claim."""
 
     query: str
     key: str
@@ -126,10 +127,10 @@ class Run:
 
 @dataclass(slots=True)
 class TagsSeen:
-    """Tags whose indexes a scan found: how many, their members, and those of the largest.
+    """Tags whose indexes a scan found: their number, their members, and the members of the largest.
 
-    ``pending`` are the invalidations of any tags that are not finished; of them ``overdue`` those that no worker has
-    taken over in time.
+    ``pending`` counts the unfinished invalidations of any tags, and ``overdue`` those of them that no worker has taken
+    over in time.
     """
 
     indexes: int = 0
@@ -141,11 +142,11 @@ class TagsSeen:
 
 @dataclass(slots=True)
 class KeysSeen:
-    """The result of a scan. ``is_sample``: not all of the ``keys_of_server`` were scanned.
+    """The result of a scan. ``is_sample`` is True if not all of the ``keys_of_server`` were scanned.
 
-    ``tags`` is None where this user may not see them. So is ``budgets``: the loads in progress under a budget by query,
-    and of all as ``*``, where there are any. ``problem`` is the reason why there is no scan. ``unreadable`` counts the
-    headers that no reader can read, by reason.
+    ``tags`` and ``budgets`` are None if this user may not see them. ``budgets`` has the loads in progress under a
+    budget, by query or ``*`` for all, if there are any. ``problem`` is the reason for a missing scan. ``unreadable``
+    counts the headers that no reader can read, by reason.
     """
 
     is_sample: bool = False
@@ -196,7 +197,7 @@ def scan_keys(client: redis.Redis, namespace: str, *, max_keys: int = DEFAULT_MA
 
 
 def _scanned(node: redis.Redis, names: KeyNames, max_keys: int, deadline: float, seen: KeysSeen) -> list[str]:
-    """Return names of keys, each once, in Redis' own order, which does not depend on their kind."""
+    """Return names of keys, each once, in Redis' own order, which is independent of their kind."""
     found: dict[str, None] = {}
     cursor, steps_left = 0, max(1, max_keys // SCAN_COUNT)
     while steps_left and time.monotonic() < deadline:
@@ -215,7 +216,7 @@ def _scanned(node: redis.Redis, names: KeyNames, max_keys: int, deadline: float,
 
 
 def _keys_of(node: redis.Redis) -> int | None:
-    """Return how many keys the database has, of any kind; None without the permission."""
+    """Return the number of all keys in the database, or None without the permission."""
     database = node.connection_pool.connection_kwargs.get("db") or 0
     try:
         of_database = node.info("keyspace").get(f"db{database}", {"keys": 0})
@@ -225,7 +226,7 @@ def _keys_of(node: redis.Redis) -> int | None:
 
 
 def _sampled(entries: Iterable[str], names: KeyNames) -> list[CacheKey]:
-    """Return the keys whose headers are read: a bounded number per query, and in all."""
+    """Return the keys whose headers to read, bounded per query and in total."""
     keys: list[CacheKey] = []
     taken = Counter[str | None]()
     for name in entries:
@@ -241,7 +242,7 @@ def _sampled(entries: Iterable[str], names: KeyNames) -> list[CacheKey]:
 def _read_headers(
     node: redis.Redis, keys: Sequence[CacheKey], seen: KeysSeen, leads: defaultdict[str, list[float]]
 ) -> None:
-    """Count the entries' headers, and add their δ to ``leads``, by query."""
+    """Count the entries' headers, and add their δ to ``leads`` by query."""
     now_us, heads = _heads(node, dict.fromkeys(keys, HEADER_BYTES))
     longer = {key: length for key, head in heads.items() if (length := header_length(head)) > HEADER_BYTES}
     if longer:
@@ -256,7 +257,7 @@ def _read_headers(
 
 
 def _heads(node: redis.Redis, lengths: Mapping[CacheKey, int]) -> tuple[int, dict[CacheKey, bytes]]:
-    """Return Redis' time in µs, and so many of each entry's first bytes, where it could be read."""
+    """Return Redis' time in µs, and the given number of first bytes of each entry that could be read."""
     with node.pipeline(transaction=False) as pipeline:
         pipeline.execute_command("CLIENT", "NO-TOUCH", "ON")  # type: ignore[no-untyped-call] # as redis-py declares it
         pipeline.time()
@@ -273,7 +274,7 @@ def _decoded(heads: Mapping[CacheKey, bytes], unreadable: dict[str, int]) -> Ite
         try:
             header = decode_header(head, key.digest)
         except UnreadableEntry as error:
-            if head and header_length(head) <= len(head):  # else it has gone meanwhile, or has more tags
+            if head and header_length(head) <= len(head):  # otherwise it has gone, or has more tags
                 unreadable[error.reason] = unreadable.get(error.reason, 0) + 1
             continue
         if not header.is_handoff:
@@ -326,7 +327,7 @@ def _tags(client: redis.Redis, namespace: str, indexes: Sequence[str]) -> TagsSe
         late_us = int((seconds - OVERDUE_SECONDS) * 1e6) + microseconds
         overdue = client.zrangebyscore(pending, "-inf", late_us, 0, MAX_OVERDUE)
         return TagsSeen(len(sizes), sum(sizes), max(sizes, default=0), int(client.zcard(pending)), len(overdue))
-    except ResponseError:  # the permission is missing, or something else lies there
+    except ResponseError:  # the permission is missing, or the key holds something else
         return None
 
 

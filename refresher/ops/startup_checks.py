@@ -1,6 +1,6 @@
-"""Checks of cache, broker, graph and queries: logged at a worker's start, and repeated by its health and by doctor.
+"""Checks of cache, broker, graph and queries, logged at a worker's start, and repeated by its health and doctor.
 
-A worker starts all the same: what is missing may be there in a moment.
+A worker starts in any case, since a missing part may be there in a moment.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 TIMEOUT_SECONDS = 2.0
-_LIKE_A_SETTING: Final = 0.9  # one letter in ten is wrong, or two are exchanged: most variables are not ours
-_NEXT_URL: Final = re.compile(r";(?=[a-z]+://)")  # kombu's alternates; a password may have a semicolon
+_LIKE_A_SETTING: Final = 0.9  # one letter in ten wrong, or two exchanged, since most variables are not ours
+_NEXT_URL: Final = re.compile(r";(?=[a-z]+://)")  # kombu's alternates; a password may contain a semicolon
 READY_KEY: Final = "refresher.ready"
 GREEN_POOLS: Final = ("gevent", "eventlet")
 
 
 def log_problems(settings: WorkerSettings, app: Celery | None = None, pool: type | None = None) -> list[str]:
-    """Log what is wrong around a starting worker of ``app`` with this pool, each with its remedy; returns the texts."""
+    """Log problems around a starting worker of ``app`` with this pool, with their remedies; return the texts."""
     checks = [cache_problem(settings), graph_problem(settings)]
     if not len(registry):
         named = f"REFRESHER_QUERIES={settings.queries!r} names the modules that use @query"
@@ -77,18 +77,18 @@ def _warn_of_coarse_tags(settings: WorkerSettings) -> None:
         return
     from refresher.feed.auto.texts import coarse_queries, look_up
 
-    with suppress(ConfigurationError, Neo4jError, DriverError):  # the graph was there a moment ago
+    with suppress(ConfigurationError, Neo4jError, DriverError):  # the graph answered a moment ago
         for query, why in coarse_queries(look_up(registry, settings)).items():
             log.warning("%s: tags=%r finds coarse tags only (%s); see refresher queries --tags", query, AUTO, why)
 
 
 def params_with_defaults(queries: Iterable[Query]) -> list[str]:
-    """Return the params that a loader may be called without, each as ``query(param)``."""
+    """Return the optional params of loaders, each as ``query(param)``."""
     return [f"{query.name}({name})" for query in queries for name in query.optional_params]
 
 
 def misspelled_settings() -> Iterator[tuple[str, str]]:
-    """Find the environment's variables that are nearly the name of a setting, each with that name."""
+    """Yield the environment's variables that nearly match a setting's name, each with that name."""
     known = ReaderSettings.variables() | WorkerSettings.variables()
     for name in sorted(os.environ.keys() - known):
         if near := nearest(name, known, at_least=_LIKE_A_SETTING):
@@ -96,7 +96,7 @@ def misspelled_settings() -> Iterator[tuple[str, str]]:
 
 
 def pool_problem(pool: type) -> str | None:
-    """Return why a worker should not have this pool of Celery's, as text; None: it may."""
+    """Return the objection to this Celery pool, as text, or None."""
     name = pool.__module__.rpartition(".")[2]
     if name not in GREEN_POOLS:
         return None
@@ -107,7 +107,7 @@ def pool_problem(pool: type) -> str | None:
 
 
 def queue_problem(app: Celery, settings: WorkerSettings) -> str | None:
-    """Return why a worker of ``app`` gets no refreshes, as text; None: it consumes from a queue of theirs."""
+    """Return the reason why a worker of ``app`` gets no refreshes, as text, or None if it consumes their queues."""
     names = [queue.name for queue in queues(settings.namespace, settings.broker_url)]
     if not any(name in app.amqp.queues.consume_from for name in names):
         return (
@@ -124,7 +124,7 @@ def queue_problem(app: Celery, settings: WorkerSettings) -> str | None:
 
 
 def _servers_of(url: str) -> set[tuple[object, ...]]:
-    """Return what of a broker's URL decides which one it is; of several Sentinels or nodes, for each of them."""
+    """Return the identifying parts of a broker's URL, one for each of several Sentinels or nodes."""
     if "+sentinel://" in url:
         parsed = read_url(url)
         database = urlsplit(parsed.node_url).path.strip("/") or "0"
@@ -144,13 +144,13 @@ def _server_of(url: str) -> tuple[object, ...]:
 
 
 def cache_problem(settings: WorkerSettings) -> str | None:
-    """Return what is wrong with the cache, as text; None: it is reachable and writable, and its user may refresh."""
+    """Return the cache's problem, as text, or None if it is reachable and writable, and its user may refresh."""
     key = make_key(settings.namespace, READY_KEY, None, 1).entry
     try:
         with closing(connect(settings.redis_url, timeout_seconds=TIMEOUT_SECONDS)) as client:
             granted = Permissions(client, settings.namespace)
-            with suppress(NoPermissionError):  # named below, with all others
-                # Changes nothing, for there is no such key; a replica and a full server refuse it.
+            with suppress(NoPermissionError):  # named below with all others
+                # Changes nothing, since there is no such key, but a replica and a full server refuse it.
                 client.set(key, b"", xx=True)
             missing, missing_to_notify = " ".join(granted.missing_for_workers()), " ".join(granted.missing_to_notify())
     except (RedisError, OSError) as error:
@@ -171,22 +171,22 @@ def cache_problem(settings: WorkerSettings) -> str | None:
 
 
 def broker_memory_problem(settings: WorkerSettings) -> str | None:
-    """Return what keeps a broker on Redis from taking messages, as text; None: nothing does, or it is not a Redis."""
+    """Return the reason why a broker on Redis takes no messages, as text; None if it does, or is not a Redis."""
     if is_rabbitmq(settings.broker_url):
         return None
     try:
         with closing(connect(settings.broker_url, timeout_seconds=TIMEOUT_SECONDS)) as client:
-            # As above. A full one still reports its queue lengths.
+            # As above. A full server still reports its queue lengths.
             client.set(f"{settings.namespace}.{READY_KEY}", b"", xx=True)
     except NoPermissionError:
-        return None  # a user that may publish need not have this permission
+        return None  # a user who may publish need not have this permission
     except (RedisError, OSError) as error:
         return f"the broker at {broker_place(settings)} can't be used: {reason(error, settings.broker_url)}"
     return None
 
 
 def graph_problem(settings: WorkerSettings) -> str | None:
-    """Return what is wrong with the graph, as text; None: its configured database is usable for the configured user."""
+    """Return the graph's problem, as text, or None if the configured user can use the configured database."""
     try:
         with closing(Graph(settings)) as graph:
             graph.verify()

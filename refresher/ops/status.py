@@ -1,6 +1,6 @@
-"""The state of cache, queues and workers: probed side by side, so that none of them holds up the others.
+"""The state of cache, queues and workers, probed side by side, so that none holds up the others.
 
-Nothing here is estimated. What can't be known is missing, with the reason.
+Nothing here is estimated. Unknown parts are missing, with the reason.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ CACHE_SECONDS: Final = 6.0
 BROKER_SECONDS: Final = 4.0
 WORKERS_SECONDS: Final = 8.0
 WORKERS_TTL_SECONDS: Final = 10.0
-"""Time for which the workers' replies are reused by a caller that polls."""
+"""Time for which a polling caller reuses the workers' replies."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadSeen:
-    """Dead keys by query: those that are not refreshed since, and of them those in quarantine."""
+    """Dead keys by query: those not refreshed since, and those of them in quarantine."""
 
     open: Mapping[str, int] = field(default_factory=dict)
     quarantined: Mapping[str, int] = field(default_factory=dict)
@@ -42,9 +42,9 @@ class DeadSeen:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """One sample. A part is None where it could not be probed; ``problems`` says why, by part.
+    """One sample. A part is None if it could not be probed; ``problems`` has the reason, by part.
 
-    ``at`` is in seconds since 1970, by this machine's clock. ``feed`` is None also where it is off.
+    ``at`` is in seconds since 1970, by this machine's clock. ``feed`` is also None if it is off.
     """
 
     at: float
@@ -57,7 +57,7 @@ class Status:
 
     @property
     def is_whole(self) -> bool:
-        """True where cache and broker replied. Workers may be forbidden to probe, or there may be none."""
+        """True if cache and broker replied. Probing workers may be forbidden, or there may be none."""
         return not self.problems.keys() & {"keys", "dead", "queues"}
 
 
@@ -65,9 +65,9 @@ class StatusPoller:
     """Samples the state repeatedly; a probe that hangs is not started again before it has ended.
 
     Args:
-        settings: where cache and broker are.
-        max_keys: about how many keys to scan, each time.
-        workers_ttl_seconds: how long the workers' replies are reused; they take a second or two.
+        settings: the settings, with the addresses of cache and broker.
+        max_keys: the approximate number of keys to scan each time.
+        workers_ttl_seconds: the time for which the workers' replies are reused; they take a second or two.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class StatusPoller:
         self._workers = CachedProbe(lambda: running_workers(settings), ttl_seconds=workers_ttl_seconds)
 
     def poll(self) -> Status:
-        """Return the state now; takes 8 s at most, and 1 to 2 s where all is well."""
+        """Return the present state; takes at most 8 s, and 1 to 2 s if all is well."""
         for probe in (self._keys, self._dead, self._feed, self._queues, self._workers):
             probe.start()
         problems: dict[str, str] = {}

@@ -1,1 +1,1 @@
-"""`refresher doctor`: the table of checks in `registry`, the checks by subject beside it. Nothing here repairs."""
+"""`refresher doctor`: the table of checks in `registry`, and the checks by subject. Nothing here repairs."""

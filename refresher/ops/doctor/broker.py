@@ -1,4 +1,4 @@
-"""Checks of the broker, and of the workers that can be found through it."""
+"""Checks of the broker, and of the workers found through it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from refresher.ops.doctor.findings import Finding, ok, problem, unreachable, war
 from refresher.ops.permissions import is_forbidden
 
 ANSWER_SECONDS: Final = 2.0
-"""Time that workers have to reply: their number is not known."""
+"""Time for workers to reply, whose number is unknown."""
 
 
 def replaced_keys(deployment: Deployment) -> Iterator[Finding]:
@@ -31,7 +31,7 @@ def replaced_keys(deployment: Deployment) -> Iterator[Finding]:
 
 
 def lengths(deployment: Deployment) -> Finding:
-    """Check that the broker can be reached, and how many refreshes wait in it."""
+    """Check that the broker can be reached, and the number of queued refreshes."""
     waiting = queue_lengths(deployment.worker)
     queued = f"{waiting.refresh} background refreshes and {waiting.miss} blocking refreshes queued"
     bound, remedy = deployment.reader.queue_size, "start more workers, or find out what they wait for"
@@ -41,13 +41,13 @@ def lengths(deployment: Deployment) -> Finding:
 
 
 def unusable(deployment: Deployment, error: Exception) -> Finding:
-    """Return the finding that the broker can't be used; names the variable that was set."""
+    """Return the finding that the broker can't be used, with the variable that was set."""
     worker = deployment.worker
     return unreachable(worker.variable_of("broker_url"), worker.broker_url, error)
 
 
 def memory(deployment: Deployment) -> Iterator[Finding]:
-    """Check maxmemory of a broker on Redis, its policy, and that it is not the cache's server."""
+    """Check maxmemory and its policy on a broker on Redis, and that it is not the cache's server."""
     if deployment.redis_broker is None:
         return
     try:
@@ -85,7 +85,7 @@ def workers(deployment: Deployment) -> Finding:
     try:
         with closing(PublishingApp.to(worker.broker_url, TIMEOUT_SECONDS)) as app:
             consumed = consumed_queues(app, ANSWER_SECONDS)
-    except Exception as error:  # whatever a broker raises
+    except Exception as error:  # any error of a broker
         if is_forbidden(error):
             raise
         return problem(f"no reply: {fault_text(error)}", "fix the broker, then check again")

@@ -1,4 +1,4 @@
-"""The check of the budgets for loads: whether they allow what the keys need."""
+"""The check of the load budgets against the needs of the keys."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from refresher.ops.scan import QueryKeys
 from refresher.queries import Query, registry
 
 LONG_WAIT_SECONDS: Final = 1.0
-"""Refreshes of a burst wait for less."""
+"""Longer than refreshes of a burst wait."""
 
 
 def budgets(deployment: Deployment) -> Finding:
-    """Compare the budgets with the loads that the keys of a bounded scan need, and those in progress."""
+    """Compare the budgets with the loads in progress, and with those that the keys of a bounded scan need."""
     bounded = [one for one in _budgeted(deployment) if one.budget.is_bounded]
     if not bounded:
         return ok("none is set")
@@ -33,7 +33,7 @@ def budgets(deployment: Deployment) -> Finding:
 
 @dataclass(frozen=True, slots=True)
 class _Budgeted:
-    """A budget, its loads in progress, and what there is to load for it. ``needed`` is in loads/s, an upper bound."""
+    """A budget, its loads in progress, and its queued loads. ``needed`` is an upper bound, in loads/s."""
 
     name: str
     budget: Budget
@@ -43,7 +43,7 @@ class _Budgeted:
     longest_wait_seconds: float
 
     def shortage(self) -> str:
-        """Return why refreshes wait for the budget; "": they do not, or for something else."""
+        """Return the reason why refreshes wait for the budget, or "" if they do not, or wait for something else."""
         if self.longest_wait_seconds < LONG_WAIT_SECONDS:
             return ""
         waiting = f"{self.queued} queued, the oldest for {duration(self.longest_wait_seconds)}"
@@ -56,7 +56,7 @@ class _Budgeted:
 
 
 def _shortest_ttl_seconds(query: Query) -> float:
-    """Return the TTL of values or of empty ones: a scan, which reads no value, counts both together."""
+    """Return the shorter TTL of values and of empty ones, since a scan reads no values and can't tell them apart."""
     empty_seconds = query.negative_ttl_seconds
     return query.ttl_seconds if empty_seconds is None else min(query.ttl_seconds, empty_seconds)
 
@@ -64,7 +64,7 @@ def _shortest_ttl_seconds(query: Query) -> float:
 def _budgeted(deployment: Deployment) -> Iterator[_Budgeted]:
     seen, of_all = deployment.keys, deployment.worker.budget
     in_progress = seen.budgets or {}
-    queries = {query.name: query for query in registry}  # of several versions the last: their keys are counted together
+    queries = {query.name: query for query in registry}  # the last of several versions, whose keys are counted together
     needs = {
         name: row.keys / shortest_seconds / (query.batch or 1)
         for name, query in queries.items()

@@ -74,14 +74,14 @@ def server(deployment: Deployment) -> Finding:
 
 
 def replicas(deployment: Deployment) -> Iterator[Finding]:
-    """Check that another server can take over, and that a master which is cut off stops then."""
+    """Check that another server can take over, and that a master that is cut off then stops."""
     topology = read_url(deployment.worker.redis_url).topology
     if topology is not Topology.SINGLE:
         yield replication(topology, deployment.info)
 
 
 def replication(topology: Topology, info: Mapping[str, Any]) -> Finding:
-    """Check a master behind Sentinels or of a cluster, by its INFO."""
+    """Check a master behind Sentinels or in a cluster, by its INFO."""
     count = int(info.get("connected_slaves", 0))
     if not count:
         return warning(
@@ -117,12 +117,12 @@ def eviction(deployment: Deployment) -> Finding:
 
 
 def clock(deployment: Deployment) -> Finding:
-    """Compare this machine's clock with Redis', which it reads at some moment between request and reply."""
+    """Compare this machine's clock with Redis' clock, which was read between request and reply."""
     sent_at = time.time()
     whole_seconds, microseconds = deployment.node.time()
     received_at = time.time()
     read_at = whole_seconds + microseconds / 1e6
-    # How long the exchange took is no skew.
+    # The duration of the exchange is no skew.
     least_seconds = max(sent_at - read_at, read_at - received_at)
     if least_seconds > MAX_CLOCK_SKEW_SECONDS:
         return warning(
@@ -137,7 +137,7 @@ def notifications(deployment: Deployment) -> Finding:
     channel, sent = deployment.key.channel, uuid.uuid4().hex.encode()
     with open_pubsub(deployment.node) as listener:
         listener.subscribe(channel)
-        listener.get_message(timeout=TIMEOUT_SECONDS)  # that it is subscribed
+        listener.get_message(timeout=TIMEOUT_SECONDS)  # the confirmation of the subscription
         deployment.node.publish(channel, sent)
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while (left_seconds := deadline - time.monotonic()) > 0:
@@ -151,7 +151,7 @@ def notifications(deployment: Deployment) -> Finding:
 
 
 def lease_steps(deployment: Deployment) -> Finding:
-    """Claim doctor's own key, and take the claim back, as a reader does."""
+    """Claim doctor's own key, and take the claim back, as a reader would."""
     key, claim_id, store = deployment.key, uuid.uuid4().hex, LeaseStore(deployment.cache)
     try:
         reply = store.run(

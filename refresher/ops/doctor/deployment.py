@@ -1,4 +1,4 @@
-"""The deployment under examination: its settings, and what several checks share, obtained once."""
+"""The deployment under examination: its settings, and data that several checks share, obtained once."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from refresher.ops.scan import KeysSeen, scan_keys
 from refresher.settings import WorkerSettings
 
 TIMEOUT_SECONDS: Final = 2.0
-"""Bound of each request to cache and broker."""
+"""Timeout of each request to cache and broker."""
 FULL_SHARE: Final = 0.99
-"""Above this share of maxmemory a message may not fit: Redis leaves some buffers out of what it compares."""
+"""Share of maxmemory above which a message may not fit, since Redis does not count some buffers."""
 
 
 class Deployment:
-    """Settings, clients that connect when a check uses them, and what several checks share.
+    """Settings, clients that connect at their first use by a check, and data that several checks share.
 
     Attributes:
         worker, reader: the settings.
-        as_reader: whether the users are a reader's, which lack what operators need.
-        key: a key of doctor's own.
-        cache, redis_broker: clients; the broker's is None where that is not a Redis.
-        cache_run_id: INFO's of the cache, once the check ``cache`` has read it.
-        replaced_keys: those that the check ``broker's keys`` has found.
+        as_reader: True if the users are a reader's, without operators' permissions.
+        key: doctor's own key.
+        cache, redis_broker: clients; the broker's is None if that is not a Redis.
+        cache_run_id: the run id in the cache's INFO, once the check ``cache`` has read it.
+        replaced_keys: the keys that the check ``broker's keys`` has found.
     """
 
     def __init__(self, worker: WorkerSettings, reader: ReaderSettings, *, as_reader: bool = False) -> None:
@@ -57,17 +57,17 @@ class Deployment:
 
     @cached_property
     def node(self) -> redis.Redis:
-        """A client of one node: of a cluster, of the node that has `key`."""
+        """A client of one node; in a cluster, of the node that has `key`."""
         return node_of(self.cache, self.key.entry)
 
     @cached_property
     def info(self) -> Mapping[str, Any]:
-        """INFO of `node`."""
+        """The INFO of `node`."""
         return dict(self.node.info())
 
     @property
     def keys(self) -> KeysSeen:
-        """The keys that a bounded scan found.
+        """The result of a bounded scan of the keys.
 
         Raises:
             NoPermissionError: the user may not scan.
@@ -82,12 +82,12 @@ class Deployment:
 
 
 def server_title(info: Mapping[str, Any]) -> str:
-    """Return name and version of a Redis or a Valkey, from its INFO. Valkey also reports the Redis that it equals."""
+    """Return name and version of a Redis or Valkey from its INFO. Valkey also reports the Redis version it equals."""
     valkey = info.get("valkey_version")
     return f"Valkey {valkey}" if valkey else f"Redis {info['redis_version']}"
 
 
 def used_share(info: Mapping[str, Any]) -> float:
-    """Return the share of maxmemory that a Redis uses, from its INFO; 0 where it has no maxmemory."""
+    """Return the share of maxmemory that a Redis uses, from its INFO; 0 if it has no maxmemory."""
     bound = int(info.get("maxmemory", 0))
     return int(info.get("used_memory", 0)) / bound if bound else 0.0

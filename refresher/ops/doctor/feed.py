@@ -19,7 +19,7 @@ WAITS_SECONDS: Final = 10.0
 
 
 def feed(deployment: Deployment) -> Iterator[Finding]:
-    """Check that the trigger is installed as it should be, and that somebody consumes; nothing without CACHE_FEED."""
+    """Check that the right trigger is installed and that somebody consumes; nothing without CACHE_FEED."""
     if not deployment.worker.feed:
         return
     try:

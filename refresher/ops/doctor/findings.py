@@ -1,4 +1,4 @@
-"""Findings: what a check reports, and the remedy."""
+"""Findings: a check's report, and its remedy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check, and how to fix what is wrong. ``check`` is the check's name in the table."""
+    """The result of one check, and the remedy. ``check`` is the check's name in the table."""
 
     level: Level
     message: str
@@ -31,7 +31,7 @@ class Finding:
     check: str = ""
 
     def record(self) -> dict[str, str]:
-        """Return the finding as ``--json`` prints it."""
+        """Return the finding for ``--json``."""
         return {"check": self.check, "level": self.level, "said": self.message, "mend": self.remedy}
 
 
@@ -51,7 +51,7 @@ def problem(message: str, remedy: str = "") -> Finding:
 
 
 def unreachable(variable: str, url: str, error: Exception) -> Finding:
-    """Return the finding that the server at ``url`` can't be used; a password in the URL is not shown."""
+    """Return the finding that the server at ``url`` can't be used, without the URL's password."""
     remedy = "start it, or correct the variable"
     if is_forbidden(error) or is_forbidden(error.__cause__):
         remedy = "grant its user that permission: the templates of deploy/redis have all that are needed"
@@ -59,5 +59,5 @@ def unreachable(variable: str, url: str, error: Exception) -> Finding:
 
 
 def forbidden(error: Exception) -> Finding:
-    """Return the finding of a check that was skipped because of a permission, which the check ``rights`` names."""
+    """Return the finding of a check skipped for a missing permission, which the check ``rights`` names."""
     return warning(f"skipped: missing permission ({str(error)[:200]})", AS_OPERATOR)

@@ -1,4 +1,4 @@
-"""Checks of what lies in the cache, and who is connected to it: readers, entries, refreshes, dead letters."""
+"""Checks of the cache's content and connections: readers, entries, refreshes, dead letters, tags."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from refresher.ops.doctor.deployment import Deployment
 from refresher.ops.doctor.findings import AS_OPERATOR, Finding, ok, warning
 
 MIN_SILENCE_SECONDS: Final = 10
-"""Shorter silences of all readers are not reported."""
+"""Shortest silence of all readers that is reported."""
 LONG_RUN_SHARE: Final = 0.5
-"""Share of the budget of an attempt."""
+"""Share of an attempt's time budget beyond which a load is slow."""
 LARGE_TAG: Final = 500_000
-"""Members; more in one tag are reported."""
+"""Number of a tag's members beyond which it is reported."""
 INVALIDATE_SECONDS: Final = 20e-6
 _REMEDIES: Final = {
     "unknown_query": "a worker lacks the query: the same REFRESHER_QUERIES and release for all; then",
@@ -41,7 +41,7 @@ def readers(deployment: Deployment) -> Finding:
         connections = [one for node in nodes_of(deployment.cache) for one in node.client_list()]
     except NoPermissionError:
         raise
-    except ResponseError as error:  # renamed away
+    except ResponseError as error:  # CLIENT was renamed
         return warning(f"can't be counted: {reason(error)}", "allow CLIENT LIST")
     ours = [(process, int(one.get("idle", 0))) for one in connections if (process := _process_of(one)) is not None]
     if not ours:
@@ -57,7 +57,7 @@ def readers(deployment: Deployment) -> Finding:
 
 
 def _process_of(connection: dict[str, str]) -> tuple[str, str, str] | None:
-    """Return version, process and host of a reader's connection: two containers may have the same names inside."""
+    """Return version, process and host of a reader's connection, as two containers may use the same names inside."""
     name = read_name(connection.get("name", ""))
     if name is None or name.role != READER:
         return None
@@ -93,7 +93,7 @@ def refreshes(deployment: Deployment) -> Finding:
 def _faults(deployment: Deployment) -> Iterator[str]:
     rows = deployment.keys.queries.values()
     longest = max((row.longest_wait or 0.0 for row in rows), default=0.0)
-    if longest > REPUBLISH_SECONDS:  # a reader has published it once more
+    if longest > REPUBLISH_SECONDS:  # a reader has published it once more by then
         yield f"{sum(row.queued for row in rows)} queued, the oldest for {duration(longest)}"
     slow_seconds = LONG_RUN_SHARE * deployment.worker.budget_seconds
     if slow := next((run for run in deployment.keys.runs if run.lasts > slow_seconds), None):
@@ -105,7 +105,7 @@ def _faults(deployment: Deployment) -> Iterator[str]:
 
 
 def dead_letters(deployment: Deployment) -> Finding:
-    """Count the keys whose refresh was abandoned and that were not refreshed since, by cause."""
+    """Count the keys whose refresh was abandoned, and that have not been refreshed since, by cause."""
     dead_keys = [(dead.status, dead.letter.kind) for dead in DeadKeys(deployment.cache, deployment.worker).all()]
     kinds = Counter(kind for status, kind in dead_keys if status is not KeyStatus.REFRESHED)
     if not kinds:
@@ -119,7 +119,7 @@ def dead_letters(deployment: Deployment) -> Finding:
 
 
 def tags(deployment: Deployment) -> Finding:
-    """Check what invalidations of tags rely on: the eviction policy, workers that finish them, small indexes."""
+    """Check the preconditions of tag invalidations: the eviction policy, workers that finish them, small indexes."""
     seen, policy = deployment.keys.tags, str(deployment.info.get("maxmemory_policy", ""))
     if seen is None:
         return warning("skipped: this user of CACHE_REDIS_URL may not see them", AS_OPERATOR)

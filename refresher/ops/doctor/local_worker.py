@@ -1,4 +1,4 @@
-"""Checks of this host's worker: its ports, and what its environment gives it, queries and graph."""
+"""Checks of this host's worker: its ports, and the settings, queries and graph of its environment."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LOOK: Final = "see the worker and its log: it is not running, is stopped, or an
 
 
 def settings(_: Deployment) -> Iterator[Finding]:
-    """Look for variables that are nearly the name of a setting; nothing without one."""
+    """Report variables that nearly match a setting's name; nothing if there are none."""
     for name, meant in misspelled_settings():
         yield warning(f"{name} is not a setting, and has no effect", f"did you mean {meant}?")
 

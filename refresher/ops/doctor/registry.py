@@ -1,6 +1,6 @@
 """The table of doctor's checks, and the loop that runs them.
 
-A new check is a function of a `Deployment` that returns or yields findings, a line in `CHECKS`, and a row in
+A new check is a function that takes a `Deployment` and returns or yields findings, a line in `CHECKS`, and a row in
 docs/reference/checks.md.
 """
 
@@ -22,10 +22,10 @@ from refresher.settings import WorkerSettings
 
 
 class Needs(Enum):
-    """The server that a check needs, by the errors that mean that it can't be used."""
+    """The server that a check needs, with the errors that mean that it can't be used."""
 
     CACHE = (RedisError, OSError)
-    BROKER = (Exception,)  # kombu raises its transports' own
+    BROKER = (Exception,)  # kombu also raises its transports' errors
     NOTHING = ()
 
 
@@ -33,8 +33,8 @@ class Needs(Enum):
 class Check:
     """One line of the table.
 
-    ``is_readers``: it also runs with ``--as-reader``. ``needs_operator``: a reader's user lacks a permission for it, by
-    design. ``connects``: its first command needs what every use of the server needs, so that a missing permission means
+    ``is_readers``: it also runs with ``--as-reader``. ``needs_operator``: a reader's user by design lacks a permission
+    for it. ``connects``: its first command needs only the permissions of any use of the server, so that a refusal means
     that the server can't be used.
     """
 
@@ -46,7 +46,7 @@ class Check:
     connects: bool = False
 
     def findings(self, deployment: Deployment) -> Iterator[Finding]:
-        """Run the check; raises what its server raises."""
+        """Run the check; its server's errors pass through."""
         found = self.run(deployment)
         for finding in [found] if isinstance(found, Finding) else found:
             yield replace(finding, check=self.name)
@@ -73,26 +73,26 @@ CHECKS: Final = (
     Check("worker here", Needs.NOTHING, local_worker.health, is_readers=False),
     Check("metrics here", Needs.NOTHING, local_worker.metrics, is_readers=False),
     Check("queries", Needs.NOTHING, local_worker.queries, is_readers=False),
-    Check("budgets", Needs.CACHE, budgets.budgets, is_readers=False),  # of the queries that were imported
+    Check("budgets", Needs.CACHE, budgets.budgets, is_readers=False),  # of the imported queries
     Check("graph", Needs.NOTHING, local_worker.graph, is_readers=False),
     Check("feed", Needs.CACHE, feed.feed, is_readers=False),
 )
 
 
 def findings(worker: WorkerSettings, reader: ReaderSettings, *, as_reader: bool = False) -> Iterator[Finding]:
-    """Run all checks, one after another, and yield what each found.
+    """Run all checks, one after another, and yield their findings.
 
     Args:
-        worker, reader: where everything is, and its bounds.
-        as_reader: leave out what a reader has nothing to do with: others' keys, queries, graph, this host's worker.
-            What its users may not see, by design, is no fault.
+        worker, reader: the settings.
+        as_reader: True to leave out what does not concern a reader (others' keys, queries, graph, this host's worker),
+            and to accept the permissions that its users lack by design.
     """
     with Deployment(worker, reader, as_reader=as_reader) as deployment:
         yield from run_checks(deployment, [check for check in CHECKS if check.is_readers or not as_reader])
 
 
 def run_checks(deployment: Deployment, checks: Iterable[Check]) -> Iterator[Finding]:
-    """Run checks in order, without those that need a server which can't be used."""
+    """Run checks in order, without those that need an unusable server."""
     unusable: set[Needs] = set()
     hidden: list[str] = []
     for check in checks:
@@ -115,5 +115,5 @@ def run_checks(deployment: Deployment, checks: Iterable[Check]) -> Iterator[Find
 def _unusable(needs: Needs, deployment: Deployment, error: Exception) -> Iterator[Finding]:
     if needs is Needs.CACHE:
         yield replace(unreachable("CACHE_REDIS_URL", deployment.worker.redis_url, error), check="cache")
-    elif not deployment.replaced_keys:  # else these are the reason, and reported
+    elif not deployment.replaced_keys:  # otherwise these are the reason, and reported
         yield replace(broker.unusable(deployment, error), check="broker")
