@@ -1,7 +1,7 @@
-"""The command ``refresher``: arguments and output, no logic. `refresher.cli.commands` lists the commands.
+"""The command ``refresher``: arguments and output without logic. `refresher.cli.commands` lists the commands.
 
-Those of one subject share a file: what reads a key `refresher.cli.read`, what loads or invalidates one
-`refresher.cli.refresh`, dead letters `refresher.cli.dead`. What they do is in `refresher.ops` and the clients.
+Commands of one subject share a file: `refresher.cli.read` for those that read a key, `refresher.cli.refresh` for those
+that load or invalidate one, `refresher.cli.dead` for dead letters. Their logic is in `refresher.ops` and the clients.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from refresher.first_process import end_on_sigterm
 def main() -> None:
     """Run the command line; exit codes: 0 done, 1 something is wrong (one line says what), 2 wrong usage.
 
-    An expected error ends here as one line, never as a traceback; Ctrl-C as 130.
+    An expected error ends here as one line, never as a traceback; Ctrl-C exits with 130.
     """
     end_on_sigterm()
     try:
         _run()
-    except KeyboardInterrupt:  # while modules are imported; a command's own is Typer's
+    except KeyboardInterrupt:  # while modules are imported; Typer handles it during a command
         raise SystemExit(130) from None
 
 

@@ -1,4 +1,4 @@
-"""Arguments that several commands take, and the cache that they are about."""
+"""Arguments shared by several commands, and the opening of their cache."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def key_of(settings: SharedSettings, query: str, params: list[str] | None, versi
     """Return the key of a query and params.
 
     Raises:
-        typer.BadParameter: not a valid key.
+        typer.BadParameter: the query, params or version are invalid.
     """
     with usage():
         return make_key(settings.namespace, query, params_of(params or []), version)
@@ -46,10 +46,10 @@ def key_of(settings: SharedSettings, query: str, params: list[str] | None, versi
 
 @contextmanager
 def usage(option: str | None = None) -> Iterator[None]:
-    """Make wrong usage, with ``option`` named, of what refuses a value.
+    """Turn a refused value into wrong usage, with the name of ``option``.
 
     Raises:
-        typer.BadParameter: it was refused.
+        typer.BadParameter: the value was refused.
     """
     try:
         yield
@@ -62,7 +62,7 @@ def opened_cache(url: str) -> Iterator[redis.Redis]:
     """Open CACHE_REDIS_URL.
 
     Raises:
-        CacheUnavailable: it can't be used; the message names it, without its password.
+        CacheUnavailable: the cache can't be used; the message names its URL without the password.
     """
     try:
         with closing(connect(url, timeout_seconds=TIMEOUT_SECONDS)) as client:
@@ -73,10 +73,10 @@ def opened_cache(url: str) -> Iterator[redis.Redis]:
 
 
 def without_password(url: str | None) -> str | None:
-    """Refuse a password on the command line, where everyone on the machine can read it.
+    """Return a URL, refusing a password on the command line, where everyone on the machine can read it.
 
     Raises:
-        typer.BadParameter: it has one, or is not a URL.
+        typer.BadParameter: it contains a password, or is not a URL.
     """
     try:
         has_password = url is not None and (urlsplit(url).password is not None or "password=" in urlsplit(url).query)
@@ -91,17 +91,17 @@ def duration_of(text: str, option: str) -> float:
     """Return a duration in seconds.
 
     Raises:
-        typer.BadParameter: not a duration.
+        typer.BadParameter: the text is not a duration.
     """
     with usage(option):
         return seconds(text)
 
 
 def params_of(arguments: list[str]) -> dict[str, Any]:
-    """Read params: ``name=value`` each, the value JSON where it is, else text; or JSON objects whole.
+    """Parse params given as ``name=value``, with JSON or otherwise text as value, or as whole JSON objects.
 
     Raises:
-        typer.BadParameter: an argument is neither, or repeats a name.
+        typer.BadParameter: an argument is neither of these, or repeats a name.
     """
     params: dict[str, Any] = {}
     for argument in arguments:

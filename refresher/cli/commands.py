@@ -1,4 +1,4 @@
-"""The table of commands. A new command is a function beside those of its subject, and here an import and a line."""
+"""The table of commands. A new command is a function in its subject's file, plus an import and a line here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from refresher.cli.refresh import invalidate, refresh, warm
 from refresher.cli.status import status
 from refresher.errors import RefresherError
 
-# No rich markup and no pretty tracebacks: help and errors are plain lines, in a terminal as in a log.
+# No rich markup and no pretty tracebacks, so that help and errors are plain lines in a terminal and in a log.
 app: Final = typer.Typer(
     name="refresher",
     help="A background-refresh cache for expensive graph queries.",
@@ -30,7 +30,7 @@ app: Final = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-# What fits on a line of the list; --help of a command says the rest.
+# The short help fits on a line of the list; a command's --help has the rest.
 app.command(short_help="Watch it work, with a worker that is killed.")(demo)
 app.command(short_help="Run a whole system for development.")(dev)
 app.command(short_help="List the queries that a worker here can load.")(queries)
@@ -47,7 +47,7 @@ app.add_typer(dead, short_help="List, retry or drop abandoned refreshes.")
 
 
 EXPECTED_ERRORS: Final = (CacheError, RefresherError)
-"""Errors whose message is meant for the user."""
+"""Errors with messages for the user."""
 
 
 def _show_version(wanted: bool) -> None:
@@ -62,4 +62,4 @@ def _refresher(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Read options that come before the command."""
+    """Read the options before the command."""

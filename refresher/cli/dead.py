@@ -134,10 +134,10 @@ def _dead_keys() -> Iterator[tuple[DeadKeys, ReaderSettings]]:
 
 
 def _chosen(found: Sequence[DeadKey], ids: list[str] | None, query: str | None, *, every: bool) -> list[DeadKey]:
-    """Return the keys that were named.
+    """Return the selected keys.
 
     Raises:
-        typer.BadParameter: not exactly one of IDs, query and --all.
+        typer.BadParameter: not exactly one of IDs, query and --all was given.
     """
     if [bool(ids), query is not None, every].count(True) != 1:
         raise typer.BadParameter("give one of: IDs, --query NAME, --all")

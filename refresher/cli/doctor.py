@@ -85,7 +85,7 @@ def _watch(worker: WorkerSettings, reader: ReaderSettings, seconds: float, reads
     from refresher.graph.driver import open_driver
 
     who = WatchSettings.from_env()
-    # A supervisor's SIGTERM ends it as Ctrl-C does: its nodes are removed.
+    # A supervisor's SIGTERM ends it like Ctrl-C, so that its nodes are removed.
     ends = Interrupts.handled(signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     with ends, closing(open_driver(worker, who.user, who.password)) as driver:
         return watch(

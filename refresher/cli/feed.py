@@ -102,7 +102,7 @@ def uninstall() -> None:
         count = triggers.uninstall()
     typer.echo(f"removed, with the changes of {counted(count, 'transaction')} that were not taken")
     with opened_cache(settings.redis_url) as client:
-        client.delete(feed_state_key(settings.namespace))  # from now on nobody has to consume
+        client.delete(feed_state_key(settings.namespace))  # from now on nobody needs to consume
 
 
 def _settings_and_watches() -> tuple[WorkerSettings, Watches]:

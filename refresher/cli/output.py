@@ -1,4 +1,4 @@
-"""Output of commands: text of others on one line, without control characters; JSON; tables; their failures."""
+"""Output of commands: foreign text on one line without control characters, JSON, tables, failures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WIDTH_IN_A_FILE: Final = 200
 
 
 def fail(message: str) -> NoReturn:
-    """End the command with 1, and one line on stderr that says why."""
+    """End the command with exit code 1, and the reason as one line on stderr."""
     typer.echo(f"error: {message}", err=True)
     raise typer.Exit(1)
 
@@ -34,7 +34,7 @@ def plain(text: str, most_characters: int | None = None) -> str:
 
 
 def as_json(value: Any) -> str:
-    """Return ``value`` as JSON for a script, indented."""
+    """Return ``value`` as indented JSON for a script."""
     return json.dumps(value, indent=2, ensure_ascii=False, default=str)
 
 
@@ -44,12 +44,12 @@ def compact(value: Any) -> str:
 
 
 def time_of(at_us: int) -> str:
-    """Return a time of Redis' clock in UTC, to the second."""
+    """Format a time of Redis' clock in UTC, to the second."""
     return datetime.fromtimestamp(at_us / 1e6, UTC).isoformat(sep=" ", timespec="seconds").replace("+00:00", "Z")
 
 
 def table_of(columns: Sequence[str], rows: Iterable[Sequence[str]], *, are_numbers: bool = False) -> Table:
-    """Return a table without lines; its first column is never broken, the others are folded or numbers."""
+    """Return a table without lines, whose first column is never broken, while the others are folded or numbers."""
     from rich.table import Table
     from rich.text import Text
 
@@ -66,7 +66,7 @@ def table_of(columns: Sequence[str], rows: Iterable[Sequence[str]], *, are_numbe
 
 
 def details_grid(rows: Iterable[tuple[str, str | Text]], width: int | None = None) -> Table:
-    """Return names, in a column of ``width``, with a text each."""
+    """Return a grid of names, in a column of ``width``, with their texts."""
     from rich.table import Table
     from rich.text import Text
 
@@ -79,7 +79,7 @@ def details_grid(rows: Iterable[tuple[str, str | Text]], width: int | None = Non
 
 
 def wide_console() -> Console:
-    """Return the console for tables: as wide as the terminal or ``COLUMNS``, or 200 columns without both."""
+    """Return the console for tables, as wide as the terminal or ``COLUMNS``, or 200 columns without both."""
     from rich.console import Console
 
     console = Console(highlight=False)
@@ -88,5 +88,5 @@ def wide_console() -> Console:
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
-    """Return a number of things: "1 key", "2 keys"; ``plural`` where it is not the noun and an s."""
+    """Format a number of things, such as "1 key", "2 keys"; ``plural`` is for nouns that don't just add an s."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"

@@ -1,4 +1,4 @@
-"""Names what a command's users lack, where cache or broker refuse for want of a permission."""
+"""Names of the permissions that a command's users lack, for refusals by cache or broker."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from refresher.ops.permissions import USERS_GUIDE, Permissions, is_forbidden, us
 def permissions_named(
     settings: SharedSettings, missing: Callable[[Permissions], list[str]], user: str
 ) -> Iterator[None]:
-    """Add to a refusal which permissions are missing, and which users of deploy/redis have them.
+    """Add to a refusal the missing permissions, and the users of deploy/redis that have them.
 
     Args:
-        settings: whose users the command has.
-        missing: what the cache's user lacks of what the command needs.
-        user: the one of deploy/redis that lacks nothing of it.
+        settings: the settings, whose users the command uses.
+        missing: returns the permissions that the command needs and the cache's user lacks.
+        user: the user of deploy/redis that has them all.
 
     Raises:
-        CacheUnavailable, TriggerFailed: as the command does.
+        CacheUnavailable, TriggerFailed: the command was refused.
     """
     try:
         yield

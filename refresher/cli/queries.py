@@ -46,7 +46,7 @@ def queries(
 
 @dataclass(frozen=True, slots=True)
 class _Tags:
-    """Dependencies of a text of a query, or of a query whose texts are not known."""
+    """Dependencies of a query's text, or of a query with unknown texts."""
 
     query: str
     cypher: str = ""
@@ -108,13 +108,13 @@ def _record_of(one: Query, settings: WorkerSettings) -> dict[str, Any]:
 
 
 def _params_of(one: Query) -> list[str]:
-    # The first is the transaction.
+    # The first parameter is the transaction.
     _, *params = inspect.signature(one.loader).parameters.values()
     return [_shown(param) for param in params if not (one.conditional and param.name == PREVIOUS)]
 
 
 def _shown(param: inspect.Parameter) -> str:
-    """Return a param as it stands in the loader's signature, also where annotations are kept as text."""
+    """Format a param as in the loader's signature, even if annotations are kept as text."""
     if not isinstance(param.annotation, str):
         return str(param)
     bare = param.replace(annotation=inspect.Parameter.empty, default=inspect.Parameter.empty)

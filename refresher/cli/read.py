@@ -86,7 +86,7 @@ def _printed(value: object) -> str:
 
 
 def _is_registered(settings: ReaderSettings, key: CacheKey) -> bool:
-    """Return whether a worker has registered the key's query and version; true where that can't be queried."""
+    """Return whether a worker has registered the key's query and version; True if that can't be queried."""
     with suppress(CacheUnavailable), opened_cache(settings.redis_url) as client:
         return key.version in registered_versions(client, settings.namespace, key.query)
     return True
@@ -122,7 +122,7 @@ def explain(
         key = _key(client, settings, name, params, version)
         (explained,) = explain_keys(client, [key])
         feed = None
-        with suppress(NoPermissionError):  # its users may be from before the feed
+        with suppress(NoPermissionError):  # its users may predate the feed
             feed = read_state(client, settings.namespace)
         versions = registered_versions(client, settings.namespace, key.query)
     if queues := _queues(settings):
@@ -142,7 +142,7 @@ def explain(
 
 
 def _queues(settings: ReaderSettings) -> Queues | None:
-    """Return how many refreshes are queued; None without the broker, which explains no less of the entry."""
+    """Return the numbers of queued refreshes, or None without the broker, which is not needed to explain the entry."""
     try:
         return queue_lengths(settings)
     except Exception:  # noqa: BLE001 - whatever a broker raises

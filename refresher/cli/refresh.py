@@ -66,7 +66,7 @@ def warm(
                 if isinstance(answer, Entry):
                     counts["loaded" if answer.state is EntryState.MISS else "there"] += 1
                 elif is_forbidden(answer.__cause__):
-                    raise answer  # every key would meet that
+                    raise answer  # every key would fail with that
                 else:
                     failed.append((one, answer))
     _print_result(query, len(keys), counts, failed, json_wanted=as_json_)
@@ -74,10 +74,10 @@ def warm(
 
 
 def _params_in(file: str, settings: ReaderSettings, query: str, version: int) -> Iterator[dict[str, Any]]:
-    """Parse the params of all keys, before the first is read.
+    """Parse the params of all keys before the first is read.
 
     Raises:
-        typer.BadParameter: the file can't be read, or a line is wrong, which the message names.
+        typer.BadParameter: the file can't be read, or a line is wrong; the message has its number.
     """
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
@@ -190,7 +190,7 @@ def _invalidate_key(
     with permissions_named(settings, Permissions.missing_to_invalidate, "invalidator"):
         with opened_cache(settings.redis_url) as cache:
             registered = registered_versions(cache, settings.namespace, query)
-            # Before: afterwards a hard one has left none.
+            # Before the invalidation, since a hard one leaves no entry.
             cached = cached_versions(cache, key, {key.version} if version else {key.version, *registered})
         with CacheClient(settings) as client:
             done = client.invalidate(

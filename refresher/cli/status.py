@@ -1,4 +1,4 @@
-"""``refresher status``: once, live, or as a page."""
+"""``refresher status``, once, live or as a page."""
 
 from __future__ import annotations
 
@@ -103,12 +103,12 @@ def status(
 
 
 def record_of(seen: Status) -> dict[str, Any]:
-    """Return a sample as JSON has it."""
+    """Return a sample for JSON."""
     return {"ok": seen.is_whole, **asdict(seen)}
 
 
 def _serve(address: str, port: int, *, max_keys: int, every_seconds: float) -> None:
-    """Serve the status page until Ctrl-C; exits with 1 where the address can't be used."""
+    """Serve the status page until Ctrl-C; exit with 1 if the address can't be used."""
     settings, given = ReaderSettings.from_env(), WebSettings.from_env().password
     poller = StatusPoller(settings, max_keys=max_keys, workers_ttl_seconds=WORKERS_TTL_SECONDS)
     history = History(poller.poll, every_seconds)
@@ -170,7 +170,7 @@ def _shown(seen: Status, ends: str = "") -> RenderableType:
 
 
 def _lines(seen: Status) -> Iterator[tuple[str, str, bool]]:
-    """Return for each part its name, one line, and whether that is a problem."""
+    """Yield for each part its name, one line of text, and whether that is a problem."""
     keys, dead, queues, workers = seen.keys, seen.dead, seen.queues, seen.workers
     if keys is None:
         yield "cache", seen.problems["keys"], True
