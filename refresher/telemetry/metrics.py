@@ -1,6 +1,6 @@
 """Metrics of a worker: their table, the events that feed them, and the gauges that are looked up at each export.
 
-``xfetch_lock_contention`` is in the readers' table too: there claims that were refused, here messages that found
+``xfetch_lock_contention`` is in the readers' table too: there it counts refused claims, here messages that found
 another run of their key.
 """
 
@@ -20,7 +20,7 @@ log: Final = logging.getLogger(__name__)
 
 SECONDS_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 150, 300)
 HELD: Final = frozenset({"running", "retrying"})
-"""The states of a lease record by which another run holds the key of a message."""
+"""States of a lease record in which another run holds the key."""
 COMPLETED: Final = "xfetch_refresh_completed"
 DROPPED: Final = "refresher_messages_dropped"
 
@@ -115,29 +115,29 @@ class MeteredWorkerEvents(Metered, WorkerEvents):
         super().__init__(WORKER_METRICS, backend)
 
     def expect(self, queries: Iterable[str]) -> None:
-        """Expose registered queries at 0: a counter's value when it is first seen is no increase to Prometheus."""
+        """Expose registered queries at 0, because Prometheus sees no increase in a counter's first value."""
         for query in queries:
             self._backend.bind(COMPLETED, self._labels.of(query, is_proven=True))
         for reason in DropReason:
             self._backend.bind(DROPPED, reason)
 
     def acquired(self, query: str) -> None:
-        """Count a run that begins."""
+        """Count the start of a run."""
         self.count("active", query, more=1)
 
     def ended(self, query: str) -> None:
-        """Count a run that has ended."""
+        """Count the end of a run."""
         self.count("active", query, more=-1)
 
     def skipped(self, query: str, *, why: str) -> None:
-        """Count a message with nothing to do."""
+        """Count an item that was not loaded."""
         self.count("skipped", query, why=why)
         if why in HELD:
             self.count("contended", query)
 
 
 Values: TypeAlias = Mapping[Metric, Mapping[tuple[str, ...], float]]
-"""The values of gauges, by those of their labels."""
+"""The values of gauges, by their labels' values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +145,13 @@ class WorkerGauges:
     """Gauges that are looked up at each scrape or export.
 
     Args:
-        waiting: how many refreshes wait in the broker.
-        letters: the dead letters that are kept.
-        shares: how many loads are in progress under a budget, by query.
-        pending_tags: how many invalidations of tags are not finished.
-        oldest_change: age in seconds of the oldest change that may not be invalidated yet; None: no feed here.
-        queries: what the worker can load.
+        waiting: returns the number of refreshes in the broker.
+        letters: returns the present dead letters.
+        shares: returns the number of loads in progress under a budget, by query.
+        pending_tags: returns the number of unfinished invalidations of tags.
+        oldest_change: returns the age in seconds of the oldest change that may not be invalidated yet, None without a
+            feed.
+        queries: the queries that the worker can load.
     """
 
     waiting: Callable[[], int]
@@ -161,7 +162,7 @@ class WorkerGauges:
     queries: Registry
 
     def parts(self) -> Iterable[tuple[str, Callable[[], Values], tuple[Metric, ...]]]:
-        """Return what is looked up together: the part that has to be ready for it ("": none), how, and its metrics."""
+        """Return groups of gauges: the part that has to be ready ("": none), their look-up, and their metrics."""
         return (
             ("broker", lambda: {QUEUE_SIZE: {(): self.waiting()}}, (QUEUE_SIZE,)),
             ("cache", self.dead, (DEAD_LETTERS, QUARANTINED)),
@@ -172,7 +173,7 @@ class WorkerGauges:
         )
 
     def dead(self) -> Values:
-        """Return the dead letters."""
+        """Return the numbers of dead letters and of keys in quarantine."""
         kept, quarantined = letters_by_query(self.letters(), (query.name for query in self.queries))
         return {DEAD_LETTERS: _by_query(kept), QUARANTINED: _by_query(quarantined)}
 
@@ -182,7 +183,7 @@ class WorkerGauges:
         return {} if age_seconds is None else {OLDEST_CHANGE: {(): age_seconds}}
 
     def times(self) -> Values:
-        """Return the lifetimes that the queries give their values."""
+        """Return the TTL and grace of each query."""
         return {
             TTL: {(query.name,): query.ttl_seconds for query in self.queries},
             GRACE: {(query.name,): query.grace_seconds for query in self.queries},
@@ -190,7 +191,7 @@ class WorkerGauges:
 
 
 def look_up(gauges: Callable[[], Values]) -> Values:
-    """Return some gauges' values; none where they can't be had: a gap in the graph shows it."""
+    """Return some gauges' values, or none if they are unavailable, which leaves a gap in the plot."""
     try:
         return gauges()
     except Exception as error:  # noqa: BLE001 - whatever is away now: the others are exported

@@ -1,6 +1,6 @@
 """OpenTelemetry back end of a worker's metrics and spans. ``pip install 'refresher[otel]'``.
 
-It needs OpenTelemetry's API alone; `refresher.telemetry.setup` has the SDK set up where a worker is to have one.
+It needs only OpenTelemetry's API; `refresher.telemetry.setup` sets up the SDK if a worker should have one.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from refresher.telemetry.otel_spans import OTelWorkerSpans
 
 
 class OTelWorkerEvents(MeteredWorkerEvents):
-    """Counts a worker's events by OpenTelemetry, and traces its refreshes.
+    """Counts a worker's events through OpenTelemetry, and traces its refreshes.
 
-    One object per process. The metrics are those of `PrometheusWorkerEvents`, by the same names.
+    One object per process. The metrics have the same names as those of `PrometheusWorkerEvents`.
 
     Args:
         tracer_provider: default: the process's own (`opentelemetry.trace.get_tracer_provider`).
-        meter_provider: default: as well (`opentelemetry.metrics.get_meter_provider`).
+        meter_provider: default: the process's own (`opentelemetry.metrics.get_meter_provider`).
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class OTelWorkerEvents(MeteredWorkerEvents):
 
 
 def observe_gauges(gauges: WorkerGauges, meter: Meter) -> None:
-    """Have ``meter`` look ``gauges`` up at each export."""
+    """Make ``meter`` look up ``gauges`` at each export."""
     for _, look, found in gauges.parts():
         for metric in found:
             observe = functools.partial(_observe, look, metric)

@@ -1,4 +1,4 @@
-"""Spans of a worker by OpenTelemetry. None holds a param's value, or the text of an error.
+"""OpenTelemetry spans of a worker, without params' values or errors' texts.
 
 ::
 
@@ -60,13 +60,13 @@ _FAILED: Final = frozenset({OutcomeKind.FAILED, OutcomeKind.RETRY})
 
 @dataclass(slots=True)
 class _Processing:
-    """The item of this context: the numbers of its attempts, and the queries of its load that have not ended."""
+    """The item of this context: the numbers of its attempts, and the unfinished queries of its load."""
 
     attempts: Iterator[int]
     open_queries: list[Span] = field(default_factory=list)
 
 
-# The load's own thread, where it has one, gets a copy of the context.
+# A load's own thread, if it has one, gets a copy of the context.
 _processing: Final[ContextVar[_Processing | None]] = ContextVar("refresher_processing", default=None)
 
 
@@ -80,9 +80,9 @@ class OTelWorkerSpans(WorkerSpans):
     def processing(
         self, items: Sequence[RefreshItem], request: Any, settings: WorkerSettings
     ) -> Iterator[RecordOutcomes]:
-        """Return spans around the handling of items that are loaded together; they are given the outcomes.
+        """Trace the handling of items that are loaded together; the yielded function takes their outcomes.
 
-        One load belongs to one trace: that of the first item. The spans of the others link to its.
+        A load belongs to a single trace, that of the first item, to which the others' spans link.
         """
         delivery = getattr(request, "delivery_info", None) or {}
         queue = queue_name_of(settings.namespace, settings.broker_url, str(delivery.get("routing_key")))
@@ -135,7 +135,7 @@ class OTelWorkerSpans(WorkerSpans):
 
 
 def _kind_of(error: BaseException) -> str:
-    """Return what an error counts as: the kind of a load's failure, else its type."""
+    """Return the kind of a load's failure, or the type of another error."""
     return error.kind if isinstance(error, LoadFailed) else type_name(error)
 
 
@@ -144,14 +144,14 @@ def _item_attributes(item: RefreshItem, settings: WorkerSettings) -> dict[str, s
     try:
         return about | key_attributes(item.key(settings.namespace))
     except InvalidQuery:
-        # Any of its fields may hold anything.
+        # Its fields may hold anything.
         return about
 
 
 def _record_outcomes(spans: Sequence[Span], outcomes: Sequence[Outcome]) -> None:
     for span, outcome in zip(spans, outcomes, strict=True):
         span.set_attribute("refresher.outcome", outcome.kind.value)
-        if outcome.why and outcome.kind not in _COMMITTED:  # of those it is the reason for the refresh
+        if outcome.why and outcome.kind not in _COMMITTED:  # for a commit, ``why`` is the reason for the refresh
             span.set_attribute("refresher.why", outcome.why)
         if outcome.kind in _FAILED:
             failed(span, outcome.why)
@@ -168,7 +168,7 @@ class _TracedLeaseSteps:
             return self._steps.run(call)
 
     def run_each(self, calls: Sequence[Call[T]], /, *, until: Until = all) -> Sequence[T | CacheUnavailable]:
-        """Run steps in one round trip: of the first's kind, and possibly one of another after them."""
+        """Run steps in one round trip, all of the first one's kind, perhaps followed by one of another kind."""
         if not calls:
             return []
         script = calls[0].script
@@ -213,7 +213,7 @@ class _TracedOrigin:
 
 
 def _end_all(queries: list[Span], failure: str = "") -> None:
-    """End the queries whose last row was not read."""
+    """End the spans of queries whose last row was not read."""
     while queries:
         span = queries.pop()
         if failure and span.is_recording():
@@ -228,7 +228,7 @@ class _TracedTransaction:
         self._about = _server_attributes(settings.neo4j_uri, settings.neo4j_database)
 
     def run(self, query: LiteralString, parameters: dict[str, Any] | None = None, **more: Any) -> neo4j.Result:
-        """Run a query, as `ReadTransaction.run`."""
+        """Run a query, as `ReadTransaction.run` does."""
         span = self._begin(query)
         try:
             result: neo4j.Result = self._tx.run(query, parameters, **more)
@@ -255,7 +255,7 @@ class _TracedTransaction:
 
 
 def _end_with(result: neo4j.Result, span: Span) -> None:
-    """End the span with the last row of the result: most of a query's time may go into them."""
+    """End the span at the last row of the result, since most of a query's time may go into its rows."""
     closed: Callable[[], Any] | None = getattr(result, "_on_closed", None)  # the driver has no public way
     if closed is None or result.closed():
         span.end()
@@ -284,7 +284,7 @@ def _server_attributes(uri: str, database: str) -> dict[str, str | int]:
 def texts_of(loader: Loader) -> frozenset[str]:
     """Return the texts in a loader's code and in its module.
 
-    Any other text of a query was made at run time, and may hold a param's value: no span shows it.
+    Any other text of a query was composed at run time and may contain a param's value, so no span shows it.
     """
     function = inspect.unwrap(loader)
     code = getattr(function, "__code__", None)

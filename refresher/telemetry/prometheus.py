@@ -1,7 +1,7 @@
-"""Prometheus endpoint of a worker: its metrics, those of all processes of its pool together. Needs prometheus_client.
+"""Prometheus endpoint of a worker, with the metrics of all its pool's processes together. Needs prometheus_client.
 
-Its multiprocess mode adds them up: each process of the pool writes into files of its own, and the worker's main
-process, where Celery's consumer runs, serves what all of them have written.
+prometheus_client's multiprocess mode adds them up: each process of the pool writes its own files, and the worker's main
+process, where Celery's consumer runs, serves the sums of all files.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ log: Final = logging.getLogger(__name__)
 FOLDER: Final = "PROMETHEUS_MULTIPROC_DIR"
 PREFIX: Final = "refresher-metrics-"
 OWNER: Final = "owner"
-"""The file of a folder that its worker keeps locked."""
+"""File in a folder that its worker keeps locked."""
 ADDED_UP: Final = ("counter", "histogram", "summary")
 TIDY_SECONDS: Final = 60.0
 DEAD: Final = "dead"
-"""Stands for the process in the names of prometheus_client's files: of those that have ended."""
+"""Stands for all ended processes in the names of prometheus_client's files."""
 
 
 class GaugeCollector:
-    """Looks gauges up at each scrape, but those of a broker or cache that is not ready: these would not answer.
+    """Looks gauges up at each scrape, except those of a broker or cache that is not ready and would not answer.
 
     Args:
-        ready: checks whether the worker is ready, bounded in time; by part None, or the fault that was found.
-        gauges: which.
+        ready: checks, in bounded time, whether the worker is ready; returns None or the fault for each part.
+        gauges: the gauges.
     """
 
     def __init__(self, ready: Callable[[], Mapping[str, str | None]], gauges: WorkerGauges) -> None:
@@ -53,7 +53,7 @@ class GaugeCollector:
         self.gauges: WorkerGauges = gauges
 
     def describe(self) -> list[Metric]:
-        """Return nothing: a registry would collect instead."""
+        """Return nothing, since a registry would otherwise collect."""
         return []
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
@@ -81,7 +81,7 @@ class PrometheusWorkerEvents(MeteredWorkerEvents):
     """Counts a worker's events in Prometheus metrics.
 
     Args:
-        registry: where the metrics are registered; none, where another process collects them.
+        registry: the registry for the metrics; None if another process collects them.
     """
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
@@ -91,14 +91,14 @@ class PrometheusWorkerEvents(MeteredWorkerEvents):
 
 
 class MetricsServer:
-    """Serves the metrics of a worker's processes from its main process; nothing before `start`, or without a port.
+    """Serves the metrics of a worker's processes from its main process; nothing before `start` or without a port.
 
     Args:
-        settings: whose address and port.
-        gauges: what is looked up at each scrape.
+        settings: the worker's settings, with the address and port.
+        gauges: the gauges to look up at each scrape.
 
     Attributes:
-        events: what counts in this process; None before `start`.
+        events: the counting hooks of this process; None before `start`.
     """
 
     def __init__(self, settings: WorkerSettings, gauges: GaugeCollector) -> None:
@@ -109,7 +109,7 @@ class MetricsServer:
         self._over = threading.Event()
 
     def start(self) -> None:
-        """Begin to count and to serve; an obstacle is logged, and the worker refreshes without metrics."""
+        """Start to count and to serve; if that fails, log it, and let the worker refresh without metrics."""
         if not self._settings.metrics_port:
             return
         where = f"{self._settings.metrics_address}:{self._settings.metrics_port}"
@@ -124,13 +124,13 @@ class MetricsServer:
             log.info("metrics: http://%s/metrics", where)
 
     def after_fork(self) -> None:
-        """Close the port in a process of the pool: it is the main process's."""
+        """Close the port in a pool process, since it belongs to the main process."""
         if self._server is not None:
             self._server.socket.close()
             self._server = self._own_folder = None
 
     def close(self) -> None:
-        """Stop serving, and remove the files, unless their folder was given."""
+        """Stop serving, and remove the files unless their folder was given."""
         self._over.set()
         if self._server is not None:
             self._server.shutdown()
@@ -165,9 +165,9 @@ class MetricsServer:
 
 
 class ProcessesCollector:
-    """Collects what the processes of the pool have counted: each in files of its own, all dead ones together in one.
+    """Collects the counts of the pool's processes, each from its own files, and all dead ones from a common file.
 
-    A pool replaces its processes, so their number grows as long as the worker runs, and each file costs each scrape.
+    A pool replaces its processes, so the files would grow in number as long as the worker runs, and slow each scrape.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -177,7 +177,7 @@ class ProcessesCollector:
         self._collector = MultiProcessCollector(None, str(folder))  # type: ignore[no-untyped-call]
 
     def describe(self) -> list[Metric]:
-        """Return nothing: a registry would collect instead."""
+        """Return nothing, since a registry would otherwise collect."""
         return []
 
     def collect(self) -> list[Metric]:
@@ -187,19 +187,19 @@ class ProcessesCollector:
             return list(self._collector.collect())  # type: ignore[no-untyped-call]
 
     def tidy(self) -> None:
-        """Add up the dead processes now, whether anybody scrapes or not: their files would fill the disk."""
+        """Add up the dead processes now, even if nobody scrapes, because their files would fill the disk."""
         with self._locked():
             self._add_up_dead_processes()
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Keep others from the files: scrapes, and other workers with this folder."""
+        """Lock the files against scrapes and other workers with this folder."""
         with (self._folder / "lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             try:
                 yield
             finally:
-                # Not by closing alone: a process that was forked meanwhile has the file open, too.
+                # Closing is not enough, since a process forked meanwhile has the file open too.
                 fcntl.flock(lock, fcntl.LOCK_UN)
 
     def _add_up_dead_processes(self) -> None:
@@ -231,9 +231,9 @@ def _is_alive(pid: int) -> bool:
 
 
 class OwnFolder:
-    """A folder for the files of one worker. The next worker removes it, if this one is killed before `remove`.
+    """A folder for one worker's files. If this worker is killed before `remove`, the next one removes it.
 
-    It is locked as long as a process of its worker lives: those of the pool inherit the lock.
+    It is locked as long as a process of its worker lives, since pool processes inherit the lock.
     """
 
     def __init__(self) -> None:
@@ -244,15 +244,15 @@ class OwnFolder:
         unlocked.rename(self.path / OWNER)  # from now on `remove_abandoned` looks at it
 
     def remove(self) -> None:
-        """Remove it."""
+        """Remove the folder."""
         shutil.rmtree(self.path, ignore_errors=True)
         self._lock.close()
 
     @staticmethod
     def remove_abandoned() -> None:
-        """Remove those of this user's workers that were killed."""
+        """Remove the folders of this user's killed workers."""
         for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-            with suppress(OSError):  # its worker lives, or another one removes it
+            with suppress(OSError):  # its worker lives, or another one is removing it
                 if folder.lstat().st_uid == os.geteuid():
                     with (folder / OWNER).open() as lock:
                         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -260,7 +260,7 @@ class OwnFolder:
 
 
 def _use_folder() -> OwnFolder | None:
-    """Have prometheus_client write into a folder from now on; return it where it was made here."""
+    """Make prometheus_client write into a folder from now on; return the folder if it was made here."""
     own = None
     if not os.environ.get(FOLDER):
         OwnFolder.remove_abandoned()
@@ -269,7 +269,7 @@ def _use_folder() -> OwnFolder | None:
     from prometheus_client import values
 
     if not values.ValueClass._multiprocess:  # noqa: SLF001 - it has no public name
-        # It was imported without the variable: by Flower, whose command Celery loads with all others, or by a query's
-        # module. Metrics that are made from now on are in files.
+        # It was imported without the variable, by Flower, whose command Celery loads with all others, or by a query's
+        # module. Metrics made from now on are in files.
         values.ValueClass = values.MultiProcessValue()  # type: ignore[no-untyped-call]
     return own

@@ -1,9 +1,9 @@
-"""OpenTelemetry of a worker: each process that refreshes has an SDK of its own, set up as OpenTelemetry does it.
+"""OpenTelemetry of a worker: each refreshing process has its own SDK, set up in OpenTelemetry's standard way.
 
-An SDK does not outlive a fork well: its threads are gone, its connections are the parent's, and two processes would
-export one set of numbers. So a pool that forks has it set up in each of its processes and never in the main one, whose
-few events are in Prometheus and the log only. One that is there already (``opentelemetry-instrument``, or the
-application's) is used as it is.
+An SDK does not survive a fork well: its threads are gone, its connections are the parent's, and two processes would
+export the same numbers. So a forking pool sets it up in each of its processes but never in the main one, whose few
+events are only in Prometheus and the log. An existing SDK (``opentelemetry-instrument``, or the application's) is used
+unchanged.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Telemetry:
     """OpenTelemetry in this process; off without CACHE_OTEL.
 
     Args:
-        settings: a worker's.
+        settings: the worker's settings.
         gauges: makes the gauges, with connections of this process.
     """
 
@@ -39,7 +39,7 @@ class Telemetry:
         self._pid = 0
 
     def start(self) -> None:
-        """Begin, in a process that refreshes; an obstacle is logged, and the worker refreshes without OpenTelemetry."""
+        """Start in a refreshing process; if that fails, log it, and let the worker refresh without OpenTelemetry."""
         if not self._settings.otel or self._pid == os.getpid():
             return
         self._pid, self._events = os.getpid(), None
@@ -55,17 +55,17 @@ class Telemetry:
 
     @property
     def events(self) -> WorkerEvents | None:
-        """Meters and tracers of this process; None where OpenTelemetry has not begun in it."""
+        """Hooks with this process's meters and tracers; None if OpenTelemetry has not started in it."""
         return self._events if self._pid == os.getpid() else None
 
     def close(self) -> None:
-        """Send what is left, for a few seconds at most: nothing else does when a pool's process ends."""
+        """Send pending data, for at most a few seconds, as nothing else does when a pool process ends."""
         if self.events is not None:
             _send_what_is_left()
 
 
 def set_up_sdk() -> None:
-    """Set an SDK up by OpenTelemetry's environment variables, unless this process has one.
+    """Set up an SDK from OpenTelemetry's environment variables, unless this process already has one.
 
     Raises:
         ModuleNotFoundError: one of `INSTALL`'s packages is missing.
@@ -80,7 +80,7 @@ def set_up_sdk() -> None:
 
 
 def _send_what_is_left() -> None:
-    """Flush for at most `FLUSH_SECONDS`: a hanging collector delays no exit."""
+    """Flush for at most `FLUSH_SECONDS`, so that a hanging collector does not delay the exit."""
     sending = threading.Thread(target=_flush, name="otel-flush", daemon=True)
     sending.start()
     sending.join(FLUSH_SECONDS)
@@ -90,6 +90,6 @@ def _flush() -> None:
     from opentelemetry import metrics, trace
 
     for provider in (trace.get_tracer_provider(), metrics.get_meter_provider()):
-        flush = getattr(provider, "force_flush", None)  # the SDK's; the API has none
+        flush = getattr(provider, "force_flush", None)  # a method of the SDK, not of the API
         if flush is not None:
             flush(int(FLUSH_SECONDS * 1000))
