@@ -75,7 +75,7 @@ class FaultProxy:
         self._listener: socket.socket | None = None
         self._serving: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
-        self._accepted = 0
+        self._accepted = self._requests = 0
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="fault-proxy", daemon=True)
 
@@ -100,6 +100,11 @@ class FaultProxy:
     def accepted(self) -> int:
         """Return how many connections have been accepted so far."""
         return self._accepted
+
+    @property
+    def requests(self) -> int:
+        """Return how often clients have sent something so far: what was written at once counts once."""
+        return self._requests
 
     @property
     def open_connections(self) -> int:
@@ -245,6 +250,7 @@ class FaultProxy:
     async def _pump_requests(self, reader: asyncio.StreamReader, pair: Pair) -> None:
         assert pair.server is not None
         while data := await reader.read(CHUNK_BYTES):
+            self._requests += 1
             await self._until_not_silent()
             if not pair.is_half_open:
                 pair.server.write(data)
