@@ -11,6 +11,7 @@ from refresher.embedded.neo4j_server import Neo4jWithApoc
 from refresher.feed.outbox import Outbox
 from refresher.feed.triggers import Triggers
 from refresher.feed.watches import Watches
+from tests.support.waiting import MAX_WAIT_SECONDS
 from tests.support.watched_graph import WatchedGraph
 
 
@@ -32,6 +33,12 @@ def watched_graph(apoc_driver: neo4j.Driver) -> WatchedGraph:
     graph.run("MATCH (n) DETACH DELETE n")
     graph.run("MATCH (n:RefresherChange) DELETE n")
     return graph
+
+
+@pytest.fixture
+def no_consumer_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a consumer that has published its state count as one that consumes, however busy the machine."""
+    monkeypatch.setattr("refresher.feed.state.GONE_SECONDS", MAX_WAIT_SECONDS)
 
 
 @pytest.fixture(autouse=True)

@@ -54,7 +54,8 @@ class Feed:
 
 
 @pytest.fixture
-def feed(watched_graph: WatchedGraph, redis_server: RedisServer) -> Iterator[Feed]:
+def feed(watched_graph: WatchedGraph, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Feed]:
+    monkeypatch.setattr("refresher.feed.consumer.LEASE_SECONDS", 3 * MAX_WAIT_SECONDS)  # until a test ends it
     with InlineCache(redis_url=redis_server.url()) as cache, closing(RetryingLink(redis_server.url())) as link:
         namespace = cache.client.key("person", {}).namespace
         yield Feed(watched_graph, cache, link, WorkerSettings(redis_url=redis_server.url(), namespace=namespace))

@@ -27,6 +27,8 @@ from refresher.settings import WorkerSettings
 from refresher.worker.redis_link import RetryingLink
 from tests.support.watched_graph import WatchedGraph
 
+pytestmark = pytest.mark.usefixtures("no_consumer_is_gone", "patient_commands")
+
 
 @pytest.fixture
 def deployment(neo4j_with_apoc: Neo4jWithApoc, clean_redis: RedisServer) -> Iterator[Deployment]:

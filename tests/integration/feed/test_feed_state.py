@@ -19,7 +19,7 @@ from refresher.feed.changes import Changes
 from refresher.feed.consumer import Consumer
 from refresher.feed.errors import FeedError
 from refresher.feed.run import consume, opened_triggers
-from refresher.feed.state import GONE_SECONDS, KEPT_MS, FeedState, read_state
+from refresher.feed.state import KEPT_MS, FeedState, read_state
 from refresher.feed.watches import watch
 from refresher.settings import WorkerSettings
 from refresher.worker import app
@@ -85,12 +85,7 @@ def place(clean_redis: RedisServer) -> Iterator[Place]:
         yield Place(clean_redis, client, link)
 
 
-@pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("refresher.feed.state.GONE_SECONDS", GONE_SECONDS + MAX_WAIT_SECONDS)
-
-
-@pytest.mark.usefixtures("patient")
+@pytest.mark.usefixtures("no_consumer_is_gone")
 def test_a_consumer_publishes_what_waits_and_how_stale_it_was(place: Place) -> None:
     place.consume(TWO)
     state = place.state()
@@ -103,7 +98,7 @@ def test_a_consumer_publishes_what_waits_and_how_stale_it_was(place: Place) -> N
     assert place.state().oldest < MAX_WAIT_SECONDS
 
 
-@pytest.mark.usefixtures("patient")
+@pytest.mark.usefixtures("no_consumer_is_gone")
 def test_a_consumer_publishes_while_it_invalidates_what_many_entries_depend_on(place: Place) -> None:
     place.consume(TWO)
     place.each_look_seconds = 2.0
@@ -146,7 +141,7 @@ def test_that_nobody_can_consume_is_published_too(place: Place) -> None:
     assert place.state().silent_for >= 60, "since the first time"
 
 
-@pytest.mark.usefixtures("patient")
+@pytest.mark.usefixtures("no_consumer_is_gone")
 def test_status_shows_who_consumes_what_waits_and_how_stale_it_was(place: Place) -> None:
     assert place.status.run_json()["feed"] is None
     assert re.search(r"^feed +off *$", place.status.run().stdout, re.MULTILINE)
@@ -172,7 +167,7 @@ def test_status_shows_that_nobody_consumes(place: Place) -> None:
     assert "nobody has consumed for 10 min: refresher feed status" in place.status.run().stdout
 
 
-@pytest.mark.usefixtures("patient")
+@pytest.mark.usefixtures("no_consumer_is_gone")
 def test_explain_shows_which_of_ttl_and_feed_refreshes_an_entry(place: Place) -> None:
     for number, tags in enumerate((("KNOWS@Person:id=1",), ("Persons", "Person:vip"))):
         world = World(place.client, LeaseStore(place.client), make_key("cache", "q", {"n": number}, 1))
