@@ -15,7 +15,7 @@ from api_client.transport.pubsub import Notifications
 from api_client.trigger import backlog as triggers
 from api_client.trigger import publisher as publisher_module
 from refresher.embedded import RedisServer
-from tests.support.internals import is_running, listened_to
+from tests.support.internals import is_running, listened_to, thread_of
 from tests.support.opcode_interrupts import Interrupted, OpcodeInterrupt, interrupts_at_each_opcode
 from tests.support.publisher_harness import PublisherHarness, ScriptedBroker
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
@@ -95,11 +95,10 @@ def test_a_publisher_that_has_died_is_replaced(bench: PublisherHarness, script: 
         raise SystemExit
 
     assert bench.handle(bench.trigger(1)) == [True]
-    publishers = [thread for thread in threading.enumerate() if thread.name == "cache-publisher"]
+    thread = thread_of(bench.publisher)
     bench.publisher.run_in_background(die)
-    eventually(lambda: not is_running(bench.publisher), "it has died")
-    # Until it has ended: its exception is reported last, and belongs to this test.
-    eventually(lambda: not all(thread.is_alive() for thread in publishers), "its thread has ended")
+    thread.join(MAX_WAIT_SECONDS)  # until it has ended: its exception is reported last, and belongs to this test
+    assert not is_running(bench.publisher)
     assert bench.publisher.submit(bench.trigger(2))
     assert bench.publisher.flush(MAX_WAIT_SECONDS)
     assert [numbers for numbers, _ in script.messages] == [[1], [2]]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import redis
 
-from api_client import CacheClient, EntryState, ReaderSettings
+from api_client import CacheClient, EntryState, ReaderSettings, threads
 from api_client.local import tracking as invalidations
 from api_client.local.entry import LocalEntry
 from api_client.local.tracking import InvalidationStream
@@ -19,9 +19,9 @@ from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
 from tests.support.any_reader import local_cache_of
 from tests.support.fake_worker import WorkedKey
-from tests.support.internals import age
+from tests.support.internals import age, thread_of
 from tests.support.redis_memory import limited
-from tests.support.tracked import HEADER, Tracked, entry_key, listening_threads, losses
+from tests.support.tracked import HEADER, Tracked, entry_key, losses
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 KEY, OTHER = entry_key("aa"), entry_key("bb")
@@ -173,13 +173,15 @@ def test_closing_ends_thread_and_connection_for_good(server: RedisServer, monkey
     monkeypatch.setattr(invalidations, "PROBE_SECONDS", 60.0)  # it has to be woken: its own probe comes too late
     with Tracked(server.url()) as tracked:
         tracked.up().keep(KEY)
+        listener = thread_of(tracked.link)
         tracked.link.close()
         assert tracked.tier.entries == {}
         assert tracked.tier.begin(KEY) is None
-        assert listening_threads() == 0
+        listener.join(MAX_WAIT_SECONDS)
+        assert not listener.is_alive()
         eventually(lambda: not tracked.tracking_ids(), "the connection is closed")
+        monkeypatch.setattr(threads, "start_new_thread", lambda *_: pytest.fail("a thread was started"))
         tracked.link.start()
-        assert listening_threads() == 0
 
 
 def test_the_memory_of_entries_past_their_age_is_freed_without_a_read(tracked: Tracked) -> None:
@@ -196,7 +198,7 @@ def test_starting_twice_opens_one_tracking_connection(tracked: Tracked) -> None:
 @pytest.fixture
 def settings(clean_redis: RedisServer) -> ReaderSettings:
     return ReaderSettings(
-        redis_url=clean_redis.url(0), broker_url=clean_redis.url(1), redis_timeout_seconds=5.0,
+        redis_url=clean_redis.url(0), broker_url=clean_redis.url(1), redis_timeout_seconds=MAX_WAIT_SECONDS,
         local_max_entries=100, local_max_age_seconds=600.0,
     )  # fmt: skip
 
@@ -240,6 +242,7 @@ def test_one_client_s_invalidation_reaches_another_s_tier(
             assert client.get_entry("q").state is EntryState.STALE
 
 
+@pytest.mark.usefixtures("patient_publishers")
 @pytest.mark.promise("Reading", "The in-process cache is emptied by a commit anywhere")
 def test_a_commit_reaches_every_tier(settings: ReaderSettings, client: CacheClient, key: WorkedKey) -> None:
     with CacheClient(settings) as other:

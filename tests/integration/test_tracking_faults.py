@@ -20,10 +20,10 @@ from api_client.local.tracking import (
 from refresher.embedded import RedisServer
 from tests.servers.restarts import restart
 from tests.support.fault_proxy import FaultProxy
-from tests.support.internals import failures_of, pause_seconds, set_refused
+from tests.support.internals import failures_of, pause_seconds, set_refused, thread_of
 from tests.support.processes import run_forked
 from tests.support.timing import Measured
-from tests.support.tracked import HEADER, Tracked, entry_key, listening_threads, losses
+from tests.support.tracked import HEADER, Tracked, entry_key, losses
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 KEY, OTHER = entry_key("aa"), entry_key("bb")
@@ -185,19 +185,20 @@ def test_without_a_thread_the_tier_is_off_and_the_start_is_retried_after_a_secon
     own_redis: RedisServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def no_thread(*_: object) -> None:
+        attempts.append(now[0])
         raise RuntimeError("can't start new thread")
 
-    now = [0.0]
+    attempts, now = list[float](), [0.0]
     with monkeypatch.context() as patched:
         patched.setattr(threads, "start_new_thread", no_thread)
         made = Tracked(own_redis.url(), monotonic=lambda: now[0])
         for _ in range(100):
             made.link.start()
-    with made as tracked:  # starts again, too early
-        assert listening_threads() == 0
-        assert len(losses(caplog)) == 1
-        now[0] = 1.0
-        tracked.link.start()
+    assert attempts == [0.0]
+    assert made.tier.is_bypassed
+    assert len(losses(caplog)) == 1
+    now[0] = 1.0
+    with made as tracked:  # starts again
         tracked.works(KEY)
 
 
@@ -235,8 +236,7 @@ def test_a_start_never_waits_for_a_silent_server(own_redis: RedisServer, proxy: 
 def test_a_silent_tracking_connection_is_detected_whatever_signals_come(
     impatient: Tracked, own_redis: RedisServer, proxy: FaultProxy
 ) -> None:
-    (listener,) = [thread for thread in threading.enumerate() if thread.name == "cache-invalidations"]
-
+    listener = thread_of(impatient.link)
     sent, taken = [0], [0]
 
     def take(number: int, frame: object) -> None:

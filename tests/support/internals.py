@@ -6,7 +6,7 @@ ruff's SLF001 enforces that. Tests of a race, which have to change something, ge
 from __future__ import annotations
 
 from collections import deque
-from threading import Lock
+from threading import Lock, Thread
 from typing import Any
 
 import pytest
@@ -165,6 +165,13 @@ def unsent_on(connection: Multiplexed) -> int:
 def listened_to(notifications: Notifications) -> tuple[int, int]:
     """Return how many channels a process is subscribed to, and how many waits it has."""
     return len(notifications._channels), len(notifications._waiting)
+
+
+def thread_of(owner: Publisher | TrackingLink) -> Thread:
+    """Return the thread that was started last for a publisher or a tier's link."""
+    thread = owner._thread._thread
+    assert thread is not None
+    return thread
 
 
 def is_running(publisher: Publisher) -> bool:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import threading
 from typing import Any, Self
 
 import pytest
 import redis
 
+from api_client.local import tracking
 from api_client.local.entry import LocalEntry
 from api_client.local.tier import Fill, LocalTier
 from api_client.local.tracking import TrackingLink
@@ -96,11 +96,7 @@ def drop_marker(tier: LocalTier, control: redis.Redis, entry_key: str) -> None:
     eventually(lambda: entry_key not in tier.entries, "the marker is dropped")
 
 
-def listening_threads() -> int:
-    """Return how many threads of this process wait for invalidations."""
-    return sum(thread.name == "cache-invalidations" for thread in threading.enumerate())
-
-
 def losses(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Return the warnings so far: one per outage."""
-    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    """Return the link's warnings so far: one per outage."""
+    warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    return [record.getMessage() for record in warnings if record.name == tracking.__name__]
