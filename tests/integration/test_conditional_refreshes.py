@@ -13,6 +13,7 @@ from refresher import UNCHANGED, Previous, Result
 from refresher.embedded import RedisServer
 from refresher.flow.outcome import OutcomeKind
 from refresher.testing import InlineCache
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 pytestmark = pytest.mark.usefixtures("published_once")
 
@@ -78,11 +79,10 @@ def test_an_invalidation_during_a_conditional_load_is_not_lost(
 def test_an_entry_evicted_during_a_conditional_load_is_loaded_in_full(
     cache: InlineCache, redis_server: RedisServer
 ) -> None:
-    client = connect(redis_server.url(), timeout_seconds=5)
-
     def checked(previous: Previous | None) -> Any:
         if previous:
-            client.delete(cache.client.key("checked").entry)
+            with connect(redis_server.url(), timeout_seconds=MAX_WAIT_SECONDS) as client:
+                client.delete(cache.client.key("checked").entry)
         return UNCHANGED if previous else "loaded"
 
     cache.answer("checked", checked, ttl="1m", grace="1h", conditional=True)

@@ -20,9 +20,9 @@ from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 @pytest.fixture
 def notifications(clean_redis: RedisServer) -> Iterator[Notifications]:
-    made = Notifications(connect(clean_redis.url(), timeout_seconds=MAX_WAIT_SECONDS))
-    yield made
-    made.close()
+    client = connect(clean_redis.url(), timeout_seconds=MAX_WAIT_SECONDS)
+    with closing(Notifications(client, confirm_seconds=MAX_WAIT_SECONDS)) as made:
+        yield made
 
 
 def test_the_first_listeners_are_woken_when_the_connection_is_ready(notifications: Notifications) -> None:
