@@ -13,7 +13,7 @@ import pytest
 import redis
 from hypothesis import HealthCheck, settings
 
-from refresher.embedded import ArcadeDbServer, RedisServer, ServerMissing
+from refresher.embedded import ArcadeDbServer, RedisServer, ServerMissing, process
 from refresher.embedded.neo4j_server import Neo4jServer, Neo4jWithApoc
 from refresher.feed.watches import watches
 from tests.servers.neo4j_server import SHORT_LIVED, neo4j_under_test
@@ -64,6 +64,7 @@ settings.load_profile("here")
 # On a busy machine servers take their time: RabbitMQ, which starts in 5 s on a quiet one, took 100 s beside others.
 for _server in (RedisServer, ArcadeDbServer, RabbitMqServer, Neo4jServer):
     _server.start.__func__.__kwdefaults__["start_seconds"] = 2 * MAX_WAIT_SECONDS  # type: ignore[attr-defined]
+process.GUARDIAN_START_SECONDS = 2 * MAX_WAIT_SECONDS
 if "TEST_REDIS" in os.environ:
     RedisServer.start.__func__.__kwdefaults__["binary"] = redis_under_test()  # type: ignore[attr-defined]
 
@@ -155,6 +156,12 @@ def no_hold_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def no_share_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no share of a budget that this process takes end by time, however busy the machine."""
+    monkeypatch.setattr("api_client.protocol.budget._HOLDS_US", round(10 * MAX_WAIT_SECONDS * 1e6))
+
+
+@pytest.fixture
 def patient_publishers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Raise the timeouts of a publisher in this process, so that a busy machine does not exceed them."""
     for module, name in PUBLISHER_TIMEOUTS:
@@ -177,10 +184,11 @@ def patient_commands(monkeypatch: pytest.MonkeyPatch) -> None:
         "cli.arguments.TIMEOUT_SECONDS", "cli.permissions.TIMEOUT_SECONDS", "ops.broker.LINK_SECONDS",
         "ops.doctor.broker.TIMEOUT_SECONDS", "ops.doctor.cache.TIMEOUT_SECONDS",
         "ops.doctor.deployment.TIMEOUT_SECONDS", "ops.http.CLIENT_SECONDS", "ops.scan.SCAN_SECONDS",
-        "ops.status.BROKER_SECONDS", "ops.status.CACHE_SECONDS", "ops.status.TIMEOUT_SECONDS",
-        "ops.status.WORKERS_SECONDS",
+        "ops.startup_checks.TIMEOUT_SECONDS", "ops.status.BROKER_SECONDS", "ops.status.CACHE_SECONDS",
+        "ops.status.TIMEOUT_SECONDS", "ops.status.WORKERS_SECONDS", "web.api.TIMEOUT_SECONDS",
     ):  # fmt: skip
         monkeypatch.setattr(f"refresher.{name}", MAX_WAIT_SECONDS)
+    monkeypatch.setattr("api_client.trigger.broker.TIMEOUT_SECONDS", MAX_WAIT_SECONDS)
     monkeypatch.setattr("refresher.ops.doctor.broker.ANSWER_SECONDS", 0.1)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 _GUARDIAN = Path(__file__).with_name("guardian.py")
-_GUARDIAN_START_SECONDS = 15.0
+GUARDIAN_START_SECONDS = 15.0
 _POLL_SECONDS = 0.05
 GUARDIAN_MARGIN_SECONDS = 5.0  # what the guardian may need to see the whole group gone
 _TAIL_BYTES = 8192
@@ -101,7 +101,7 @@ class GuardedProcess:
         return process
 
     def _wait_started(self) -> None:
-        word, _, rest = self._next_line(time.monotonic() + _GUARDIAN_START_SECONDS).partition(" ")
+        word, _, rest = self._next_line(time.monotonic() + GUARDIAN_START_SECONDS).partition(" ")
         if word == "started":
             self.pid = int(rest)
             return

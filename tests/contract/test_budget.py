@@ -14,7 +14,6 @@ from api_client.protocol.budget import LONGEST_PAUSE_SECONDS, SHARE_SECONDS, Bud
 from api_client.protocol.keys import budget_keys
 from api_client.transport.scripts import LeaseStore
 from tests.support.lease_world import ClockedWorld, World
-from tests.support.waiting import MAX_WAIT_SECONDS
 
 SPACING, LATE = 0.002, 0.02
 MISS, STALE, EARLY = Urgency.MISS, Urgency.STALE, Urgency.EARLY
@@ -161,10 +160,8 @@ def test_a_share_expires_when_the_clock_is_set_back_by_more_than_a_second(
     assert fleet.take("b") == 0
 
 
-def test_concurrent_takes_never_exceed_the_concurrency_budget(
-    client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("api_client.protocol.budget._HOLDS_US", round(10 * MAX_WAIT_SECONDS * 1e6))
+@pytest.mark.usefixtures("no_share_ends")
+def test_concurrent_takes_never_exceed_the_concurrency_budget(client: redis.Redis) -> None:
     fleet = Fleet(World(client, LeaseStore(client)), all=Budget(concurrency=7), of_query=Budget(concurrency=5))
     names = [str(number) for number in range(200)]
     with ThreadPoolExecutor(16) as pool:

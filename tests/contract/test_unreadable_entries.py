@@ -18,6 +18,8 @@ from tests.support.any_reader import KINDS, AnyReader
 from tests.support.lease_world import PAYLOAD, World, a_header, commit_call
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
+pytestmark = pytest.mark.usefixtures("patient_publishers")
+
 
 class Counted(ReaderEvents):
     def __init__(self) -> None:

@@ -233,6 +233,7 @@ def test_tags_that_this_user_may_not_see_are_a_warning(own_redis: RedisServer, c
         ({"concurrency": 2}, {}, 1, 1, 2, Level.WARNING, "all of 2 loads at once are in progress"),
     ],
 )
+@pytest.mark.usefixtures("no_share_ends")
 def test_a_budget_that_delays_refreshes_is_a_warning(
     own_redis: RedisServer, cache: redis.Redis, monkeypatch: pytest.MonkeyPatch,
     of_query: dict[str, Any], of_all: dict[str, float], keys: int, hours: int, loads: int, level: Level, words: str,
@@ -246,7 +247,6 @@ def test_a_budget_that_delays_refreshes_is_a_warning(
     long = MAX_WAIT_SECONDS
     store.run(lease.claim(waiting, claim_id="x", seen_token=0, queue_ttl_seconds=long, retention_seconds=long))
     cache.hincrby(waiting.record, "claimed_at", -hours * 3_600_000_000)  # or in an hour: it does not wait yet
-    monkeypatch.setattr("api_client.protocol.budget._HOLDS_US", round(long * 1e6))
     for number in range(loads):
         store.run(Share("cache", "q", f"share-{number}", Budget(), Budget(concurrency=10)).take(Urgency.STALE))
     found = run_check("budgets", redis_url=own_redis.url(0), **of_all)

@@ -15,6 +15,7 @@ from refresher.settings import WorkerSettings
 from tests.support.deployment_files import ROOT
 from tests.support.redis_memory import full
 
+pytestmark = pytest.mark.usefixtures("patient_commands")
 CHECKS = {"cache": cache_problem, "broker": broker_memory_problem}
 
 

@@ -74,6 +74,7 @@ def test_tags_and_their_pending_invalidations_are_counted(place: Place) -> None:
     assert place.run_json()["keys"]["tags"]["overdue"] == 1
 
 
+@pytest.mark.usefixtures("no_share_ends")
 def test_loads_in_progress_under_a_budget_are_counted(place: Place) -> None:
     assert "budgets" not in place.run().output
     assert place.run_json()["keys"]["budgets"] == {}

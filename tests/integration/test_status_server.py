@@ -26,7 +26,7 @@ from tests.support.fault_proxy import FaultProxy
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 PASSWORD = "a-password-of-this-test"
-pytestmark = pytest.mark.usefixtures("no_worker_is_waited_for")
+pytestmark = pytest.mark.usefixtures("no_worker_is_waited_for", "patient_commands")
 
 
 class Page:

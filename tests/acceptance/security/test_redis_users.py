@@ -20,7 +20,6 @@ from api_client.protocol.messages import MAX_MESSAGE_BYTES
 from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
 from tests.support.redis_users import NEW_USERS, NOBODY, OWN_SCRIPT, ROOT, Command, Users, make_users
-from tests.support.waiting import MAX_WAIT_SECONDS
 
 KEY = make_key("cache", "friends_of", {"person_id": 42}, 1)
 OTHERS = make_key("other", "friends_of", {"person_id": 42}, 1)
@@ -170,8 +169,8 @@ def test_a_script_on_another_namespace_is_denied(users: Users, user: str) -> Non
             client.eval(text, 1, KEY.entry, OTHERS.entry)
 
 
-def test_a_worker_may_take_renew_and_release_a_budget_share(users: Users, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("api_client.protocol.budget._HOLDS_US", round(MAX_WAIT_SECONDS * 1e6))
+@pytest.mark.usefixtures("no_share_ends")
+def test_a_worker_may_take_renew_and_release_a_budget_share(users: Users) -> None:
     share = Share("cache", "friends_of", "a", Budget(rate=10, concurrency=1), Budget(rate=10, concurrency=1))
     with users.client("cache", "worker") as client:
         store = LeaseStore(client)

@@ -31,6 +31,7 @@ QUERIES = tuple(f"q{number}" for number in range(9))
 KEYS = 12
 
 
+@pytest.mark.usefixtures("no_share_ends")
 def test_budget_shares_of_several_queries_are_taken_renewed_and_released(cluster: Cluster) -> None:
     link = RetryingLink(cluster.url())
     assert len({cluster.node_of(make_key(NAMESPACE, query, None, 1).entry) for query in QUERIES}) > 1

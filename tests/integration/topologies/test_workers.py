@@ -25,7 +25,7 @@ from tests.support.any_reader import KINDS, AnyReader
 from tests.support.lease_world import LEASE_SECONDS, World
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
-pytestmark = pytest.mark.usefixtures("published_once")
+pytestmark = pytest.mark.usefixtures("published_once", "patient_commands")
 
 KEYS = [{"key": f"key-{n}"} for n in range(8)]
 
