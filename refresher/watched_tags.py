@@ -1,16 +1,16 @@
-"""Tags by which changes of watched labels and types of the graph, and the values that depend on them, meet.
+"""Tags that connect changes of watched labels and types of the graph with the values that depend on them.
 
 ======================  =====================================================================================
 tag                     invalidated by
 ======================  =====================================================================================
 ``Person``              any change of a node with that label: created, deleted, a property, a label
-``Person:id=42``        the same of the node with that key, and of one that had it before
-``Person:id=``          the same of a node without a key
-``Person:*``            a transaction that changed too many nodes to name each
-``KNOWS``               any change of a relationship of that type: created, deleted, a property; and of its ends a
-                        watched label or a key
-``KNOWS@Person:id=42``  the same of one that begins or ends at that node
-``KNOWS:*``             a transaction that changed too many relationships to name each
+``Person:id=42``        the same for the node with that key, or that had it before
+``Person:id=``          the same for a node without a key
+``Person:*``            a transaction that changed too many nodes to list each
+``KNOWS``               any change of a relationship of that type: created, deleted, a property; or of a watched
+                        label or a key of its ends
+``KNOWS@Person:id=42``  the same for one that begins or ends at that node
+``KNOWS:*``             a transaction that changed too many relationships to list each
 ======================  =====================================================================================
 """
 
@@ -22,11 +22,11 @@ from collections.abc import Iterable
 from typing import Final
 
 _FINE: Final = re.compile("([^:@]+)(?:@[^:]+)?:[^=]+=")
-"""The tag of a node or of an end; its group is the label or type."""
+"""Pattern of a node's or an end's tag, whose group is the label or type."""
 
 
 def node_tag(label: str, key: str, value: str) -> str:
-    """Return the tag of the node with a value of its label's key property."""
+    """Return the tag of the node with this value of its label's key property."""
     return f"{label}:{key}={value}"
 
 
@@ -41,15 +41,15 @@ def bulk_tag(name: str) -> str:
 
 
 def watched_name(tag: str) -> str:
-    """Return the label or type of a change feed's tag; of any other the tag itself."""
+    """Return the label or type of a change feed's tag, or any other tag itself."""
     fine = _FINE.match(tag)
     return fine[1] if fine else tag.removesuffix(bulk_tag(""))
 
 
 def coarsened(tags: Iterable[str], most: int) -> tuple[str, ...]:
-    """Return tags of what was read, at most so many: in place of the most of one label or type, that of all of them.
+    """Return at most ``most`` tags, replacing those of the most frequent labels and types by their coarse tags.
 
-    Each label or type among them has its ``:*``; tags of another kind stay, as ``Person:vip``.
+    Each label or type among them gets its ``:*``; other tags, such as ``Person:vip``, stay.
     """
     found = dict.fromkeys(tags)
     names = Counter(map(watched_name, found))

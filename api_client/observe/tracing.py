@@ -2,9 +2,9 @@
 
 ::
 
-    a read triggers ──▶ start_trigger(): only keeps the caller's context on the read's path the publisher   ──▶ begin()
-    ──▶ claimed() ──▶ sending(): what the message carries ──▶ end() a read waits    ──▶ waiting(): around the whole
-    wait; the trigger that it publishes starts within
+    a read triggers ──▶ start_trigger(): only keeps the caller's context on the read's path
+    the publisher   ──▶ begin() ──▶ claimed() ──▶ sending(): the message's headers ──▶ end()
+    a read waits    ──▶ waiting(): around the whole wait; the trigger that it publishes starts within
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 ::
 
     extension type 1    byte 0: number of dimensions - 1 (high four bits), element type (low four)
-                        if there are several dimensions, the length of each: four bytes, little-endian the elements:
-                        little-endian, the last dimension varying fastest
+                        if there are several dimensions, the length of each: four bytes, little-endian
+                        the elements: little-endian, the last dimension varying fastest
 
 An entry with arrays carries the flag `MustUnderstand.ARRAYS`. A read without a type gets lists.
 """

@@ -2,10 +2,11 @@
 
 ::
 
-    queued refreshes           early      stale       published again     a claim holds < bound
-    claimed    claimed     when due            CACHE_QUEUE_TTL ≥ bound                    dropped    claimed     no
-    CACHE_QUEUE_TTL ≥ bound, for 10 s          dropped    dropped     no                  CACHE_QUEUE_TTL ≥ n times the
-    bound        dropped    as above    no                  n times as long, up to ten times
+    queued refreshes           early      stale       published again     a claim holds
+    < bound                    claimed    claimed     when due            CACHE_QUEUE_TTL
+    ≥ bound                    dropped    claimed     no                  CACHE_QUEUE_TTL
+    ≥ bound, for 10 s          dropped    dropped     no                  CACHE_QUEUE_TTL
+    ≥ n times the bound        dropped    as above    no                  n times as long, up to ten times
 
 A message that has been queued for seconds is lost, or the queue is slow. If few are queued it is published again, since
 a duplicate costs next to nothing. If many are queued it is most probably among them, and a duplicate would come after
@@ -17,9 +18,9 @@ key.
 
 A queue that stays long is no burst: more becomes stale than the workers can load. Under first in, first out each key
 would then be stale for the same time, and most reads of a popular key would be stale. So the queue is kept short: a
-refresh that finds no room is dropped, and the key's next read tries again. A key gets in in proportion to its reads and
-the time it has been stale, and in inverse proportion to its load's duration if that is longer than usual: one heavy
-load makes way for many light ones.
+refresh that finds no room is dropped, and the key's next read tries again. A key's chance to get in is proportional to
+its reads and the time it has been stale, and inversely proportional to its load's duration if that is longer than
+usual: one heavy load makes way for many light ones.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 ::
 
-    claims granted ──▶ workers load them one by one ──▶ a message each └─▶ workers load batches, more claims follow ──▶
-    held, at most 2 ms ──▶ one message for many
+    claims granted ──▶ workers load them one by one ──▶ a message each
+                   └─▶ workers load batches, more claims follow ──▶ held, at most 2 ms ──▶ one message for many
 
 Workers register the versions of a query that they load in batches; a publisher with several refreshes looks them up.
 """

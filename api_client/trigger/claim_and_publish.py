@@ -2,9 +2,9 @@
 
 ::
 
-    breaker open ──▶ dropped, no round trip                            (a claim that came along is taken back) early,
-    too many queued; stale, for long ──▶ dropped                 (the length is known for 0.25 s) claims, one round trip
-    ──▶ refused: deduplicated; queued for 5 s ───▶ published again, unless too many wait
+    breaker open ──▶ dropped, no round trip                            (a claim that came along is taken back)
+    early, too many queued; stale, for long ──▶ dropped                 (the length is known for 0.25 s)
+    claims, one round trip ──▶ refused: deduplicated; queued for 5 s ───▶ published again, unless too many wait
                            └─▶ granted ──▶ published, one round trip ──▶ triggered      (of batched queries: `batches`)
                                                             └──▶ failed: claims taken back, one round trip
 """

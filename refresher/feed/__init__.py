@@ -3,8 +3,8 @@
 A trigger in the graph notes each change within its transaction; a consumer turns the notes into tags, invalidates
 these, and removes the notes:
 
-    writer's transaction ──▶ trigger: a RefresherChange node, committed with the change or not at all consumer
-    ──▶ take ──▶ tags ──▶ invalidate ──▶ acknowledge: the node is deleted
+    writer's transaction ──▶ trigger: a RefresherChange node, committed with the change or not at all
+    consumer             ──▶ take ──▶ tags ──▶ invalidate ──▶ acknowledge: the node is deleted
 
 A module of queries declares what to watch, and its queries declare the tags of their values:
 

@@ -2,8 +2,8 @@
 
 ::
 
-    the driver's own         BEGIN ⇄   RUN, PULL ⇄   RUN, PULL ⇄   COMMIT ⇄ this one                           BEGIN,
-    RUN, PULL ⇄   RUN, PULL ⇄   COMMIT ⇄        nothing without a query
+    the driver's own         BEGIN ⇄   RUN, PULL ⇄   RUN, PULL ⇄   COMMIT ⇄
+    this one                           BEGIN, RUN, PULL ⇄   RUN, PULL ⇄   COMMIT ⇄        nothing without a query
 """
 
 from __future__ import annotations

@@ -1,12 +1,16 @@
 """Encoding of a loader's result as a payload, with the driver's own types in a plain, documented shape.
 
-======================  ============================================================================= Neo4j
-payload ======================  ============================================================================= Date,
-Time, DateTime    ISO 8601 text, with nine decimals of the second and the offset, without a zone's name Duration
-ISO 8601 text, with one sign before it if all of it goes back in time Point                   ``{"srid": …,
-"coordinates": […]}`` Vector                  an array of numbers (`api_client.protocol.arrays`) Node
-``{"id": …, "labels": […], "properties": {…}}`` Relationship            ``{"id": …, "type": …, "start": …, "end": …,
-"properties": {…}}`` Path                    ``{"nodes": […], "relationships": […]}`` Record                  a dict
+======================  =============================================================================
+Neo4j                   payload
+======================  =============================================================================
+Date, Time, DateTime    ISO 8601 text, with nine digits of the second and the offset, without a zone's name
+Duration                ISO 8601 text, with one sign before it if all of it goes back in time
+Point                   ``{"srid": …, "coordinates": […]}``
+Vector                  an array of numbers (`api_client.protocol.arrays`)
+Node                    ``{"id": …, "labels": […], "properties": {…}}``
+Relationship            ``{"id": …, "type": …, "start": …, "end": …, "properties": {…}}``
+Path                    ``{"nodes": […], "relationships": […]}``
+Record                  a dict
 ======================  =============================================================================
 
 docs/reference/values.md has the reader's side, and the types of other libraries, none of which is imported here.

@@ -3,8 +3,8 @@
 ::
 
     letter ──▶ retry: refresh() passes the backoff ──▶ committed ──▶ letters dropped
-                                                   ├─▶ failed again ──▶ a newer letter takes its place └─▶ unknown in
-                                                   time ──▶ the letter stays
+                                                   ├─▶ failed again ──▶ a newer letter takes its place
+                                                   └─▶ unknown in time ──▶ the letter stays
            └─▶ drop: the letters go; any remaining backoff ends, and the count of failures with it
 """
 

@@ -3,10 +3,10 @@
 A plan is valid for its text, so the result depends on what the plan reads. All places that may bind a variable count,
 because names are unique neither over a plan's branches nor over its scopes. ::
 
-    NodeUniqueIndexSeek   p:Person(id) WHERE id = $id   ──▶ the Person with that key Expand(All)
-    (p)-[:KNOWS]-(f)              ──▶ the KNOWS of that Person Filter                f:Person                      ──▶
-    nodes that become a Person, or cease to be one Projection            f.id AS id, f.name AS name    ──▶ the Persons
-    that the result shows, by their keys
+    NodeUniqueIndexSeek   p:Person(id) WHERE id = $id   ──▶ the Person with that key
+    Expand(All)           (p)-[:KNOWS]-(f)              ──▶ the KNOWS of that Person
+    Filter                f:Person                      ──▶ nodes that become a Person, or cease to be one
+    Projection            f.id AS id, f.name AS name    ──▶ the Persons that the result shows, by their keys
 """
 
 from __future__ import annotations

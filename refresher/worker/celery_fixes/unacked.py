@@ -22,8 +22,8 @@ class UnackedDeliveries:
     ::
 
         done ────────────▶ its slot is free; acknowledged now, after the next one, or over the next connection
-        connection lost ─┬▶ running: as above, when done └▶ other messages: put back into their queues over the next
-        connection
+        connection lost ─┬▶ running: as above, when done
+                         └▶ other messages: put back into their queues over the next connection
 
     Args:
         connection: returns the worker's connection; None while there is none.
