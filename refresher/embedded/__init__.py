@@ -1,7 +1,7 @@
 """Servers for the demo and for tests: a Redis, and a graph that speaks Bolt. Not for production.
 
 Each is a process of its own on the loopback address, with a random password and data that is removed with it. They end
-with this process, also when it is killed. Nothing here knows the cache.
+with this process, even if it is killed. Nothing here knows about the cache.
 """
 
 from refresher.embedded.arcadedb import ArcadeDbServer

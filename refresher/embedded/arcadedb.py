@@ -1,10 +1,10 @@
 """Embedded ArcadeDB, from the wheel ``arcadedb-embedded``: a graph for the demo, as a process that speaks Bolt.
 
-The wheel brings its own Java and is never imported: it would load a JVM into this process. The server is used through
-the official neo4j driver.
+The wheel brings its own Java and is never imported, since that would load a JVM into this process. The server is used
+through the official neo4j driver.
 
-It differs from Neo4j (26.10): a transaction's own timeout, its READ mode and its bookmarks are accepted and have no
-effect. Queries are bounded by `QUERY_SECONDS`, all alike.
+It differs from Neo4j (as of 26.10): a transaction's own timeout, READ mode and bookmarks are accepted without effect.
+`QUERY_SECONDS` bounds all queries alike.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ if TYPE_CHECKING:
 _REMEDY = "run: pip install 'refresher[demo]'"
 _ANSWER_SECONDS = 1.0
 QUERY_SECONDS = 30.0
-"""After which a query is ended, with the code that Neo4j uses too (``…Transaction.TransactionTimedOut``)."""
+"""Time after which a query is ended, with the same code as on Neo4j (``…Transaction.TransactionTimedOut``)."""
 _JAVA_OPTIONS = (
     "-Xmx512m",
     "--add-exports=java.management/sun.management=ALL-UNNAMED",
     "--add-opens=java.base/java.util.concurrent.atomic=ALL-UNNAMED",
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
     "-Djava.awt.headless=true",
-    "-XX:-UsePerfData",  # else a file in the system's temporary directory stays behind after a kill
+    "-XX:-UsePerfData",  # otherwise a kill leaves a file in the system's temporary directory
 )
 _BOLT_MAGIC = bytes.fromhex("6060b017")
 _BOLT_VERSIONS = bytes.fromhex("00000405 00000404 00000004 00000003")
 
 
 def find_arcadedb() -> Path:
-    """Return the directory of the package ``arcadedb_embedded``, which is found but not imported.
+    """Return the directory of the package ``arcadedb_embedded``, without importing it.
 
     Raises:
-        ServerMissing: it is not installed, or is one without its own Java.
+        ServerMissing: the package is not installed, or lacks its own Java.
     """
     spec = find_spec("arcadedb_embedded")
     for folder in (spec and spec.submodule_search_locations) or []:
@@ -72,8 +72,8 @@ class ArcadeDbServer(BoltServer):
         """Start a server, wait until HTTP and Bolt answer, and create its database.
 
         Args:
-            start_seconds: how long all of that may take; usually 2 s.
-            java_options: further options of its Java.
+            start_seconds: the time allowed for all of that; usually it takes 2 s.
+            java_options: further options for its Java.
 
         Raises:
             ServerMissing: the wheel is not installed.
@@ -85,7 +85,7 @@ class ArcadeDbServer(BoltServer):
 
     def _launch(self) -> None:
         super()._launch()
-        # It has the password, and has been read by now.
+        # It contains the password, and has been read by now.
         self._arguments_file.unlink(missing_ok=True)
 
     def _prepare(self) -> tuple[Sequence[str], Mapping[str, str] | None]:
@@ -110,7 +110,7 @@ class ArcadeDbServer(BoltServer):
             str(self._package / "jars" / "*"),
             "com.arcadedb.server.ArcadeDBServer",
         ]
-        # Java's own argument file: on the command line the password could be read by everyone on this machine.
+        # In Java's argument file, because everyone on this machine could read a password on the command line.
         self._arguments_file.touch(mode=0o600)
         self._arguments_file.write_text("".join(f"{quoted_argument(argument)}\n" for argument in arguments))
         return [str(self._package / "jre/bin/java"), f"@{self._arguments_file}"], None
@@ -131,7 +131,7 @@ class ArcadeDbServer(BoltServer):
             return len(connection.recv(4)) == len(_BOLT_MAGIC)
 
     def _ask(self, path: str) -> bytes:
-        # Not urllib, which would use a proxy of the environment for a loopback address.
+        # Not with urllib, which would use the environment's proxy for a loopback address.
         credentials = base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
         with closing(http.client.HTTPConnection(self.host, self.ports[0], timeout=_ANSWER_SECONDS)) as connection:
             connection.request("GET", path, headers={"Authorization": f"Basic {credentials}"})
@@ -139,6 +139,6 @@ class ArcadeDbServer(BoltServer):
 
 
 def quoted_argument(argument: str) -> str:
-    """Return a line of Java's argument file."""
+    """Quote an argument as a line of Java's argument file."""
     escaped = argument.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'

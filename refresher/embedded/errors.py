@@ -19,7 +19,7 @@ class EmbeddedServerError(RefresherError):
 
 
 class ServerMissing(EmbeddedServerError):
-    """There is no program to run. ``what`` names what was looked for, ``remedy`` says how to get it."""
+    """There is no program to run; ``what`` names it, and ``remedy`` tells how to get it."""
 
     def __init__(self, what: str, remedy: str) -> None:
         super().__init__(f"{what}: {remedy}")

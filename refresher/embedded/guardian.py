@@ -1,4 +1,4 @@
-"""Guardian: runs a program, and ends it with all its children when the process that started it is gone.
+"""Guardian: runs a program, and ends it with all its children once the process that started it is gone.
 
 A parent that is killed cleans nothing up; this program does. It reads a pipe whose other end only the parent holds:
 end of file means that the parent ended, in whatever way. Standard library only, started as
@@ -11,8 +11,8 @@ end of file means that the parent ended, in whatever way. Standard library only,
 - report, lines to the parent: ``started PID`` or ``failed REASON``, then ``exit CODE`` (negative: the signal) when the
   program and its whole process group are gone.
 
-SIGTERM goes to the program alone, for it knows best how to end its children (a Celery pool child would die in mid-task
-of it). What is left of its group when it has ended gets SIGKILL.
+SIGTERM goes only to the program, which knows best how to end its children (a Celery pool child would die of it in
+mid-task). The rest of its group gets SIGKILL once it has ended.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ import sys
 import time
 from typing import NoReturn
 
-_LOOK_SECONDS = 1.0  # how often the parent's pid is looked at
-_GROUP_GONE_SECONDS = 3.0  # how long a killed group may take to vanish
+_LOOK_SECONDS = 1.0  # interval of checks of the parent's pid
+_GROUP_GONE_SECONDS = 3.0  # time for a killed group to vanish
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def _prctl(option: int, value: int) -> None:
-    """Linux only: elsewhere the lifeline alone has to do."""
+    """Call prctl on Linux; elsewhere only the lifeline works."""
     if sys.platform != "linux":
         return
     with contextlib.suppress(ImportError, OSError, AttributeError):
-        import ctypes  # not needed elsewhere, and a few milliseconds to load
+        import ctypes  # not needed elsewhere, and takes a few milliseconds to load
 
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def _become(argv: list[str], guardian_pid: int, errors: int) -> NoReturn:
-    """In the forked child: a session of its own, then the program."""
+    """Start a session of its own in the forked child, and then become the program."""
     try:
         os.setsid()
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() == guardian_pid:  # else the guardian was killed before the line above
+        if os.getppid() == guardian_pid:  # otherwise the guardian was killed before the line above
             for number in (signal.SIGPIPE, signal.SIGXFSZ):
-                signal.signal(number, signal.SIG_DFL)  # Python ignores them, and exec would hand that on
+                signal.signal(number, signal.SIG_DFL)  # Python ignores them, and exec would pass that on
             os.execvp(argv[0], argv)  # noqa: S606 - no shell is the point
     except OSError as error:
         os.write(errors, f"{argv[0]}: {error.strerror}".encode())
@@ -56,8 +56,8 @@ def _become(argv: list[str], guardian_pid: int, errors: int) -> NoReturn:
 
 
 def _spawn(argv: list[str]) -> tuple[int, str]:
-    """Return the program's pid and, when it could not be run, why."""
-    read_end, write_end = os.pipe()  # close-on-exec: end of file says that exec went well
+    """Start the program; return its pid and, if it could not be run, the reason."""
+    read_end, write_end = os.pipe()  # close-on-exec, so end of file means that exec succeeded
     guardian_pid = os.getpid()
     pid = os.fork()
     if pid == 0:
@@ -69,12 +69,12 @@ def _spawn(argv: list[str]) -> tuple[int, str]:
 
 
 def _kill_group(group: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS: EPERM when only zombies are left
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS: EPERM if only zombies are left
         os.killpg(group, signal.SIGKILL)
 
 
 def _group_is_gone(group: int) -> bool:
-    # As subreaper (Linux) the orphans of the group are ours to reap: until then they count as members.
+    # A subreaper (Linux) has to reap the group's orphans, which count as members until then.
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -99,7 +99,7 @@ class _Guardian:
     def run(self, wake: int) -> int:
         """Return the program's exit code once it has ended."""
         while True:
-            pid, status = os.waitpid(-1, os.WNOHANG)  # any: as subreaper we are given orphans too
+            pid, status = os.waitpid(-1, os.WNOHANG)  # any child, since a subreaper gets orphans too
             if pid == self.program:
                 return os.waitstatus_to_exitcode(status)
             if pid:
@@ -113,10 +113,10 @@ class _Guardian:
         watched = [wake] if self.lifeline is None else [wake, self.lifeline]
         ready = select.select(watched, [], [], min(max(left, 0.01), _LOOK_SECONDS))[0]
         if wake in ready and any(number != signal.SIGCHLD for number in os.read(wake, 64)):
-            self._terminate(self.grace_seconds)  # a signal to end the guardian itself
+            self._terminate(self.grace_seconds)  # a signal has asked the guardian itself to end
         if self.lifeline in ready:
             self._read_lifeline(self.lifeline)
-        # A process forked from the parent holds a copy of the lifeline's other end: then only the pid shows it.
+        # If a process forked from the parent holds a copy of the lifeline's other end, only the pid shows the end.
         if not self.parent_is_gone and os.getppid() != self.parent:
             self._lose_parent()
 
@@ -139,7 +139,7 @@ class _Guardian:
     def _terminate(self, within_seconds: float) -> None:
         kill_at = time.monotonic() + within_seconds
         if self._kill_at is None:
-            os.kill(self.program, signal.SIGTERM)  # not reaped yet, so that the pid is still its own
+            os.kill(self.program, signal.SIGTERM)  # not reaped yet, so the pid is still its own
         self._kill_at = kill_at if self._kill_at is None else min(kill_at, self._kill_at)
 
 
@@ -174,7 +174,7 @@ def main(arguments: list[str]) -> int:
     while not _group_is_gone(program) and time.monotonic() < give_up_at:
         time.sleep(0.005)
     if guardian.parent_is_gone and remove_directory:
-        import shutil  # nobody else is left to do it, and it is not needed otherwise
+        import shutil  # only needed here, where nobody else is left to do it
 
         shutil.rmtree(remove_directory, ignore_errors=True)
     _send(report, f"exit {code}")

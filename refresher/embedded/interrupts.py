@@ -1,4 +1,4 @@
-"""Ctrl-C of a command that runs servers: never lost, and ignored while they are being stopped."""
+"""Ctrl-C in a command that runs servers, never lost, and ignored while they are being stopped."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Self
 class Interrupts:
     """Signals that raise KeyboardInterrupt in the main thread. Made by `handled`.
 
-    Python drops what is raised while it calls a ``__del__`` or the callback of a weak reference, such as the one that
-    ends each import; so a long run also calls `check`, again and again.
+    Python drops exceptions raised during a ``__del__`` or a weak reference's callback, such as the one that ends each
+    import, so a long run also has to call `check` repeatedly.
     """
 
     def __init__(self, numbers: tuple[signal.Signals, ...]) -> None:
@@ -24,7 +24,7 @@ class Interrupts:
     @classmethod
     @contextmanager
     def handled(cls, *numbers: signal.Signals) -> Iterator[Self]:
-        """Handle these signals in the block; an ignored one, as Ctrl-C in the background of a shell, stays so."""
+        """Handle these signals in the block; an ignored one, such as Ctrl-C in a shell's background, stays ignored."""
         before = {number: signal.getsignal(number) for number in numbers}
         interrupts = cls(tuple(number for number in numbers if before[number] is not signal.SIG_IGN))
         for number in interrupts._numbers:
@@ -41,19 +41,19 @@ class Interrupts:
         signal.default_int_handler(number, frame)
 
     def check(self) -> None:
-        """Raise the KeyboardInterrupt of a signal that came before."""
+        """Raise the KeyboardInterrupt of an earlier signal."""
         if self._came:
             raise KeyboardInterrupt
 
     def ignore(self) -> None:
-        """Ignore them until the end of the block."""
+        """Ignore the signals until the end of the block."""
         for number in self._numbers:
             signal.signal(number, signal.SIG_IGN)
 
 
 @contextmanager
 def _drops_unreported() -> Iterator[None]:
-    """Have Python write no traceback of a KeyboardInterrupt that it drops: `Interrupts.check` raises it again."""
+    """Keep Python from printing a KeyboardInterrupt that it drops, since `Interrupts.check` raises it again."""
     report = sys.unraisablehook
 
     def report_others(dropped: sys.UnraisableHookArgs) -> None:

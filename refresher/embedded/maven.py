@@ -1,6 +1,7 @@
-"""Releases of Neo4j Community and of APOC from Maven: the jars, copied once into a cache.
+"""Releases of Neo4j Community and APOC from Maven, whose jars are copied once into a cache.
 
-The cache is a checkout's ``.cache``, else ``refresher`` in the user's. Maven's own settings determine the repository.
+The cache is a checkout's ``.cache``, or otherwise ``refresher`` in the user's cache. Maven's settings determine the
+repository.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ _DOWNLOAD_SECONDS: Final = 900.0
 
 @dataclass(frozen=True, slots=True)
 class Neo4jRelease:
-    """A release that is supported; ``java`` are the major versions that it runs on without a warning.
+    """A supported release; ``java`` are the major versions of Java on which it runs without a warning.
 
-    ``apoc`` is the release of APOC for it; empty: none is in Maven.
+    ``apoc`` is its release of APOC, empty if Maven has none.
     """
 
     version: str
@@ -64,7 +65,7 @@ def neo4j_jars(release: Neo4jRelease) -> Path:
 
 
 def apoc_jars(release: Neo4jRelease) -> Path:
-    """Return the directory with the jars of a release's APOC, likewise.
+    """Return the directory with the jars of a release's APOC, after copying them there the first time.
 
     Raises:
         ServerMissing: as for `neo4j_jars`.
@@ -75,7 +76,7 @@ def apoc_jars(release: Neo4jRelease) -> Path:
         [
             ("org.neo4j.procedure", "apoc-core", release.apoc),
             ("org.neo4j.procedure", "apoc-common", release.apoc),
-            ("com.jayway.jsonpath", "json-path", "2.9.0"),  # a released apoc-core contains it, Maven's does not
+            ("com.jayway.jsonpath", "json-path", "2.9.0"),  # contained in a released apoc-core, but not in Maven's
         ],
     )
 
@@ -91,7 +92,7 @@ def _jars(name: str, version: str, artifacts: Sequence[tuple[str, str, str]]) ->
     folder.mkdir(parents=True, exist_ok=True)
     jars, complete = folder / "lib", folder / "complete"
     with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # another process may hold it; its end, even by a kill, frees the lock
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another process may hold it; its end, even by a kill, releases it
         if not complete.exists():
             shutil.rmtree(jars, ignore_errors=True)
             dependencies = "\n".join(_DEPENDENCY.format(*artifact) for artifact in artifacts)

@@ -1,6 +1,6 @@
-"""Embedded Neo4j Community, with or without APOC: its jars come from Maven, the first time that it starts.
+"""Embedded Neo4j Community, with or without APOC, whose jars come from Maven at the first start.
 
-It needs a Java: the one on PATH, or the one that ArcadeDB's wheel brings, where that is new enough.
+It needs a Java, on PATH or from ArcadeDB's wheel if that is new enough.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OPENED = ("nio", "io", "lang", "util.concurrent")
 
 
 def find_java(release: Neo4jRelease) -> str:
-    """Return the path of a Java that a release runs on: the one on PATH, or the one that ArcadeDB's wheel brings.
+    """Return the path of a Java for a release: the one on PATH, or the one in ArcadeDB's wheel.
 
     Raises:
         ServerMissing: there is none.
@@ -71,12 +71,12 @@ class Neo4jServer(BoltServer):
         """Start a server and wait until it answers a query with its new password.
 
         Args:
-            release: which one.
-            start_seconds: how long that may take; usually 7 s, after the jars are there.
-            java_options: further options of its Java.
+            release: the release to start.
+            start_seconds: the time allowed for that; usually it takes 7 s once the jars are there.
+            java_options: further options for its Java.
 
         Raises:
-            ServerMissing: no Java, or neither the jars nor a Maven that gets them.
+            ServerMissing: there is no Java, or neither the jars nor a Maven that gets them.
             ServerDidNotStart: it ended or did not answer in time.
         """
         server = cls(release, start_seconds, java_options)
@@ -91,16 +91,16 @@ class Neo4jServer(BoltServer):
             "server.http.enabled": "false",
             "server.https.enabled": "false",
             "dbms.usage_report.enabled": "false",
-            # Three wrong passwords would lock the user out, for seconds: it is seen from this machine alone.
+            # Three wrong passwords would lock the user out for seconds, while only this machine can reach it.
             "dbms.security.auth_max_failed_attempts": "0",
-            # How long a load waits for a bookmark that never comes; its default is 30 s.
+            # Wait of a load for a bookmark that never comes; the default is 30 s.
             "db.transaction.bookmark_ready_timeout": "3s",
             "server.memory.pagecache.size": "64m",
-            # Else every orderly stop takes 5 s, for connections that are closed.
+            # Otherwise every orderly stop takes 5 s for connections that are already closed.
             "internal.server.bolt.thread_pool_shutdown_wait_time": "100ms",
             "internal.server.bolt.connection_shutdown_wait_time": "100ms",
             "db.tx_log.rotation.size": "16m",
-            "db.tx_log.preallocate": "false",  # else 256 MB of it for each database
+            "db.tx_log.preallocate": "false",  # otherwise 256 MB for each database
             **self._more_settings,
         }
         if self._release is NEWEST:
@@ -123,7 +123,7 @@ class Neo4jServer(BoltServer):
         return [self._java, *arguments], None
 
     def _answers(self) -> bool:
-        try:  # before the driver: it would log every refused attempt
+        try:  # before using the driver, which would log every refused attempt
             socket.create_connection((self.host, self.ports[0]), _ANSWER_SECONDS).close()
         except OSError:
             return False
@@ -133,7 +133,7 @@ class Neo4jServer(BoltServer):
         return self._run(self.password, self.database, "RETURN 1")
 
     def _set_password(self) -> bool:
-        # Over Bolt: the administrator's tool takes the password on its command line, which all users can read.
+        # Over Bolt, since the administrator's tool takes the password on its command line, which all users can read.
         statement = "ALTER CURRENT USER SET PASSWORD FROM $old TO $new"
         return self._run(_FACTORY_PASSWORD, "system", statement, old=_FACTORY_PASSWORD, new=self.password)
 
@@ -150,13 +150,14 @@ class Neo4jServer(BoltServer):
 
 
 class Neo4jWithApoc(Neo4jServer):
-    """Neo4j's LTS release with APOC, whose triggers it runs, and activates at once."""
+    """Neo4j's LTS release with APOC, whose triggers are enabled and take effect at once."""
 
     triggers_enabled: ClassVar[bool] = True
 
     def __init__(self, _: Neo4jRelease, start_seconds: float, java_options: Sequence[str] = ()) -> None:
         super().__init__(LTS, start_seconds, java_options)
-        # Neo4j finds APOC's procedures in the folder of plugins, and what runs its triggers on the class path alone.
+        # Neo4j finds APOC's procedures in the plugins folder, but the code that runs its triggers only on the class
+        # path.
         folder = str(apoc_jars(LTS))
         self._more_settings = {"server.directories.plugins": folder, "dbms.security.procedures.unrestricted": "apoc.*"}
         self._class_path.append(f"{folder}/*")

@@ -8,15 +8,15 @@ from typing import Final
 
 LOOPBACK: Final = "127.0.0.1"
 
-# Below every system's range for outgoing connections (Linux from 32768, macOS from 49152): a client that keeps
-# dialling a stopped server's port inside that range may connect to itself, and hold the port against its return.
+# Below every system's range for outgoing connections (Linux from 32768, macOS from 49152). Within that range, a client
+# that keeps dialling a stopped server's port may connect to itself, and so block the port.
 _PORTS = range(15_000, 32_000)
 
 
 def free_ports(count: int = 1) -> list[int]:
     """Return ``count`` different TCP ports that are free at the loopback address right now.
 
-    They may be taken by the time they are used: the caller tries again with others.
+    They may be taken by the time they are used, so the caller has to try again with others.
     """
     found: list[int] = []
     while len(found) < count:

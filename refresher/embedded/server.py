@@ -25,12 +25,12 @@ _POLL_SECONDS = 0.02
 
 
 class EmbeddedServer(ABC):
-    """A server process. Made by the subclass's ``start``; as a context manager it stops at the end."""
+    """A server process, made by the subclass's ``start``; as a context manager it stops at the end."""
 
     title: ClassVar[str]
     port_count: ClassVar[int] = 1
     host: ClassVar[str] = LOOPBACK
-    # A line of its log that means a failed start, for a server whose process then stays.
+    # A line of the log that means a failed start, if the process then stays.
     gives_up_with: ClassVar[str | None] = None
 
     def __init__(self, start_seconds: float) -> None:
@@ -43,15 +43,15 @@ class EmbeddedServer(ABC):
 
     @abstractmethod
     def _prepare(self) -> tuple[Sequence[str], Mapping[str, str] | None]:
-        """Write what it needs into `directory`; return argv (no secrets) and environment (None: ours)."""
+        """Write the needed files into `directory`; return argv (no secrets) and environment (None: this process's)."""
 
     @abstractmethod
     def _answers(self) -> bool:
-        """Return whether it answers a request made with the password. Bounded to about a second."""
+        """Return whether it answers a request with the password, within about a second."""
 
     @property
     def pid(self) -> int:
-        """The server's process id, also after it ended."""
+        """The server's process id, even after its end."""
         return 0 if self._process is None else self._process.pid
 
     @property
@@ -66,22 +66,22 @@ class EmbeddedServer(ABC):
         self.stop()
 
     def stop(self) -> None:
-        """End it for good, gracefully if it can, and remove its data. May be repeated."""
+        """End the server for good, gracefully if possible, and remove its data. May be repeated."""
         if self._process is not None:
             self._process.terminate()
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def tail_of_log(self, lines: int = 20) -> str:
-        """Return the last lines of what its current or last run wrote."""
+        """Return the last lines of output of its current or last run."""
         return "" if self._process is None else self._process.tail_of_log(lines)
 
     def kill(self) -> None:
-        """SIGKILL it, and wait until it is gone. Data on disk stays."""
+        """SIGKILL the server, and wait until it is gone. Data on disk stays."""
         if self._process is not None:
             self._process.kill()
 
     def _launch_or_clean_up(self) -> None:
-        """Make its directory and start it for the first time; leave nothing behind when that fails."""
+        """Make its directory and start it for the first time; leave nothing behind if that fails."""
         try:
             self.directory.mkdir(mode=0o700)
             self._launch()
@@ -90,7 +90,7 @@ class EmbeddedServer(ABC):
             raise
 
     def _launch(self) -> None:
-        """Run it and wait until it answers; a first start may move to other ports, a later one stays on its own."""
+        """Run it and wait until it answers; the first start may move to other ports, later ones keep theirs."""
         first_start = not self.ports
         deadline = time.monotonic() + self.start_seconds
         while True:
@@ -106,14 +106,14 @@ class EmbeddedServer(ABC):
             if not problem:
                 return
             self._process.kill()
-            # A port taken between choosing and binding it is the one thing worth another attempt.
+            # Only a port taken between choosing and binding it is worth another attempt.
             if time.monotonic() >= deadline or all(map(port_is_free, self.ports)):
                 raise ServerDidNotStart(self.title, problem, self.tail_of_log())
 
     def _wait_until_ready(self, process: GuardedProcess, deadline: float) -> str:
-        """Return what went wrong, or an empty string."""
+        """Return the problem, or an empty string."""
         while True:
-            # In this order: an answer counts only from a process that still runs, not from another on that port.
+            # In this order, since an answer counts only from this process while it runs, not from another on that port.
             answers = self._answers()
             code = process.wait(0.0 if answers else _POLL_SECONDS)
             if code is not None:
@@ -134,12 +134,12 @@ class BoltServer(EmbeddedServer):
 
     @property
     def bolt_uri(self) -> str:
-        """Address for the neo4j driver; it never changes. Sign in with `user` and `password`."""
+        """Address for the neo4j driver, which never changes. Sign in with `user` and `password`."""
         return f"bolt://{self.host}:{self.ports[-1]}"
 
     @property
     def environ(self) -> dict[str, str]:
-        """Variables of a worker's environment for this graph, password included."""
+        """Variables of a worker's environment for this graph, including the password."""
         return {
             "NEO4J_URI": self.bolt_uri,
             "NEO4J_USER": self.user,
