@@ -1,4 +1,4 @@
 """``refresher dev``: a whole system for development on this machine, whose worker restarts when a file changes.
 
-What belongs here: what only that command does. The servers are those of `refresher.embedded`.
+Only code of that command belongs here. The servers are those of `refresher.embedded`.
 """

@@ -18,7 +18,7 @@ from refresher.dev.errors import DevError
 
 FOLDER: Final = ".refresher-dev"
 COMMANDS: Final = (("sh, bash, zsh", f". {FOLDER}/env"), ("fish", f"source {FOLDER}/env"))
-"""Shells, and what is typed there."""
+"""Shells, and the commands to type there."""
 
 
 @contextmanager
@@ -35,7 +35,7 @@ def reserved_folder() -> Iterator[Path]:
     except OSError as error:
         raise DevError(f"{folder} can't be created: {error.strerror}") from error
     try:
-        # Not its mere existence: a machine that lost its power leaves it behind.
+        # Its existence is not enough, since a power failure leaves it behind.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         try:
             yield folder
@@ -48,7 +48,7 @@ def reserved_folder() -> Iterator[Path]:
 
 
 def write_environment(folder: Path, environ: Mapping[str, str]) -> None:
-    """Write the variables for each shell of `COMMANDS`, readable for the owner alone."""
+    """Write the variables for each shell of `COMMANDS`, readable only by the owner."""
     texts = {
         "env": "".join(f"export {name}={shlex.quote(value)}\n" for name, value in environ.items()),
         ".gitignore": "*\n",

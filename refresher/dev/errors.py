@@ -6,4 +6,4 @@ from refresher.errors import RefresherError
 
 
 class DevError(RefresherError):
-    """It can't start. The message is for the user, with the remedy."""
+    """``refresher dev`` can't start; the message tells the user the remedy."""

@@ -1,6 +1,6 @@
-"""Files that the queries' modules import: a change of one of them concerns the worker, one of another file does not.
+"""Files that the queries' modules import, as only their changes concern the worker.
 
-Run as ``python -m refresher.dev.imports MODULE …`` it prints those of a fresh process, one per line.
+``python -m refresher.dev.imports MODULE …`` prints those of a fresh process, one per line.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def imported_files() -> set[Path]:
 
 
 def files_imported_anew(modules: Sequence[str], environ: Mapping[str, str]) -> Collection[Path] | None:
-    """Return the files that the modules import as they are now; None where they can't be imported."""
+    """Return the files that the modules import now, or None if they can't be imported."""
     try:
         done = subprocess.run(  # noqa: S603 - this module, without a shell
             [sys.executable, "-m", __name__, *modules],

@@ -1,4 +1,4 @@
-"""Cache, broker, graph and a worker on the loopback address, until Ctrl-C; nothing of them outlives the command."""
+"""Cache, broker, graph and a worker on the loopback address until Ctrl-C; none of them outlives the command."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from refresher.settings import WorkerSettings
 
 START_SECONDS: Final = 60.0
 PID_FILE: Final = "worker.pid"
-"""With the worker's process id, in the directory of the environment: to kill this worker, and no other."""
+"""File with the worker's process id, beside the environment's files, for killing just this worker."""
 _HOST: Final = "127.0.0.1"
 _STOP_SECONDS: Final = 3.0
 _WATCH_MS: Final = 500
-_CACHE: Final = {"maxmemory": "256mb", "maxmemory-policy": "volatile-lru"}  # which spares tags
+_CACHE: Final = {"maxmemory": "256mb", "maxmemory-policy": "volatile-lru"}  # this policy spares tags
 _SETTINGS: Final = ("CACHE_", "STAMPEDE_", "NEO4J_", "REFRESHER_")
 """Prefixes of variables that readers and commands share with the worker."""
 
@@ -45,10 +45,10 @@ class DevOptions:
     """The options of `refresher dev`.
 
     Attributes:
-        modules: that register queries; empty: those of REFRESHER_QUERIES.
-        sample: load sample data into the embedded graph.
-        neo4j_uri: the user's graph; None: an embedded one.
-        feed: start Neo4j with APOC, install the change feed's trigger, and let the worker consume.
+        modules: the modules that register queries; empty for those of REFRESHER_QUERIES.
+        sample: True to load sample data into the embedded graph.
+        neo4j_uri: the URI of the user's graph; None for an embedded one.
+        feed: True to start Neo4j with APOC, install the change feed's trigger, and let the worker consume.
     """
 
     modules: Sequence[str]
@@ -58,14 +58,14 @@ class DevOptions:
 
 
 def run_dev(options: DevOptions, say: Callable[[str], None]) -> None:
-    """Run everything until Ctrl-C or SIGTERM, which raise KeyboardInterrupt when all of it has ended.
+    """Run everything until Ctrl-C or SIGTERM, which raise KeyboardInterrupt once everything has ended.
 
     Raises:
         DevError: a module can't be imported, the worker does not start, or the directory is taken.
         EmbeddedServerError: a server did not start.
         ConfigurationError: a setting in the environment is wrong.
     """
-    sys.dont_write_bytecode = True  # a file edited twice in a second would be taken for the compiled one
+    sys.dont_write_bytecode = True  # a file edited twice in a second would pass for the compiled one
     environ = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     modules = _checked_modules(options.modules or WorkerSettings.from_env().query_modules)
     environ["REFRESHER_QUERIES"] = ",".join(modules)
@@ -83,7 +83,7 @@ def run_dev(options: DevOptions, say: Callable[[str], None]) -> None:
         try:
             if not worker.start():
                 raise DevError("the worker ended; what it printed says why")
-            # Only now: where the file is, the system is.
+            # Only now, because the file means that the system is running.
             shared = {name: value for name, value in worker.environ.items() if name.startswith(_SETTINGS)}
             write_environment(folder, shared)
             watched = _folders_of(modules)
@@ -91,12 +91,12 @@ def run_dev(options: DevOptions, say: Callable[[str], None]) -> None:
                 say(line)
             _restart_on_change(worker, modules, settings, _changes_in(watched, interrupts), say)
         finally:
-            # Everything is being stopped from here on; another Ctrl-C would only leave something behind.
+            # Everything is being stopped from here on, and another Ctrl-C would only leave something behind.
             interrupts.ignore()
 
 
 def _started_graph(options: DevOptions, environ: dict[str, str], stack: ExitStack) -> WorkerSettings:
-    """Start the graph, or use the user's; ``environ`` gets its address. Returns the settings."""
+    """Start the graph or use the user's; put its address into ``environ``, and return the settings."""
     if options.neo4j_uri:
         environ["NEO4J_URI"] = options.neo4j_uri
     else:
@@ -130,7 +130,7 @@ def _checked_modules(modules: Sequence[str]) -> Sequence[str]:
 
 
 def _folders_of(modules: Sequence[str]) -> list[Path]:
-    """Return the folders of the packages, or of the modules that are in none."""
+    """Return the folders of the packages, and of modules outside of packages."""
     folders: set[Path] = set()
     for module in modules:
         top = sys.modules[module.partition(".")[0]]
@@ -152,11 +152,11 @@ def _introduction(options: DevOptions, watched: Sequence[Path], seconds: float) 
 
 
 class _Worker:
-    """The worker's process, one after another. It prints to this terminal.
+    """The successive worker processes, which print to this terminal.
 
     Args:
-        environ: its whole environment.
-        folder: removed by its guardian, should this process be killed.
+        environ: their whole environment.
+        folder: a folder that the guardian removes if this process is killed.
     """
 
     def __init__(self, environ: dict[str, str], folder: Path) -> None:
@@ -168,7 +168,7 @@ class _Worker:
         self._process: GuardedProcess | None = None
 
     def start(self) -> bool:
-        """Start one, and wait until it is ready; False where it has ended instead.
+        """Start a worker, and wait until it is ready; return False if it has ended instead.
 
         Raises:
             DevError: neither happened within a minute.
@@ -185,17 +185,17 @@ class _Worker:
 
     @property
     def has_ended(self) -> bool:
-        """True once its process is gone."""
+        """True once the worker's process is gone."""
         return self._process is None or self._process.poll() is not None
 
     def stop(self) -> None:
-        """End it, gracefully if it ends within some seconds."""
+        """End the worker, gracefully if it ends within some seconds."""
         if self._process is not None:
             self._process.terminate(_STOP_SECONDS)
 
 
 def _changes_in(folders: Sequence[Path], interrupts: Interrupts) -> Iterator[set[Path]]:
-    """Yield the Python files that changed, or none, twice a second."""
+    """Yield the Python files that have changed, if any, twice a second."""
     only_python = watchfiles.PythonFilter()
     for changes in watchfiles.watch(*folders, watch_filter=only_python, yield_on_timeout=True, rust_timeout=_WATCH_MS):
         interrupts.check()
@@ -213,7 +213,7 @@ def _restart_on_change(
             files = ", ".join(sorted(path.name for path in concerned))
             say(f"{files} changed: emptying the cache, and restarting the worker …")
             worker.stop()
-            # What is cached was loaded by the code as it was before.
+            # The cached values were loaded by the old code.
             with connect(settings.redis_url, timeout_seconds=_STOP_SECONDS) as cache:
                 cache.flushdb()
             has_ended = False
