@@ -1,4 +1,4 @@
 """The demo: servers, worker and readers under load, a kill in the middle, a checker.
 
-Nothing else that ships imports it, but for its command; benchmarks use its graph.
+Only its command imports it in what ships; benchmarks use its graph.
 """

@@ -1,4 +1,4 @@
-"""Counts of a run: what readers count, merged over threads and processes; what they found, and what happened."""
+"""Counts of a run, merged over the readers' threads and processes, with violations and a history of events."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WINDOW_SECONDS: Final = 2.0
 MAX_MISS_SHARE: Final = 0.01
 _MIN_SECONDS: Final = 1e-6
 _BUCKETS_PER_E: Final = 25
-"""Buckets of a factor e: each is 4 % wide, so that a quantile is off by 2 % at most."""
+"""Buckets per factor e; each is 4 % wide, so that a quantile is off by at most 2 %."""
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class Histogram:
         self.longest_seconds = max(self.longest_seconds, other.longest_seconds)
 
     def quantile_seconds(self, share: float) -> float:
-        """Return the duration that ``share`` (0 to 1) of all were within; 0 when there are none."""
+        """Return the quantile of the durations at ``share`` (0 to 1); 0 if there are none."""
         left = share * self.count
         for bucket in sorted(self.buckets):
             left -= self.buckets[bucket]
@@ -51,12 +51,11 @@ class Histogram:
 
 @dataclass(slots=True)
 class Tally:
-    """The counts of readers, by how a read ended.
+    """The counts of readers' reads by outcome.
 
-    ``gave_up`` are those that waited on a cold key for longer than their timeout.
-    ``at_once`` has the latencies of reads served from the cache, ``waited`` those that met a cold key,
-    ``without_worker`` those served from the cache while no worker was alive. ``overdue_seconds`` is the greatest age
-    of a served value beyond its TTL.
+    ``gave_up`` counts reads that waited on a cold key for longer than their timeout. ``at_once`` has the latencies of
+    reads served from the cache, ``waited`` those of reads of a cold key, ``without_worker`` those of reads served from
+    the cache while no worker was alive. ``overdue_seconds`` is the greatest age of a served value beyond its TTL.
     """
 
     fresh: int = 0
@@ -81,7 +80,7 @@ class Tally:
 
     @property
     def spared(self) -> int:
-        """Due refreshes that were not triggered because one was under way already."""
+        """Due refreshes that were not triggered because one was already in progress."""
         return self.suppressed + self.deduplicated
 
     def merge(self, other: Tally) -> None:
@@ -100,8 +99,8 @@ class Tally:
 class Report:
     """Observations of a reader process since its last report.
 
-    ``went_stale`` are keys (by number) served stale while no worker was alive; ``recovered`` maps those that have a
-    newer value since to when its load began (monotonic, s).
+    ``went_stale`` are keys (by number) served stale while no worker was alive; ``recovered`` maps those with a newer
+    value since then to the start of its load (monotonic, s).
     """
 
     tally: Tally = field(default_factory=Tally)
@@ -116,8 +115,8 @@ class Report:
 class RunState:
     """Sum of the reader processes' reports. Times are monotonic seconds.
 
-    ``went_stale`` are the keys that were served stale without a worker, ``recovered`` when each was loaded again;
-    ``history`` has what happened, and when.
+    ``went_stale`` are the keys that were served stale without a worker, ``recovered`` the times when they were loaded
+    again; ``history`` has the events with their times.
     """
 
     checker: Checker

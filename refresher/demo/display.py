@@ -32,7 +32,7 @@ class Snapshot:
     """A run at one moment.
 
     ``recent`` and ``recent_loads`` are counts of the last two seconds, ``lead_seconds`` is the mean δ of the last
-    commits; ``history`` has what happened, and when (in seconds since the begin).
+    commits; ``history`` has the events with their times (in seconds since the start).
     """
 
     elapsed_seconds: float
@@ -57,7 +57,7 @@ Show: TypeAlias = Callable[[Snapshot], None]
 
 
 def display_on(console: Console, *, seconds: float | None) -> AbstractContextManager[Show]:
-    """Return what shows snapshots on ``console``; ``seconds`` None: the run has no end of its own."""
+    """Return a display of snapshots on ``console``; ``seconds`` is None for a run without a fixed end."""
     return _live(console, seconds) if console.is_terminal else plain_lines(console)
 
 
@@ -148,7 +148,7 @@ def _figures(snapshot: Snapshot) -> Table:
 
 
 def rows_of(comparison: Comparison) -> list[tuple[str, ...]]:
-    """Return what stands side by side: with the feed, and without it."""
+    """Return the rows of the comparison with and without the feed."""
     both = comparison.by_feed, comparison.by_ttl
     return [
         (f"{comparison.writes:,} writes", "with the feed", "without it"),

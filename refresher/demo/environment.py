@@ -29,21 +29,21 @@ _CONNECTION_SECONDS: Final = 5.0
 _RETRY_SECONDS: Final = 10.0
 _MAX_WORKERS: Final = 4
 _PACE: Final = {
-    # The demo's TTLs are a few seconds, which by default have no early refresh.
+    # The demo's TTLs are a few seconds, for which there is no early refresh by default.
     "CACHE_XFETCH_MIN_TTL": "0",
-    # What a killed worker leaves behind expires within these, and the demo is short.
+    # A killed worker's leftovers expire within these times, and the demo is short.
     "STAMPEDE_LOCK_TIMEOUT_MS": f"{LEASE_SECONDS * 1000:g}",
     "CACHE_QUEUE_TTL": f"{QUEUE_TTL_SECONDS:g}",
     # A read of a cold key while there is no worker has to wait for the next one.
     "STAMPEDE_WAIT_TIMEOUT_MS": "20000",
-    # Everything runs on one small machine: a pause of a quarter of a second does not mean that Redis is gone.
+    # Everything runs on one small machine, where a pause of a quarter of a second does not mean that Redis is gone.
     "CACHE_REDIS_TIMEOUT": "2",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """The servers of a run. ``environ`` is the whole environment of all its processes, passwords included.
+    """The servers of a run. ``environ`` is the whole environment of all its processes, including passwords.
 
     ``graph_title`` and ``redis_title`` name the servers for the user.
     """
@@ -81,7 +81,7 @@ def _environment(options: DemoOptions) -> dict[str, str]:
     own = {name: value for name, value in os.environ.items() if not name.startswith("NEO4J_")}  # never a user's graph
     environ = {**own, **_PACE, "REFRESHER_QUERIES": "refresher.demo.queries"}
     environ.setdefault("CACHE_XFETCH_WORKERS", str(min(_MAX_WORKERS, (os.cpu_count() or 1) + 1)))
-    # Never the namespace of an application: the queues are named after it too.
+    # Never an application's namespace, after which its queues are named too.
     environ["CACHE_NAMESPACE"] = f"demo-{secrets.token_hex(4)}"
     environ["CACHE_FEED"] = str(options.feed).lower()
     return environ
@@ -94,9 +94,9 @@ def graph_server(
     """Start an embedded graph, write its variables NEO4J_… into ``environ``, and yield a driver and a title.
 
     Raises:
-        EmbeddedServerError: it did not start.
+        EmbeddedServerError: the server did not start.
     """
-    # Neo4j notifies that a graph without persons has no label Person, as intended.
+    # Neo4j warns that a graph without persons has no label Person, which is intended.
     logging.getLogger("neo4j.notifications").setLevel(logging.ERROR)
     with Neo4jWithApoc.start() if kind is GraphServer.NEO4J else ArcadeDbServer.start() as server:
         environ |= server.environ

@@ -6,4 +6,4 @@ from refresher.errors import RefresherError
 
 
 class DemoError(RefresherError):
-    """The demo can't run. The message is for the user, with the remedy."""
+    """The demo can't run; the message tells the user the remedy."""

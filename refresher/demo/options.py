@@ -15,7 +15,7 @@ DEFAULT_PERSONS: Final = 20_000
 MIN_PERSONS: Final = 50
 MAX_PERSONS: Final = 1_000_000
 READS_PER_SECOND: Final = 2_000.0
-"""Of all readers together. On two cores a read costs 0.15 ms, and the worker and the graph need the rest."""
+"""Rate of all readers together. A read costs 0.15 ms on two cores, and worker and graph need the rest."""
 
 
 class GraphServer(StrEnum):
@@ -30,14 +30,14 @@ class DemoOptions:
     """The options of `refresher demo`.
 
     Attributes:
-        seconds: how long the readers read; longer while entries wait for the worker that took over.
-        keep: go on until Ctrl-C.
-        chaos: kill the worker in the middle.
-        persons: in the graph, at least.
-        graph_server: which graph is started.
-        feed: show staleness with the change feed and without it; on Neo4j alone.
-        readers: reader processes.
-        seed: of the graph, its popularity, and each reader's draws.
+        seconds: the time for which the readers read, prolonged while entries wait for the second worker.
+        keep: True to go on until Ctrl-C.
+        chaos: True to kill the worker in the middle.
+        persons: the smallest number of persons in the graph.
+        graph_server: the graph to start.
+        feed: True to show staleness with the change feed and without it; only on Neo4j.
+        readers: the number of reader processes.
+        seed: the seed of the graph, its popularity, and each reader's draws.
     """
 
     seconds: float = DEFAULT_SECONDS

@@ -1,4 +1,4 @@
-"""The outage in the middle: the worker is killed, readers continue, a second worker takes over."""
+"""The outage in the middle: the worker is killed, readers go on, and a second worker takes over."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
 
 PAUSE_SECONDS: Final = 2.0
 QUIET_SECONDS: Final = 1.0
-"""No hard invalidation this long before the kill, so that the dropped value is loaded again by then."""
+"""Time before the kill without hard invalidations, so that dropped values are loaded again by then."""
 
 WARMING_SECONDS: Final = 20.0
-"""Longest wait of the kill for the first values to be loaded: before that it would show nothing."""
+"""Longest wait of the kill for the first values to be loaded, before which it would show nothing."""
 
 RECOVERY_SECONDS: Final = LEASE_SECONDS + QUEUE_TTL_SECONDS + 1.0
-"""Everything that is read is refreshed again within this plus the wait in the queue (I4)."""
+"""Time, besides the wait in the queue, within which everything that is read is refreshed again (I4)."""
 
 QUEUE_WAIT_SECONDS: Final = 10.0
 LONG_QUEUE: Final = 100
-"""With more refreshes queued, one waits for longer than that on a machine that has other work."""
+"""Queue length above which a refresh waits for longer than that on a machine with other work."""
 
 MAX_RECOVERY_SECONDS: Final = 60.0
 SETTLE_SECONDS: Final = 0.75
-"""Reports of the time without a worker are on their way for so long."""
+"""Delay of reports about the time without a worker."""
 
 
 class Stage(Enum):
-    """Phase of the outage; the value is what the display shows."""
+    """Phase of the outage, with the text on the display as its value."""
 
     AHEAD = "worker alive"
     WITHOUT_WORKER = "worker killed (SIGKILL), reads continue"
@@ -53,10 +53,10 @@ class Stage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class OutageReport:
-    """Figures of the outage; durations in seconds, ``killed_at_seconds`` since the begin of the reads.
+    """Figures of the outage; durations in seconds, ``killed_at_seconds`` since the start of the reads.
 
-    ``stale_keys`` grew stale meanwhile; ``recovered_seconds`` is when the last of them was loaded again, counted from
-    when the new worker was ready (negative: before it said so). ``still_stale_keys`` of them were not.
+    ``stale_keys`` keys grew stale meanwhile; ``recovered_seconds`` is the time from the new worker's readiness until
+    the last of them was loaded again (negative: before it reported ready). ``still_stale_keys`` of them were not.
     """
 
     killed_at_seconds: float
@@ -71,9 +71,9 @@ class Outage:
     """Runs the outage step by step from the caller's loop. Times are monotonic seconds.
 
     Args:
-        workers, readers, writer, state: of the run.
-        waiting: returns how many refreshes are queued.
-        kill_at: when the worker is killed, at the earliest.
+        workers, readers, writer, state: the run's.
+        waiting: returns the number of queued refreshes.
+        kill_at: the earliest time of the kill.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Outage:
         next(self._steps, None)
 
     def report(self, began_at: float) -> OutageReport | None:
-        """Return the figures; None when it did not happen, or is not over."""
+        """Return the figures, or None if the outage did not happen or is not over."""
         if self.stage is not Stage.OVER:
             return None
         recovered = self._state.recovered
@@ -118,7 +118,7 @@ class Outage:
         )
 
     def _run(self) -> Iterator[None]:
-        """Each ``yield`` waits for the caller's next step."""
+        """Run the outage; each ``yield`` waits for the caller's next step."""
         while not self._is_kill_due():
             yield
         self._workers.kill()
@@ -149,7 +149,7 @@ class Outage:
         return self._state.is_warm(self._now) or self._now >= self._kill_at + WARMING_SECONDS
 
     def _recover(self) -> Iterator[None]:
-        """Compare the time until all is fresh with the guarantee, to which the wait in a long queue is added."""
+        """Check the time until everything is fresh against the guarantee plus the wait in a long queue."""
         short_since, bound_seconds = self._ready_at, RECOVERY_SECONDS + QUEUE_WAIT_SECONDS
         while left := len(self._state.still_stale()):
             if (waiting := self._waiting()) > LONG_QUEUE:

@@ -1,6 +1,6 @@
-"""Reader processes, spawned, so that they share nothing but the cache, and ended with their parent.
+"""Reader processes, spawned so that they share only the cache, and ended with their parent.
 
-Each has some threads that read, count, and check what they get; it sends a report four times a second.
+Each has some threads that read, count and check the values; it sends a report four times a second.
 """
 
 from __future__ import annotations
@@ -50,12 +50,13 @@ _KILL_SECONDS: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Reads of one process.
+    """The reads of one process.
 
     Attributes:
-        keys, weights: which keys, and how often.
-        interval_seconds: between the begins of two reads of a thread; reads that a slow one has missed are skipped.
-        seed: each thread draws from its own, derived from this one.
+        keys, weights: the keys, and their frequencies.
+        interval_seconds: the time between the starts of two reads of a thread; reads missed during a slow one are
+            skipped.
+        seed: the seed from which each thread's own is derived.
     """
 
     keys: Sequence[Key]
@@ -68,12 +69,12 @@ class Readers:
     """The reader processes of a run.
 
     Args:
-        environ: the settings of their clients; passed through a pipe, so that no process list shows it.
-        keys, weights: what they read.
-        processes: how many.
-        reads_per_second: of all of them together.
-        seed: of the draws.
-        on_report: called with each process's report, four times a second, on the caller's thread of `collect`.
+        environ: the settings of their clients, passed through a pipe so that no process list shows them.
+        keys, weights: the keys that they read, and their frequencies.
+        processes: the number of processes.
+        reads_per_second: the rate of all processes together.
+        seed: the seed of the draws.
+        on_report: called with each process's report, four times a second, on the thread that calls `collect`.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class Readers:
         self._loads = [Load(keys, weights, interval_seconds, seed * 1_000 + number) for number in range(processes)]
 
     def start(self) -> None:
-        """Start them; reads begin half a second later."""
+        """Start the processes, whose reads begin half a second later."""
         with _sigint_blocked_in_children():
             for load in self._loads:
                 mine, theirs = self._context.Pipe(duplex=False)
@@ -109,7 +110,7 @@ class Readers:
                 self._connections.append(mine)
 
     def set_worker_is_gone(self, *, gone: bool) -> None:
-        """Report to the readers whether a worker is alive; reads without one are counted separately."""
+        """Tell the readers whether a worker is alive; reads without one are counted separately."""
         self._worker_is_gone.value = int(gone)
 
     def collect(self, timeout_seconds: float) -> None:
@@ -128,7 +129,7 @@ class Readers:
                     raise DemoError("a reader process ended unexpectedly; its error is above") from None
 
     def stop(self, within_seconds: float) -> None:
-        """End the reads, and receive the last reports; waiting reads may end first, within ``within_seconds``."""
+        """End the reads, giving waiting ones up to ``within_seconds``, and receive the last reports."""
         self._stop.value = 1
         deadline = time.monotonic() + within_seconds
         while self._connections and time.monotonic() < deadline:
@@ -147,15 +148,15 @@ class Readers:
 
 @contextmanager
 def _sigint_blocked_in_children() -> Iterator[None]:
-    """Block Ctrl-C, which a terminal sends to the whole process group, in processes that are started in the block.
+    """Block Ctrl-C, which a terminal sends to the whole process group, in processes started in the block.
 
-    They inherit the mask. Here it is deferred to the end of the block by a handler, since the system may deliver the
-    signal to another thread, and Python then interrupts this one all the same.
+    They inherit the mask. In this process a handler defers it to the end of the block, because the system may deliver
+    the signal to another thread, upon which Python interrupts this one nevertheless.
 
     Raises:
-        KeyboardInterrupt: at the end, when it came meanwhile.
+        KeyboardInterrupt: at the end, if a Ctrl-C came during the block.
     """
-    # The tracker that `multiprocessing` starts by itself resets the mask, so it goes first.
+    # The tracker that `multiprocessing` starts by itself resets the mask, so it is started first.
     resource_tracker.ensure_running()
     came: list[int] = []
     handler = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
@@ -188,7 +189,7 @@ def _read_in_process(
 
 
 def _exit_with_the_parent() -> None:
-    """Exit at once when the parent has ended, also by SIGKILL."""
+    """Exit at once when the parent has ended, even by SIGKILL."""
     parent = multiprocessing.parent_process()
 
     def watch() -> None:
@@ -200,23 +201,23 @@ def _exit_with_the_parent() -> None:
 
 
 class Reads(ReaderEvents):
-    """The reads of all threads of a process, and their report. As the client's events it counts triggers.
+    """The reads of all threads of a process, and their report. As the client's events it also counts triggers.
 
     Args:
-        load: what is read.
-        worker_is_gone: whether no worker is alive right now.
+        load: the reads to do.
+        worker_is_gone: returns whether no worker is alive right now.
     """
 
     def __init__(self, load: Load, worker_is_gone: Callable[[], bool]) -> None:
         self._load, self._worker_is_gone = load, worker_is_gone
         self._lock = threading.Lock()
         self._report = Report()
-        # Tokens of values served stale without a worker, by number of the key. Shared by all threads, so that the newer
-        # value of a rarely read key is noticed soon.
+        # Tokens of values served stale without a worker, by key number. Shared by all threads, so that the newer value
+        # of a rarely read key is noticed soon.
         self._stale_tokens: dict[int, int] = {}
 
     def take(self) -> Report:
-        """Return the report, and begin a new one."""
+        """Return the report, and start a new one."""
         with self._lock:
             report, self._report = self._report, Report()
         return report
@@ -227,7 +228,7 @@ class Reads(ReaderEvents):
             self._report.tally.triggered += 1
 
     def refresh_deduplicated(self, query: str, *, state: str) -> None:
-        """Count a trigger that met a lease."""
+        """Count a trigger whose claim was refused."""
         with self._lock:
             self._report.tally.deduplicated += 1
 
@@ -242,7 +243,7 @@ class Reads(ReaderEvents):
             self._report.tally.trigger_failures += 1
 
     def run(self, client: CacheClient, thread: int, stopped: Callable[[], bool]) -> None:
-        """Read on one thread, drawn by popularity, until ``stopped`` returns True."""
+        """Read keys drawn by popularity on one thread, until ``stopped`` returns True."""
         load, tokens = self._load, dict[int, int]()
         draw = random.Random(load.seed * THREADS + thread)  # noqa: S311 - a popularity, no secret
         numbers, cumulated = range(len(load.keys)), list(accumulate(load.weights))
@@ -258,12 +259,12 @@ class Reads(ReaderEvents):
                     time.sleep(next_at - now)
 
     def read(self, client: CacheClient, number: int, tokens: dict[int, int]) -> None:
-        """Read one key and record the result; ``tokens`` are the last of this thread, by number of the key."""
+        """Read one key and record the result; ``tokens`` are this thread's last ones, by key number."""
         query, params = self._load.keys[number]
         began = time.monotonic()
         try:
             entry = client.get_entry(query, params)
-        except WaitTimeout:  # a cold key, on a machine that has too much to do
+        except WaitTimeout:  # a cold key, on an overloaded machine
             with self._lock:
                 self._report.tally.gave_up += 1
             return

@@ -1,4 +1,4 @@
-"""The demo from begin to end: setup of servers, graph, worker and Flower, then the traffic, and its summary."""
+"""The demo from start to end: setup of servers, graph, worker and Flower, then traffic and summary."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def run_demo(options: DemoOptions, console: Console) -> int:
     """Run the demo and return its exit code: 0, 1 when a read failed or a guarantee was broken, 130 after Ctrl-C.
 
     Raises:
-        DemoError, EmbeddedServerError, CacheError: it could not run.
+        DemoError, EmbeddedServerError, CacheError: the demo could not run.
     """
     logs = new_directory("refresher-demo-")
     keep_logs = False
@@ -82,7 +82,7 @@ class _Demo:
             try:
                 return self._traffic(environment, graph, stack, logs).run(self._console, self._interrupts.check)
             finally:
-                # Everything is being stopped from here on; another Ctrl-C would only leave something behind.
+                # Everything is being stopped from here on, and another Ctrl-C would only leave something behind.
                 self._interrupts.ignore()
 
     def _traffic(self, environment: Environment, graph: SocialGraph, stack: ExitStack, logs: Path) -> Traffic:
@@ -91,12 +91,12 @@ class _Demo:
         workers = Workers(environ, environment.settings.namespace, logs)
         stack.callback(workers.close)
         if self._options.feed:
-            self._load(graph, environment)  # by itself: the trigger would note all of it
+            self._load(graph, environment)  # before the trigger, which would note all of it
             with self._step("trigger of the change feed installed"):
                 Triggers(environment.driver, environment.database).install(watches)
             with self._step("Neo4j warmed up"):
                 warm_up(environment.driver, environment.database, graph.names)
-        workers.start()  # it comes up while the graph is loaded
+        workers.start()  # it starts up while the graph is loaded
         flower = Flower.start(environ, logs)
         if flower is not None:
             stack.callback(flower.close)
@@ -110,7 +110,7 @@ class _Demo:
         self._say(f"  Flower: {contact}")
         client = stack.enter_context(CacheClient(ReaderSettings.from_env(environ)))
         keys, weights = hot_keys(graph, self._options.seed)
-        if self._options.feed:  # cheap loads alone: what is shown is staleness, not what a small machine can carry
+        if self._options.feed:  # only cheap loads, to show staleness instead of a small machine's capacity
             chosen = [place for place, (query, _) in enumerate(keys) if query == BY_TTL]
             keys, weights = [keys[place] for place in chosen], [weights[place] for place in chosen]
         traffic = Traffic(self._options, environment, workers, client, keys, weights)

@@ -1,6 +1,6 @@
-"""Staleness with the change feed and without it: persons are written by plain Cypher, and read through both caches.
+"""Staleness with and without the change feed: persons are written by plain Cypher, and read through both caches.
 
-Nobody invalidates these persons. One query has tags and a TTL of an hour, the other a TTL of seconds alone.
+Nobody else invalidates these persons. One query has tags and a TTL of an hour, the other only a TTL of seconds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 WRITE_SECONDS: Final = 0.2
 READ_SECONDS: Final = 0.01
 UNCOUNTED_SECONDS: Final = 5.0
-"""Until worker and consumer have done once what they do."""
+"""Time for worker and consumer to do their work once."""
 _WARM_UP_WRITES: Final = 250
 _WRITE: Final = "MATCH (p:Person {name: $name}) SET p.version = p.version + 1 RETURN p.version AS version"
 _TIMEOUT_SECONDS: Final = 5.0
@@ -32,7 +32,7 @@ _JOIN_SECONDS: Final = 2 * _TIMEOUT_SECONDS
 
 @dataclass(slots=True)
 class Outdated:
-    """Reads of one query: ``outdated`` of them began after a newer version was committed, at most so long after."""
+    """Reads of one query, of which ``outdated`` began up to ``longest_seconds`` after a newer version's commit."""
 
     reads: int = 0
     outdated: int = 0
@@ -40,13 +40,13 @@ class Outdated:
 
     @property
     def share(self) -> float:
-        """Share of the outdated reads, from 0 to 1."""
+        """Share of outdated reads, from 0 to 1."""
         return self.outdated / self.reads if self.reads else 0.0
 
 
 @dataclass(slots=True)
 class Comparison:
-    """Both queries' reads, and how many writes there were."""
+    """Both queries' reads, and the number of writes."""
 
     writes: int = 0
     by_feed: Outdated = field(default_factory=Outdated)
@@ -58,9 +58,9 @@ class Staleness:
 
     Args:
         driver, database: the graph.
-        client: reads.
-        names: persons that nobody else writes.
-        seed: of the draws.
+        client: the client for the reads.
+        names: the names of persons that nobody else writes.
+        seed: the seed of the draws.
     """
 
     def __init__(
@@ -68,20 +68,20 @@ class Staleness:
     ) -> None:
         self._driver, self._database, self._client, self._names = driver, database, client, names
         self._random, self._stopped = random.Random(seed), threading.Event()  # noqa: S311 - no secret
-        # When each version was committed, by person; the first is from before.
+        # The versions and their commit times, by person; the first one predates the run.
         self._commits: dict[str, list[tuple[int, float]]] = {name: [] for name in names}
         self._threads = [threading.Thread(target=run, daemon=True) for run in (self._write, self._read)]
         self._counts_from = 0.0
         self.comparison: Comparison = Comparison()
 
     def start(self) -> None:
-        """Begin."""
+        """Start both threads."""
         self._counts_from = time.monotonic() + UNCOUNTED_SECONDS
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """End; a write or a read under way is finished first."""
+        """End both threads, after a write or read in progress."""
         self._stopped.set()
         for thread in self._threads:
             if thread.is_alive():
@@ -118,7 +118,7 @@ class Staleness:
 
 
 def warm_up(driver: neo4j.Driver, database: str | None, names: Sequence[str]) -> None:
-    """Write and load some persons: until Java has compiled them, that takes Neo4j seconds of both cores."""
+    """Write and load some persons, which takes Neo4j seconds of both cores until Java has compiled the code."""
     with driver.session(database=database) as session:
         for number in range(_WARM_UP_WRITES):
             session.execute_write(_written, names[number % len(names)])

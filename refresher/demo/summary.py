@@ -19,7 +19,7 @@ NOTICEABLE_SECONDS: Final = 0.05
 class Result:
     """Result of a run.
 
-    ``where`` names the graph; ``slowest_repair_seconds`` is how long the check after the run took at most to see an
+    ``where`` names the graph; ``slowest_repair_seconds`` is the longest time until the check after the run saw an
     invalidated value fresh again.
     """
 
@@ -38,12 +38,12 @@ class Result:
 
     @property
     def is_fine(self) -> bool:
-        """True where no read failed, every guarantee held, and most of the cold keys were loaded in time."""
+        """True if no read failed, every guarantee held, and most cold keys were loaded in time."""
         return not (self.broken or self.tally.failed or self.failures or self.tally.gave_up > self.tally.misses)
 
 
 def paragraphs(result: Result) -> Iterator[str]:
-    """Yield the sentences, in paragraphs."""
+    """Yield the paragraphs of the summary."""
     yield _reads(result)
     yield _refreshes(result)
     if result.outage is not None:

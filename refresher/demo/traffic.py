@@ -1,4 +1,4 @@
-"""Traffic: readers read, the writer writes, a worker is killed; everything is shown and checked."""
+"""Traffic: readers read, the writer writes, a worker is killed, and everything is shown and checked."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _WATCHED: Final = WatchedQuery(
     CHECKED_QUERY, "name",
     "MATCH (p:Person {name: $name}) SET p.version = p.version + 1 RETURN p.version AS version",
 )  # fmt: skip
-# Only some of the hottest persons are changed, so that each is invalidated several times in a run.
+# Only a few of the hottest persons are changed, so that each is invalidated several times in a run.
 _NAMES: Final = 16
 _WRITER_PAUSE_SECONDS: Final = 0.8
 _TICK_SECONDS: Final = 0.1
@@ -44,7 +44,7 @@ class Traffic:
 
     Args:
         client: invalidates, and checks the values at the end.
-        keys, weights: what is read, and how often.
+        keys, weights: the keys to read, and their frequencies.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class Traffic:
     def _waiting(self) -> int:
         try:
             return self._broker.waiting() + self._broker.waiting(has_waiter=True)
-        except Exception as error:  # whatever kombu's transports raise
+        except Exception as error:  # any error of kombu's transports
             raise DemoError(f"the broker can't be used any more: {fault_text(error)}") from error
 
     @property

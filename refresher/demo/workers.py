@@ -1,4 +1,4 @@
-"""Celery workers of the demo, one after the other, and what their metrics report; Flower. None outlives the demo."""
+"""The demo's successive Celery workers with their metrics, and Flower. None of them outlives the demo."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from refresher.ops.http import get, is_ok
 HOST: Final = "127.0.0.1"
 START_SECONDS: Final = 60.0
 SCRAPE_SECONDS: Final = 0.5
-"""A scrape costs the worker 30 ms of CPU time."""
+"""Interval of scrapes, each of which costs the worker 30 ms of CPU time."""
 _STOP_SECONDS: Final = 2.0
 _FLOWER_USER: Final = "demo"
 
 
 @dataclass(slots=True)
 class WorkerCounts:
-    """Counts of workers since their start. ``running`` are loads under way, ``lead_seconds`` the sum of all δ."""
+    """Counts of workers since their start. ``running`` is the number of loads, ``lead_seconds`` the sum of all δ."""
 
     committed: int = 0
     rejected_for: Counter[str] = field(default_factory=Counter)
@@ -42,7 +42,7 @@ class WorkerCounts:
 
     @property
     def loads(self) -> int:
-        """Queries that the graph has had."""
+        """Number of queries that the graph has run."""
         return self.committed + self.rejected_for.total() + self.retried + self.abandoned
 
     def __add__(self, other: WorkerCounts) -> WorkerCounts:
@@ -53,12 +53,12 @@ class WorkerCounts:
 
 
 def parse_metrics(exposition: str) -> tuple[WorkerCounts, bool]:
-    """Return a worker's counts, and whether it consumes messages, from what it serves to Prometheus."""
+    """Return a worker's counts, and whether it consumes messages, from its Prometheus exposition."""
     totals, rejected_for = Counter[str](), Counter[str]()
     consumes = False
     for family in text_string_to_metric_families(exposition):
         for sample in family.samples:
-            totals[sample.name] += sample.value  # type: ignore[assignment] # a float, of whole numbers but for seconds
+            totals[sample.name] += sample.value  # type: ignore[assignment] # a float, whole except for seconds
             if sample.name == "xfetch_stale_write_rejected_total":
                 rejected_for[sample.labels["why"]] += int(sample.value)
             consumes |= sample.name == "refresher_ready" and sample.labels == {"part": "consumer"} and sample.value == 1
@@ -74,11 +74,11 @@ def parse_metrics(exposition: str) -> tuple[WorkerCounts, bool]:
 
 
 class Worker:
-    """A running Celery worker, whose metrics are scraped twice a second on a thread of their own.
+    """A running Celery worker, whose metrics a thread of its own scrapes twice a second.
 
     Attributes:
-        counts: as of the last scrape.
-        ready_at, first_commit_at: when a scrape first showed that (monotonic, s).
+        counts: the counts of the last scrape.
+        ready_at, first_commit_at: the times when a scrape first showed that (monotonic, s).
     """
 
     def __init__(self, process: GuardedProcess, metrics_port: int) -> None:
@@ -104,11 +104,11 @@ class Worker:
 
 
 class Workers:
-    """The Celery workers of a run, one after the other.
+    """The successive Celery workers of a run.
 
     Args:
-        environ: their whole environment, which is where their passwords come from.
-        namespace: part of their names, which differ so from all others on that broker.
+        environ: their whole environment, including passwords.
+        namespace: a part of their names, which makes these unique on the broker.
         logs: a directory for their logs.
     """
 
@@ -121,18 +121,18 @@ class Workers:
 
     @property
     def current(self) -> Worker:
-        """The last one that was started."""
+        """The last worker that was started."""
         return self._started[-1]
 
     @property
     def counts(self) -> WorkerCounts:
-        """The counts of all of them together."""
+        """The counts of all workers together."""
         total = sum((worker.counts for worker in self._started), WorkerCounts())
         total.running = 0 if self.current.process.returncode is not None else self.current.counts.running
         return total
 
     def start(self) -> None:
-        """Start one; `ready_at` reports when it is ready."""
+        """Start a worker; `ready_at` tells when it is ready."""
         name, port = f"worker-{len(self._started) + 1}", free_port()
         argv = [
             sys.executable, "-m", "celery", "-A", "refresher", "worker", "--without-gossip", "--without-mingle",
@@ -145,28 +145,28 @@ class Workers:
         self._started.append(Worker(process, port))
 
     def ready_at(self) -> float | None:
-        """Return when the current one became ready (monotonic, s), or None.
+        """Return when the current worker became ready (monotonic, s), or None.
 
         Raises:
-            DemoError: it has ended.
+            DemoError: the worker has ended.
         """
         _check_runs(self.current.process, "the worker")
         return self.current.ready_at
 
     def wait_until_ready(self) -> None:
-        """Wait until the current one is ready.
+        """Wait until the current worker is ready.
 
         Raises:
-            DemoError: it ended, or was not ready within a minute.
+            DemoError: the worker ended, or was not ready within a minute.
         """
         _wait_until(lambda: self.current.ready_at is not None, self.current.process, "the worker")
 
     def kill(self) -> None:
-        """SIGKILL the current one and its pool, and wait until all are gone."""
+        """SIGKILL the current worker and its pool, and wait until all are gone."""
         self.current.process.kill()
 
     def close(self) -> None:
-        """End the current one, gracefully if it ends within some seconds."""
+        """End the current worker, gracefully if it ends within some seconds."""
         if self._started:
             self.current.process.terminate(_STOP_SECONDS)
 
@@ -181,7 +181,7 @@ class Flower:
 
     @classmethod
     def start(cls, environ: Mapping[str, str], logs: Path) -> Flower | None:
-        """Start Flower on a free port of the loopback address; None where it is not installed."""
+        """Start Flower on a free port of the loopback address; return None if it is not installed."""
         if find_spec("flower") is None:
             return None
         port, password = free_port(), secrets.token_urlsafe(12)
@@ -200,14 +200,14 @@ class Flower:
         return f"http://{HOST}:{self.port}, user {_FLOWER_USER}, password {self.password}"
 
     def close(self) -> None:
-        """End it."""
+        """End Flower."""
         self.process.terminate(_STOP_SECONDS)
 
     def wait_until_ready(self) -> None:
-        """Wait until it answers.
+        """Wait until Flower answers.
 
         Raises:
-            DemoError: it ended, or did not answer within a minute.
+            DemoError: Flower ended, or did not answer within a minute.
         """
         _wait_until(lambda: is_ok(HOST, self.port, "/healthcheck"), self.process, "Flower")
 

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from refresher.demo.graph.social_graph import SocialGraph
 
 KEYS: Final = 200
-"""As many as one worker keeps fresh beside the readers on two cores: about 45 refreshes/s at the demo's TTLs."""
+"""Number of keys that one worker keeps fresh beside the readers on two cores: 45 refreshes/s at the demo's TTLs."""
 
 SHARES: Final = {"profile": 0.35, "friends_of_friends": 0.35, "recommend": 0.2, "shortest_path": 0.1}
-"""Share of each query, both of the hot keys and of the reads. Together 1."""
+"""Share of each query in both the hot keys and the reads; the sum is 1."""
 
 EXPONENT: Final = 0.8
 
@@ -40,9 +40,9 @@ def hot_keys(graph: SocialGraph, seed: int) -> tuple[list[tuple[str, dict[str, o
 
 
 def _hot_persons(graph: SocialGraph, rng: np.random.Generator, wanted: int) -> list[int]:
-    """Draw distinct persons by their degree, the highest degree first: at most ``wanted``.
+    """Draw at most ``wanted`` distinct persons by their degree; return them with the highest degree first.
 
-    Not simply the highest ones: these are the dearest to query, and the demo's one worker has to keep up.
+    Not simply those with the highest degrees, which are the most expensive to query for the demo's single worker.
     """
     degrees = graph.degrees
     count = min(wanted, int(np.count_nonzero(degrees)))

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MAX_SCALE: Final = 30
-"""Two vertex ids of 30 bits fit into one 64-bit key with room to spare, which the removal of duplicates relies on."""
+"""Two vertex ids of 30 bits fit into a 64-bit key with room to spare, on which the removal of duplicates relies."""
 
 _MAX_ROUNDS = 64
 _MIN_DRAWS = 1_024
 
 
 class Quadrants(NamedTuple):
-    """Probabilities of the four quadrants, together 1."""
+    """Probabilities of the four quadrants, with sum 1."""
 
     a: float
     b: float
@@ -57,12 +57,12 @@ class RmatGraph:
 def rmat(scale: int, edge_factor: float, *, seed: int) -> RmatGraph:
     """Draw a graph of exactly ``round(edge_factor * 2**scale)`` distinct edges among 2**scale possible vertices.
 
-    Self loops and duplicates are drawn again, vertices that no edge touches are dropped (so ``vertices`` is at most
-    2**scale: 93 % of it at scale 15 and an edge factor of 6), and ids are permuted, so that an id says nothing of a
-    degree. The same arguments give the same graph.
+    Self loops and duplicates are drawn again, vertices without edges are dropped (so ``vertices`` is at most 2**scale:
+    93 % of it at scale 15 and an edge factor of 6), and ids are permuted, so that an id tells nothing about a degree.
+    The same arguments give the same graph.
 
     Raises:
-        ValueError: ``scale`` is not in 1..30, or so many distinct edges don't come up at this scale.
+        ValueError: ``scale`` is not in 1..30, or this scale does not yield so many distinct edges.
     """
     if not 1 <= scale <= MAX_SCALE:
         raise ValueError(f"scale must be from 1 to {MAX_SCALE}, got {scale}")
@@ -77,7 +77,7 @@ def rmat(scale: int, edge_factor: float, *, seed: int) -> RmatGraph:
 def rmat_with_at_least(vertices: int, edges: int, *, seed: int) -> RmatGraph:
     """Draw a graph of exactly ``edges`` distinct edges that touch at least ``vertices`` vertices.
 
-    Takes the smallest scale that does, since a greater one only thins the graph out.
+    It takes the smallest possible scale, since a greater one only thins out the graph.
 
     Raises:
         ValueError: a number is not positive, there are fewer edges than vertices, or no scale gives both numbers.
@@ -88,16 +88,16 @@ def rmat_with_at_least(vertices: int, edges: int, *, seed: int) -> RmatGraph:
         try:
             graph = rmat(scale, edges / 2**scale, seed=seed)
         except ValueError:
-            continue  # too dense for this scale: the next one has four times the room
+            continue  # too dense for this scale; the next one has four times the room
         if graph.vertices >= vertices:
             return graph
     raise ValueError(f"no R-MAT graph of scale <= {MAX_SCALE} has {vertices} vertices and {edges} edges")
 
 
 def _distinct_keys(rng: np.random.Generator, scale: int, wanted: int) -> NDArray[np.int64]:
-    """Draw until ``wanted`` distinct edges are there: an int64 array (wanted,) of ``source << scale | target``.
+    """Draw ``wanted`` distinct edges, as an int64 array (wanted,) of ``source << scale | target``.
 
-    The first ones in the order of drawing are kept: cutting a sorted array would cut off one corner of the graph.
+    The first ones in the order of drawing are kept, since cutting a sorted array would cut off a corner of the graph.
     """
     kept: NDArray[np.int64] = np.empty(0, dtype=np.int64)
     for _ in range(_MAX_ROUNDS):
@@ -111,7 +111,7 @@ def _distinct_keys(rng: np.random.Generator, scale: int, wanted: int) -> NDArray
 
 
 def _draw_keys(rng: np.random.Generator, scale: int, draws: int) -> NDArray[np.int64]:
-    """Draw edges without self loops: an int64 array of at most ``draws`` keys, duplicates included."""
+    """Draw edges without self loops, as an int64 array of at most ``draws`` keys, perhaps with duplicates."""
     sources = np.zeros(draws, dtype=np.int64)
     targets = np.zeros(draws, dtype=np.int64)
     until_b = SSCA2.a + SSCA2.b
@@ -128,7 +128,7 @@ def _draw_keys(rng: np.random.Generator, scale: int, draws: int) -> NDArray[np.i
 
 
 def _compacted(rng: np.random.Generator, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> RmatGraph:
-    """Renumber the touched vertices from 0 on, in an order that is random."""
+    """Renumber the vertices that have edges from 0 on, in random order."""
     touched, compact = np.unique(np.concatenate([sources, targets]), return_inverse=True)
     renumbered = rng.permutation(len(touched)).astype(np.int64)[compact]
     return RmatGraph(len(touched), renumbered[: len(sources)], renumbered[len(sources) :])
