@@ -1,4 +1,4 @@
-"""Staleness by the change feed, as a reader sees it: after writes of which only the feed knows."""
+"""Staleness with the change feed, as a reader sees it after writes that only the feed knows of."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def is_fed(settings: ReaderSettings) -> bool:
 
 
 def seconds_until_read(driver: neo4j.Driver, database: str | None, client: CacheClient, name: str) -> float:
-    """Write to a node, and return how long after the commit a reader gets the new value; at most `MAX_SECONDS`.
+    """Write to a node; return the time from the commit until a reader gets the new value, at most `MAX_SECONDS`.
 
     Raises:
-        CacheError: as a read does.
+        CacheError: a read failed.
         WriterFailed: the graph could not be written to.
     """
     try:

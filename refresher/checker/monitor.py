@@ -1,4 +1,4 @@
-"""Monitor: watches a deployment with nodes of its own in the graph, a writer, readers, and the oracle."""
+"""Monitor, which watches a deployment with its own nodes in the graph, a writer, readers and the oracle."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _REMEDY: Final = (
 
 
 class WatchFailed(RefresherError):
-    """The watch could not run; the message has the remedy."""
+    """The watch could not run; the message contains the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class WatchResult:
-    """Result of a watch. Durations in seconds; ``broken`` has the violations, as text.
+    """Result of a watch. Durations in seconds; ``broken`` lists the violations as text.
 
-    ``feed`` is of each write that only the change feed made known: how long after its commit a reader got it.
+    ``feed`` has, for each write that only the change feed made known, the time from its commit until a reader got it.
     """
 
     seconds: float
@@ -55,7 +55,7 @@ class WatchResult:
 
     @property
     def reads(self) -> int:
-        """Reads that got a value."""
+        """Number of reads that got a value."""
         return self.states.total()
 
 
@@ -71,8 +71,8 @@ def watch(
 
     Raises:
         WatchFailed: the graph can't be written to, or no worker knows the query.
-        WriterFailed: it could not write to the graph any more, or not invalidate.
-        CacheUnavailable: before it began.
+        WriterFailed: the writer could no longer write to the graph, or not invalidate.
+        CacheUnavailable: the cache was unavailable before the start.
     """
     run = uuid.uuid4().hex[:12]
     *names, fed_name = (f"{run}-{number}" for number in range(NODES + 1))
@@ -134,7 +134,7 @@ def _nodes(driver: neo4j.Driver, database: str | None, names: list[str]) -> Iter
         raise WatchFailed(f"the watch may not write to the graph ({error.code}): {_REMEDY}") from error
     except (DriverError, Neo4jError) as error:
         raise WatchFailed(f"the graph can't be written to: {error}") from error
-    except KeyboardInterrupt:  # they may have been created
+    except KeyboardInterrupt:  # the nodes may have been created
         _remove(driver, database, names)
         raise
     try:

@@ -1,4 +1,4 @@
-"""Nodes that a watch reads and writes: of a label of its own, by the query of `refresher.watch`."""
+"""Nodes that a watch writes, and reads by the query of `refresher.watch`; they have a label of their own."""
 
 from __future__ import annotations
 

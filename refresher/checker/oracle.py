@@ -1,15 +1,15 @@
-"""Oracle: checks what readers observed against what the writer did.
+"""Oracle, which checks readers' observations against the writer's changes.
 
-The writer writes version V to the graph, calls `invalidate`, and that returns generation G at time T. From then on
-three guarantees of the cache are checked, over processes that share nothing but the machine's monotonic clock:
+The writer writes version V to the graph and calls `invalidate`, which returns generation G at time T. From then on
+three guarantees of the cache are checked, over processes that share only the machine's monotonic clock:
 
-- an entry with a token greater than G, whenever it was read, has version V or a later one: its token says that it was
-  loaded after the invalidation;
+- an entry with a token greater than G, whenever it was read, has version V or a later one, because its token shows that
+  it was loaded after the invalidation;
 - a read that began after T gets no entry with a smaller token as FRESH, and after a hard invalidation gets none at all;
 - for one reader a key's token never decreases (each reader checks and reports this itself).
 
-So no read that began after an invalidation gets an older version as fresh. As STALE it may get one, within the grace.
-An invalidation of a tag has no G, since no token compares with its number: there the version alone counts.
+So no read that began after an invalidation gets an older version as fresh; as STALE it may get one, within the grace.
+An invalidation of a tag has no G, since its number is not comparable with tokens, so only the version counts.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from dataclasses import dataclass
 class Observation:
     """Reads of one key that all got the same value. ``name`` is the param that identifies the key, or a tag.
 
-    ``fresh``: they got it as FRESH; ``last_began`` is when the last of them began, in seconds of the machine's
-    monotonic clock. ``allowed_seconds``: for how long their in-process tier may serve what was invalidated.
+    With ``fresh`` they got it as FRESH. ``last_began`` is the start of the last of them, in seconds of the machine's
+    monotonic clock. ``allowed_seconds`` is the time for which their in-process tier may serve an invalidated value.
     """
 
     name: str
@@ -37,9 +37,9 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Invalidated:
-    """The writer wrote ``version``, and invalidated after it; the call returned at ``returned_at`` (monotonic, s).
+    """A write of ``version`` and an invalidation after it, which returned at ``returned_at`` (monotonic, s).
 
-    ``generation`` is 0 where a tag was invalidated.
+    ``generation`` is 0 for an invalidation of a tag.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Invalidated:
 
 
 def contradiction(seen: Observation, done: Invalidated) -> str | None:
-    """Return what an observation breaks of what an invalidation of its name promises; None where they agree."""
+    """Return the guarantee of an invalidation that an observation violates, as text, or None if they agree."""
     is_after = seen.token > done.generation if done.generation else seen.version >= done.version
     which = f"invalidation {done.generation or f'for version {done.version}'}"
     if is_after:
@@ -65,10 +65,10 @@ def contradiction(seen: Observation, done: Invalidated) -> str | None:
 
 
 class Checker:
-    """Collects observations and invalidations in any order, and the violations. Thread-safe.
+    """Collects observations and invalidations in any order, and finds violations. Thread-safe.
 
     Args:
-        query: the keys' query; for the messages alone.
+        query: the keys' query, for messages only.
     """
 
     def __init__(self, query: str) -> None:
@@ -80,7 +80,7 @@ class Checker:
 
     @property
     def broken(self) -> list[str]:
-        """The violations, as text; each once."""
+        """The violations as text, each once."""
         with self._lock:
             return list(self._broken)
 
@@ -102,7 +102,7 @@ class Checker:
             self._broken[sentence] = None
 
     def observe(self, observation: Observation) -> None:
-        """Check what readers got."""
+        """Check an observation."""
         key = (observation.name, observation.token, observation.version, observation.fresh)
         with self._lock:
             known = self._seen.get(key)
@@ -112,7 +112,7 @@ class Checker:
                     self._judge(observation, invalidated)
 
     def invalidated(self, invalidated: Invalidated) -> None:
-        """Check what the writer did."""
+        """Check an invalidation."""
         with self._lock:
             self._by_name[invalidated.name].append(invalidated)
             for observation in self._seen.values():

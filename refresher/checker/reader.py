@@ -1,4 +1,4 @@
-"""A reader under observation, and the log of what it read."""
+"""A reader under observation, and the log of its reads."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from refresher.checker.writer import WatchedQuery
 
 
 class ObservationLog:
-    """Values that one reader got, each once, and the violations that it found itself. Not thread-safe.
+    """The values that one reader got, each once, and the violations that it found itself. Not thread-safe.
 
     Attributes:
-        states: count of reads by state.
-        failures: count of errors by type.
-        broken: violations, as text.
+        states: the number of reads by state.
+        failures: the number of errors by type.
+        broken: the violations, as text.
     """
 
     def __init__(self, query: str) -> None:
@@ -32,7 +32,7 @@ class ObservationLog:
         self._tokens: dict[str, int] = {}
 
     def record(self, name: str, entry: Entry[Any], began: float) -> None:
-        """Record the result of a read that began at ``began`` (monotonic, s). Its value is None, or has a version."""
+        """Record the result of a read that began at ``began`` (monotonic, s), a value with a version, or None."""
         self.states[entry.state] += 1
         last = self._tokens.get(name, 0)
         if entry.token < last:
@@ -50,7 +50,7 @@ class ObservationLog:
             checker.report(sentence)
 
     def take(self) -> list[Observation]:
-        """Return the observations since the last call, each value once, with the begin of its last read."""
+        """Return the observations since the last call, each value once, with the start of its last read."""
         seen, self._seen = self._seen, {}
         return list(seen.values())
 
@@ -59,10 +59,10 @@ class Reader:
     """A thread that reads at a steady rate until it is stopped.
 
     Args:
-        settings: of its client, which is made and closed here.
-        watched, names: what is read; all names equally often.
-        reads_per_second: the rate; reads that a slow one has missed are skipped.
-        seed: of the choice.
+        settings: the settings of its client, which is made and closed here.
+        watched, names: the query and the names to read, all equally often.
+        reads_per_second: the rate; reads missed during a slow one are skipped.
+        seed: the seed of the choice among the names.
     """
 
     def __init__(
@@ -82,11 +82,11 @@ class Reader:
         self._thread = threading.Thread(target=self._run, name="reader", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End; a read under way is finished first."""
+        """End the thread, after a read in progress."""
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join()

@@ -1,4 +1,4 @@
-"""Settings of the graph's user that a watch writes as."""
+"""Settings of a watch's user in the graph."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from api_client.config.environment import Settings, env
 
 
 class WatchSettings(Settings, frozen=True, kw_only=True):
-    """Empty: as the worker's NEO4J_USER, who should have no right to write."""
+    """Credentials of a watch; if empty, those of the worker's NEO4J_USER, who should not be able to write."""
 
     user: Annotated[str, env("REFRESHER_WATCH_USER")] = ""
     password: Annotated[str, env("REFRESHER_WATCH_PASSWORD", secret=True)] = ""

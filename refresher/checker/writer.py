@@ -1,4 +1,4 @@
-"""Writer: increments versions in the graph, and invalidates their cached values."""
+"""Writer, which increments versions in the graph and invalidates their cached values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _STOP_SECONDS: Final = 15.0
 
 @dataclass(frozen=True, slots=True)
 class WatchedQuery:
-    """A query of one param whose values have a version, and the Cypher that increments it.
+    """A query with one param and versioned values, and the Cypher that increments a version.
 
     ``increment_cypher`` takes ``$name`` and returns the new ``version``.
     """
@@ -38,21 +38,21 @@ class WatchedQuery:
 
 
 class WriterFailed(RefresherError):
-    """The writer could not write to the graph, or not invalidate."""
+    """The writer could not write to the graph, or could not invalidate."""
 
 
 class Writer:
-    """Increments a version and invalidates, softly and hard in turn, one name after another, until it is stopped.
+    """Increments versions and invalidates, soft and hard in turn, one name after another, until it is stopped.
 
     Args:
         driver, database: the graph.
-        client: invalidates.
+        client: the client for the invalidations.
         checker: gets each invalidation once it has returned.
-        watched: the query, and how its versions are incremented.
-        names: what to change.
-        pause_seconds: between two writes.
-        seed: of the choice among the names.
-        continue_on_error: as a test needs that injects errors. An unfinished invalidation is not reported.
+        watched: the query and its Cypher.
+        names: the names to change.
+        pause_seconds: the pause between two writes.
+        seed: the seed of the choice among the names.
+        continue_on_error: True for tests that inject errors. An unfinished invalidation is not reported.
     """
 
     def __init__(
@@ -75,10 +75,10 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._problem: Exception | None = None
         self.soft_only: bool = False
-        """Set while there is no worker, which alone could replace a value that a hard invalidation drops."""
+        """Set while there is no worker to replace a value that a hard invalidation drops."""
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def check(self) -> None:
@@ -91,16 +91,16 @@ class Writer:
             raise WriterFailed(f"the writer failed: {self._problem}") from self._problem
 
     def stop(self) -> None:
-        """End; a write under way is finished first."""
+        """End the thread, after a write in progress."""
         self._stopped.set()
-        if self._thread.is_alive():  # it may never have begun
+        if self._thread.is_alive():  # it may never have started
             self._thread.join(_STOP_SECONDS)
 
     def write_one(self, name: str, *, hard: bool) -> None:
         """Increment one version and invalidate its cached value."""
         with self._driver.session(database=self._database) as session:
             version = session.execute_write(_increment, self._watched.increment_cypher, name)
-            # ArcadeDB has no bookmarks; it also has no followers that would need them.
+            # ArcadeDB has no bookmarks, and no followers that would need them.
             bookmarks = sorted(filter(None, session.last_bookmarks().raw_values))
         done = self._client.invalidate(self._watched.query, self._watched.params(name), hard=hard, bookmarks=bookmarks)
         self._checker.invalidated(Invalidated(name, version, done.generation, hard, time.monotonic()))
@@ -118,7 +118,7 @@ class Writer:
 
 
 def check_repairs(checker: Checker, client: CacheClient, watched: WatchedQuery, *, timeout_seconds: float) -> float:
-    """Read each value as of its last invalidation, and report what is older; returns the longest wait, in seconds."""
+    """Read each value as of its last invalidation, and report older ones; return the longest wait in seconds."""
     slowest_seconds = 0.0
     for done in checker.last:
         subject, began = f"{watched.query}({done.name!r})", time.monotonic()
