@@ -1,4 +1,4 @@
-"""The status page: ``refresher status --web``. No state of its own but an hour of samples in memory.
+"""The status page (``refresher status --web``). Its only state is an hour of samples in memory.
 
-It stands beside Flower, which has no extension point for pages, no access to the cache, and read-only users.
+It is separate from Flower, which has no extension point for pages, no access to the cache, and read-only users.
 """

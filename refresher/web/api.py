@@ -30,7 +30,7 @@ class StatusApi:
     """Serves the page's requests.
 
     Args:
-        settings: where cache and broker are.
+        settings: the settings, with the addresses of cache and broker.
         history: the samples.
     """
 
@@ -51,11 +51,11 @@ class StatusApi:
         }
 
     def retry(self, ids: Sequence[str]) -> list[dict[str, str]]:
-        """Refresh keys by the ids of their dead letters, and return each result; waits half a minute at most.
+        """Refresh keys by the ids of their dead letters, and return each result; wait at most half a minute.
 
         Raises:
             CacheError: cache or broker can't be used.
-            redis.exceptions.RedisError: the cache can't be.
+            redis.exceptions.RedisError: the cache can't be used.
         """
         with (
             closing(connect(self._settings.redis_url, timeout_seconds=TIMEOUT_SECONDS)) as client,

@@ -1,4 +1,4 @@
-"""Samples for the page's plots: the last hour, polled while the page is served, kept in memory alone."""
+"""Samples of the last hour for the page's plots, polled while the page is served, and kept only in memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_KEPT: Final = 720
 
 
 class History:
-    """Polls every few seconds, on a thread of its own, from `start` to `close`.
+    """Polls every few seconds, on its own thread, from `start` to `close`.
 
     Args:
         poll: returns the state; must not raise.
@@ -29,7 +29,7 @@ class History:
         self.latest: Status | None = None
 
     def start(self) -> None:
-        """Begin to poll."""
+        """Start polling."""
         self._thread.start()
 
     def close(self) -> None:
@@ -37,7 +37,7 @@ class History:
         self._over.set()
 
     def since(self, at: float) -> list[dict[str, Any]]:
-        """Return the samples that were taken after ``at``, in seconds since 1970."""
+        """Return the samples taken after ``at``, in seconds since 1970."""
         return [sample for sample in list(self._samples) if sample["at"] > at]
 
     def _run(self) -> None:
@@ -49,7 +49,7 @@ class History:
 
 
 def sample_of(seen: Status) -> dict[str, Any]:
-    """Return the sample of a state; what is unknown is null, and a gap in the line."""
+    """Return the sample of a state, with null for unknown values, which leave gaps in the plot."""
     rows = seen.keys.queries if seen.keys is not None and not seen.keys.problem else {}
     return {
         "at": seen.at,

@@ -1,4 +1,4 @@
-"""Server of the status page: password, CSRF token, and no content from elsewhere."""
+"""Server of the status page, with a password, a CSRF token, and no external content."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class StatusServer(MinimalHTTPServer):
 
     Args:
         where: address and port.
-        api: the data.
-        password: of the one user.
+        api: the source of the data.
+        password: the password of the single user.
     """
 
     def __init__(self, where: tuple[str, int], api: StatusApi, password: str) -> None:
@@ -107,7 +107,7 @@ class _Handler(MinimalHTTPHandler):
         return False
 
     def _has_csrf_token(self) -> bool:
-        """Return whether the page sent the request: it alone has the token, and a browser adds the origin."""
+        """Return whether the page sent the request, as only the page has the token, and a browser adds the origin."""
         origin = self.headers.get("Origin")
         given = self.headers.get(CSRF_HEADER, "").encode()
         is_same = origin is None or urlsplit(origin).netloc == self.headers.get("Host")

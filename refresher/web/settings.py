@@ -10,7 +10,7 @@ from api_client.config.environment import Settings, env
 
 
 class WebSettings(Settings, frozen=True, kw_only=True):
-    """The password of the page; without one each start makes a random one, and prints it."""
+    """The page's password; by default each start makes and prints a random one."""
 
     password: Annotated[
         str,
