@@ -1,6 +1,6 @@
 """The workers of a background-refresh cache: queries, the refresh flow, and the Celery app that runs it.
 
-Policy belongs here; what a reader needs is in `api_client`, which imports nothing of this package.
+Policy belongs here. The reader's part is `api_client`, which imports nothing from this package.
 
 ```python
 from refresher import query
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 try:
     from api_client._version import __version__
 except ImportError as _error:
-    # Many projects have a folder of this name, and Celery puts the working directory before the installed packages.
+    # Many projects have a folder with this name, and Celery puts the working directory before the installed packages.
     _hiding = find_spec("api_client")
     if _hiding is None:
         raise
@@ -66,21 +66,21 @@ def make_app(settings: WorkerSettings | None = None, *, events: WorkerEvents | N
 def install(app: Celery, settings: WorkerSettings | None = None, *, events: WorkerEvents | None = None) -> None:
     """Add the refresh task and its queues to an application's own Celery app, once that is configured.
 
-    The app's settings stay as they are, for its tasks and for its broker; what the refresh task needs is set on the
-    task. Two settings are the whole app's all the same:
+    The app's settings for its tasks and its broker stay as they are, since the refresh task has its own options. Two
+    settings nevertheless apply to the whole app:
 
-    - ``task_queues`` gets the two queues of refreshes, after those that the app consumes from already. A worker with
-      ``-Q`` has to name them.
+    - ``task_queues`` gets the two queues of refreshes, after those that the app already consumes. A worker with ``-Q``
+      has to name them.
     - ``worker_consumer``, unless the app has its own, becomes one that survives the loss of the broker, and malformed
       messages to the refresh task. It leaves the messages of other tasks to Celery.
 
-    The app consumes from its own broker: CACHE_BROKER_URL, to which readers and refreshes publish, has to be the same.
-    It has to accept JSON, as it does by default. An ``amqps://`` URL may name a CA of one's own, as a reader's may.
+    The app consumes from its own broker, which has to be the same as CACHE_BROKER_URL, where readers and refreshes
+    publish. It has to accept JSON, as it does by default. An ``amqps://`` URL may name a private CA, as a reader's may.
 
     Args:
-        app: configured already: what configures it later would drop the queues.
+        app: the app, already configured, since a later configuration would drop the queues.
         settings: default: from the environment.
-        events: hooks of your own, beside metrics and traces.
+        events: your own hooks, in addition to metrics and traces.
 
     Raises:
         ConfigurationError: a setting is wrong, or a module of REFRESHER_QUERIES can't be imported.
@@ -105,9 +105,9 @@ def _worker_part() -> ModuleType:
 
 
 def __getattr__(name: str) -> Any:
-    # `celery -A refresher` looks for `app`. Made at the first look, so that importing the package reads no environment.
+    # `celery -A refresher` looks for `app`, which is made then, so that importing the package reads no environment.
     if name == "app":
-        if "celery.bin.celery" in sys.modules:  # a command of Celery's that starts, no application's own process
+        if "celery.bin.celery" in sys.modules:  # a Celery command is starting, not an application's own process
             end_on_sigterm()
         globals()["app"] = app = _worker_part().app_of_command_line()
         return app

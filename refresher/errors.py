@@ -28,19 +28,19 @@ class RefresherError(Exception):
 
 
 class TransientFailure(RefresherError):
-    """Raised by a loader to say that the next attempt may succeed."""
+    """Raised by a loader if the next attempt may succeed."""
 
 
 class LoadFailed(RefresherError):
-    """A load that failed. Not a driver's error, which may hold live sessions, and can't be pickled.
+    """A load has failed. It does not wrap the driver's error, which may hold live sessions and can't be pickled.
 
     Attributes:
         kind: a word for metrics, dead letters and readers, such as ``timeout`` or ``syntax``.
-        is_transient: whether another attempt may succeed.
-        max_attempts: attempts after which this kind of failure is not retried; None: as the settings allow.
-        bookmarks: whether the bookmarks that the load was given are at fault.
-        why: what readers are told beyond the kind; no param's value may be in it.
-        place: file, line and function where the loader met the cause; "": not in its code. Set by `locate`.
+        is_transient: True if another attempt may succeed.
+        max_attempts: the attempts after which this kind of failure is not retried; None for those of the settings.
+        bookmarks: the part of the load's bookmarks in the failure.
+        why: an explanation for readers beyond the kind, without params' values.
+        place: file, line and function of the cause in the loader's code; "" if it is elsewhere. Set by `locate`.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class LoadFailed(RefresherError):
 
     @property
     def shown(self) -> str:
-        """The part that logs may show: kind, the cause's type, and place. The text may hold a param's value."""
+        """The part that logs may show: kind, cause's type and place. The text may contain a param's value."""
         if self.__cause__ is None:
             return self.kind
         return f"{self.kind}: {type(self.__cause__).__name__}{self.place and f' at {self.place}'}"
@@ -82,10 +82,10 @@ class LoadFailed(RefresherError):
 def place_of(error: BaseException, *, package: str | None = None) -> str:
     """Return file, line and function of the innermost frame that an error has passed; "" for none.
 
-    It stands for the traceback, whose text may quote params.
+    It takes the place of the traceback, whose text may quote params.
 
     Args:
-        package: the name of a top-level package: of its frames alone. Default: of all.
+        package: the name of a top-level package, to consider only its frames. Default: all frames.
     """
     place = ""
     for frame, line in traceback.walk_tb(error.__traceback__):
@@ -106,6 +106,6 @@ def message_of(error: BaseException) -> str:
 def text_of(error: BaseException) -> str:
     """Return an error's type and the first 500 characters of its message.
 
-    It may hold query text and values of params: it is for the dead letter, not for a log.
+    It may contain query text and values of params, so it is for the dead letter, not for a log.
     """
     return f"{type(error).__name__}: {message_of(error)[:MAX_TEXT]}"

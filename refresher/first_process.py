@@ -13,10 +13,10 @@ SHELLS_OFFSET: Final = 128
 
 
 def end_on_sigterm() -> None:
-    """Have SIGTERM end this process at once with 143, as everywhere else, where it is its container's first (PID 1).
+    """Make SIGTERM end this process at once with 143, if it is its container's first (PID 1), as it does elsewhere.
 
-    The kernel has no default action for that one: until something handles SIGTERM, `podman stop` would wait out its
-    grace and kill. Whatever handles it later (Celery's worker, Flower, a command) replaces this handler.
+    The kernel has no default action for that process: until something handles SIGTERM, `podman stop` would wait out its
+    grace period and kill. Any later handler (of Celery's worker, Flower, a command) replaces this one.
     """
     if (
         os.getpid() == FIRST

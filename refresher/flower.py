@@ -1,8 +1,8 @@
-"""``celery -A refresher flower``: Flower's defaults here, and the configurations with which it does not start.
+"""``celery -A refresher flower``: secure defaults, and the refusal of insecure configurations.
 
-By itself Flower listens on every interface, needs no password, and has buttons that stop workers. Here it listens on
-the loopback address and is read-only. The environment (FLOWER_…), a file (--conf) and the command line override that;
-but where it would be open to others than this machine's users without a password, it exits.
+By default Flower listens on every interface, needs no password, and has buttons that stop workers. Here it listens on
+the loopback address and is read-only. The environment (FLOWER_…), a file (--conf) and the command line override that.
+But if it would be open without a password to more than this machine's users, it exits.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ T = TypeVar("T")
 
 DEFAULTS: Final[Mapping[str, object]] = {
     "address": "127.0.0.1",
-    # Flower then refuses to shut workers down, to revoke and to send tasks.
+    # Then Flower refuses to shut down workers, and to revoke and send tasks.
     "read_only": True,
-    # The query, its key and why it was refreshed (args), its outcome (result), and when.
+    # The query, its key and the reason for the refresh (args), its outcome (result), and times.
     "tasks_columns": "name,args,state,result,retries,received,runtime,worker,uuid",
     "max_tasks": 10_000,
     "max_workers": 1_000,
     "purge_offline_workers": 3_600,
 }
 _NO: Final = frozenset({"", "0", "f", "false", "n", "no", "off"})
-# Outcomes that the task reports by an error; releases before 0.2 have GivenUp.
+# Outcomes that the task reports as errors; releases before 0.2 have GivenUp.
 _OUTCOME_ERROR: Final = re.compile(r"(?:RetryLater|RefreshAbandoned|GivenUp)\((['\"])(.*)\1\)", re.DOTALL)
 _TOKEN: Final = re.compile(r"(token=\d+) ([^;]+)$")
 
 
 def set_up_flower(broker_url: str) -> None:
-    """Configure Flower where it is the command of Celery's that is being run; do nothing otherwise."""
+    """Configure Flower if it is the Celery command being run; otherwise do nothing."""
     context = click.get_current_context(silent=True)
     if context is not None and context.find_root().invoked_subcommand == "flower":
         set_up_once(broker_url)
@@ -67,15 +67,15 @@ def set_up_once(broker_url: str) -> None:
     for name, value in DEFAULTS.items():
         setattr(options, name, value)
     options.format_task = format_task
-    # At the level debug Flower logs its own settings, and the cookie's secret with them.
+    # At DEBUG level Flower logs its own settings, including the cookie's secret.
     getLogger("flower.command").setLevel(INFO)
     options.add_parse_callback(_AccessCheck(options))
 
 
 def _count_queues_at(broker_url: str) -> None:
-    """Let Flower count the queues of a broker behind Sentinels or on a Unix socket.
+    """Make Flower count the queues of a broker behind Sentinels or on a Unix socket.
 
-    Flower's own asks the first Sentinel alone, and takes each socket's database for 0 and its user for the default one.
+    Flower's own code asks only the first Sentinel, and assumes database 0 and the default user for a socket.
     """
     import redis.asyncio
     from flower import views
@@ -91,7 +91,7 @@ def _count_queues_at(broker_url: str) -> None:
 
 
 def _styled_template() -> type:
-    """Return the module by which each of Flower's pages has its navigation; here it brings a style, too."""
+    """Return the module of the navigation on each of Flower's pages, extended by a style."""
     from tornado.web import TemplateModule
 
     style = Path(__file__).with_suffix(".css").read_text(encoding="utf-8")
@@ -111,10 +111,10 @@ def _styled_template() -> type:
 
 
 def _end_by_loop(_signal: int, _frame: object) -> None:
-    """Handle SIGTERM: end Flower by a callback of its loop.
+    """Handle SIGTERM by ending Flower from a callback of its loop.
 
-    Flower raises SystemExit wherever the signal comes. Python drops that in the middle of a finalizer, of a connection
-    that was closed for example, and Flower would go on.
+    Flower raises SystemExit wherever the signal arrives. Python drops that within a finalizer, for example of a closed
+    connection, and Flower would go on.
     """
     from tornado.ioloop import IOLoop
 
@@ -124,12 +124,12 @@ def _end_by_loop(_signal: int, _frame: object) -> None:
 class DaemonExecutor(ThreadPoolExecutor):
     """Runs each call on a daemon thread of its own.
 
-    Python exits when the threads of an executor have ended, and Flower's query the broker, for as long as it is away.
-    Nothing is lost with a query; Flower itself bounds how many run at a time.
+    Python waits at exit for an executor's threads, and Flower's query the broker for as long as it is unreachable.
+    Nothing is lost with a query, and Flower itself bounds the number of concurrent ones.
     """
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Run ``fn``; its result, or what it raises, is the future's."""
+        """Run ``fn``, whose result or exception becomes the future's."""
         future: Future[T] = Future()
 
         def run() -> None:
@@ -144,7 +144,7 @@ class DaemonExecutor(ThreadPoolExecutor):
 
 
 class _AccessCheck:
-    """Ends Flower where it is insecure. Called when Flower has read the command line, and again after its file."""
+    """Ends Flower if it is insecure; called after Flower has read the command line, and again after its file."""
 
     def __init__(self, options: Any) -> None:
         self._options, self._is_file_read = options, False
@@ -170,7 +170,7 @@ def requires_auth(options: Any) -> bool:
 
 
 def insecure_configuration(options: Any, environ: Mapping[str, str]) -> str:
-    """Return how Flower would be open to anyone, and the remedy; "" where it would not."""
+    """Return the way in which Flower would be open to anyone, with the remedy, or "" if it would not."""
     if environ.get("FLOWER_UNAUTHENTICATED_API", "").lower() not in _NO:
         return "FLOWER_UNAUTHENTICATED_API opens Flower's API to anyone: unset it"
     if not all(user and password for user, _, password in (one.partition(":") for one in options.basic_auth or ())):
@@ -184,10 +184,10 @@ def insecure_configuration(options: Any, environ: Mapping[str, str]) -> str:
 
 
 def format_task(task: Any) -> Any:
-    """Return a task (Flower's own copy) as pages show it.
+    """Return a task, Flower's own copy, formatted for pages.
 
-    ``result`` has the outcome of its last attempt, whatever its state, with what matters most first: the list truncates
-    it. Query and key are shown once: in ``name`` and ``args``.
+    ``result`` has the outcome of the last attempt, whatever its state, beginning with the most important part, since
+    the list truncates it. Query and key are shown only once, in ``name`` and ``args``.
     """
     outcome = _OUTCOME_ERROR.search(task.exception or "")
     if outcome is not None:

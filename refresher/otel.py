@@ -1,4 +1,4 @@
-"""OpenTelemetry metrics and spans of a worker: the documented path of `refresher.telemetry.otel`."""
+"""OpenTelemetry metrics and spans of a worker: the public path of `refresher.telemetry.otel`."""
 
 from refresher.telemetry.otel import OTelWorkerEvents
 

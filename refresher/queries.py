@@ -1,4 +1,4 @@
-"""The registry of queries, and how each is to be cached. A reader can name a query, nothing else."""
+"""The registry of queries, with each query's cache policy. A reader can only name a query."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ L = TypeVar("L", bound=Loader)
 T = TypeVar("T")
 
 BetaFunction: TypeAlias = Callable[[float, int, float], float]
-"""A query's own β: (β0, degree or 0, σ) → effective β, 0 or more."""
+"""A query's own β: (β0, degree or 0, σ) → effective β, at least 0."""
 
 TagsFunction: TypeAlias = Callable[..., Iterable[str]]
-"""Function of a value's tags: (value, by their names the params) → tags."""
+"""A function for a value's tags: (value, params by name) → tags."""
 
 AUTO: Final = "auto"
-"""Tags that a worker finds out from what a load reads."""
+"""Stands for tags that a worker derives from a load's reads."""
 
 _REQUIRED: Final[Any] = object()
 MAX_SAMPLES: Final = 64
@@ -37,7 +37,7 @@ MAX_NAME_SETS: Final = 64
 MAX_SLOTS: Final = 10_000
 NO_BOUNDS: Final = Budget()
 PREVIOUS: Final = "previous"
-"""The name by which a conditional loader takes the previous value."""
+"""The name of a conditional loader's parameter for the previous value."""
 MAX_SECONDS: Final = 10 * 365 * 86_400.0
 
 
@@ -45,13 +45,13 @@ MAX_SECONDS: Final = 10 * 365 * 86_400.0
 class Query:
     """A registered query. Durations in seconds; ``delta_window`` 0 smooths δ, n takes the mean of the last n.
 
-    ``slots`` is how many slots of a worker node it may hold; None: all but one. ``budget`` bounds its loads over all
-    workers. Where it is ``sensitive``, its params are in its messages alone: no dead letter keeps them. ``batch`` is
-    how many calls its loader takes at once; None: one, by its params' names. ``tags`` are what every value depends on,
-    or a function that returns it for one, or `AUTO`.
-    ``ttl_jitter`` is the largest share of its TTL by which a value expires earlier; None: as the worker's settings say.
-    ``negative_ttl_seconds`` is the TTL of None and empty values; None: as of others. Where it is ``conditional``, its
-    loader is given the previous value. ``version_cypher`` tells the version of the source before the load.
+    ``slots`` is the number of slots of a worker node that it may hold; None for all but one. ``budget`` bounds its
+    loads over all workers. If it is ``sensitive``, its params are only in its messages, and in no dead letter.
+    ``batch`` is the number of calls that its loader takes at once; None for one, with its params by name. ``tags`` are
+    the tags of every value, or a function that returns a value's, or `AUTO`. ``ttl_jitter`` is the largest share of its
+    TTL by which a value expires earlier; None for that of the worker's settings. ``negative_ttl_seconds`` is the TTL of
+    None and empty values; None for that of others. If it is ``conditional``, its loader gets the previous value.
+    ``version_cypher`` returns the source's version before the load.
     """
 
     name: str
@@ -77,36 +77,36 @@ class Query:
     _taken: set[frozenset[str]] = field(init=False, repr=False, compare=False, default_factory=set)
 
     def __post_init__(self) -> None:
-        # Once: inspecting a function takes longer than binding.
+        # Once, since inspecting a function takes longer than binding.
         object.__setattr__(self, "_signature", inspect.signature(self.loader))
 
     @property
     def optional_params(self) -> list[str]:
-        """Names of the params that a call may leave out."""
+        """Names of the params that a call may omit."""
         params = list(self._signature.parameters.values())[1:] if self.batch is None else []
         return [one.name for one in params if one.default is not one.empty and one.name != PREVIOUS]
 
     @property
     def takes(self) -> str | None:
-        """The params that its loader takes, as ``n,limit=``; None: several calls at once."""
+        """The params that its loader takes, in the form ``n,limit=``; None if it takes several calls at once."""
         params = [one.name + "=" * (one.default is not one.empty) for one in self._signature.parameters.values()]
         return None if self.batch is not None else ",".join(params[1:])
 
     @property
     def has_tags(self) -> bool:
-        """True where its entries may have tags."""
+        """True if its entries may have tags."""
         return self.tags is not None
 
     @property
     def revalidates(self) -> bool:
-        """True where a refresh may find its value unchanged."""
+        """True if a refresh may find its value unchanged."""
         return self.conditional or self.version_cypher is not None
 
     def check_params(self, params: Mapping[str, Any]) -> None:
-        """Raise TypeError when the loader does not take these params; one of a batch takes any."""
+        """Raise TypeError if the loader does not take these params; a batch loader takes any."""
         if self.batch is not None:
             return
-        # Names alone decide, and most calls have the same ones: binding takes ten times as long.
+        # Only the names matter, and most calls have the same ones, while binding takes ten times as long.
         names = frozenset(params)
         if names not in self._taken:
             if self.conditional and PREVIOUS in names:
@@ -120,11 +120,11 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Result of a load; ``degree`` 0 where the query has no degree, or its node is not there.
+    """Result of a load; ``degree`` is 0 if the query has none, or its node does not exist.
 
-    ``version`` is what the query's ``version_cypher`` returned; None where it has none, or that found nothing. ``tags``
-    are those of what was read, where the query's are `AUTO`; there may be any number. It ``is_outdated`` where it was
-    built on an entry that was invalidated.
+    ``version`` is the result of the query's ``version_cypher``; None if it has none, or that found nothing. ``tags``
+    are the tags of all reads if the query's are `AUTO`, in any number. ``is_outdated`` is True if the load was built on
+    an invalidated entry.
     """
 
     value: Any
@@ -201,54 +201,57 @@ def query(
 ) -> Callable[[L], L]:
     """Register a loader: ``def loader(tx, **params) -> value``, run in one read transaction.
 
-    It begins with the loader's first ``tx.run``: a loader without one costs the graph nothing.
+    The transaction begins with the loader's first ``tx.run``, so a loader without one costs the graph nothing.
 
-    With ``batch`` it is ``def loader(tx, calls: list[dict]) -> list``, by these names: it is given the params of
-    several calls, and returns one value for each, in their order. Refreshes that are due together then travel and load
+    With ``batch`` the loader is ``def loader(tx, calls: list[dict]) -> list``, with these names: it gets the params of
+    several calls, and returns one value for each, in order. Refreshes that are due together then travel and load
     together; readers see no difference.
 
     Args:
-        name: by which readers request it; a member of an Enum is its value. Default: the function's own.
-        ttl: how long a value is fresh. 0: never cached, each value is returned to its waiting readers alone.
-        grace: how much longer a stale value may be served, while it is refreshed or the graph is down; 0: no longer
-            than its TTL, and reads wait. Required, unless ttl is 0: a value can be as old as both together, and how
-            old is acceptable only its users know.
+        name: the name by which readers request it, which may be an Enum's member. Default: the function's name.
+        ttl: the time for which a value is fresh. With 0 values are never cached, but only returned to their waiting
+            readers.
+        grace: the further time for which a stale value may be served, while it is refreshed or the graph is down. With
+            0 a value is not served beyond its TTL, and reads wait. Required unless ttl is 0, because a value can be as
+            old as both together, and only its users know the acceptable age.
         beta: β0 of this query; default CACHE_XFETCH_BETA.
-        sigma: the query's volatility, multiplies β.
-        degree: Cypher that returns one number, the degree of the query's node, given the same params; run in the
-            same transaction.
+        sigma: the query's volatility, a factor of β.
+        degree: Cypher that returns one number, the degree of the query's node, for the same params; run in the same
+            transaction.
         beta_function: (β0, degree or 0, σ) → β, in place of the mode's formula.
-        delta: how δ is learned: ``"smoothed"`` (as TCP smooths round trips), ``"last"``, or ``"mean:n"``, n ≤ 64.
-        version: of the value's shape; part of the key, so that a new shape is never read as the old one.
-        sensitive: whether params may be personal or secret. Logs and monitors never show any query's; of a sensitive
-            one the dead letter keeps neither the params nor the failure's text, which may quote them.
-        rate: how many loads of this query may begin a second, over all workers, 0.001 to 10000; default: not limited.
-        concurrency: how many loads of it may be in progress at a time, over all workers, 1 to 10000; default: not
-            limited. A refresh beyond either waits up to a second, or goes back into its queue for some seconds; misses
-            go before stale refreshes, and these before early ones. A batch is one load.
-        slots: how many slots of one worker node, all its pool's processes or threads together, loads of this
-            query may hold at a time, 1 to 10000; default: all but one, at least 1. So loads that hang leave a slot to
-            other queries. A refresh for which no slot is free goes back into its queue for some seconds.
-        batch: the most calls that the loader takes at once, 1 to 100. They have one transaction and one time limit.
-            ``degree`` is then Cypher that is given them as ``$calls`` and returns one row with a number for each, in
-            their order.
-        tags: what a value depends on, at most 64 texts of 1 to 200 bytes: the same for every value, or a function
-            ``(value, **params) -> tags``, called in the worker for each value after its load. `invalidate_tags` of one
-            of them reaches the entry. ``"auto"``: those of what the loader reads by ``tx``, for the change feed.
-        negative_ttl: how long None and empty values (text, bytes, lists, sets, dicts) are fresh; default: as others.
-            A loader may return a `Result`, which sets TTL, grace and tags of its value.
-        conditional: whether the loader is given ``previous=``, a `Previous` or None (with ``batch`` a list with one for
-            each call), and may return `UNCHANGED`. Each refresh then reads the entry's value, in a round trip more.
-        version_cypher: Cypher that returns one row for the same params, the version of what the loader reads; run
-            before it, in the same transaction. Where all columns are as they were at the load before, the value counts
-            as unchanged, and the loader is not called; where there is no row, or nothing but nulls, it is. With
-            ``batch`` it is given ``$calls``, as ``degree`` is. A loader that has changed needs a new ``version``.
-        jitter: by up to which share of its TTL a value expires earlier, at random, as ``"10%"`` or 0.1; at most a half,
-            0: never. Default: CACHE_TTL_JITTER.
+        delta: the way to learn δ: ``"smoothed"`` (as TCP smooths round trips), ``"last"``, or ``"mean:n"``, n ≤ 64.
+        version: the version of the value's shape, part of the key, so that a new shape is never read as the old one.
+        sensitive: True if params may be personal or secret. Logs and monitors never show any query's params; the dead
+            letter of a sensitive query also omits the params and the failure's text, which may quote them.
+        rate: the number of loads of this query that may begin per second, over all workers, 0.001 to 10000; default:
+            not limited.
+        concurrency: the number of its loads that may be in progress at a time, over all workers, 1 to 10000; default:
+            not limited. A refresh beyond either limit waits up to a second, or goes back into its queue for some
+            seconds; misses go before stale refreshes, and these before early ones. A batch is one load.
+        slots: the number of slots of one worker node, over all its pool's processes or threads, that loads of this
+            query may hold at a time, 1 to 10000; default: all but one, at least 1. So hanging loads leave a slot to
+            other queries. A refresh without a free slot goes back into its queue for some seconds.
+        batch: the most calls that the loader takes at once, 1 to 100, with one transaction and one time limit.
+            ``degree`` is then Cypher that gets them as ``$calls`` and returns one row with a number for each, in order.
+        tags: names of what a value depends on, at most 64 texts of 1 to 200 bytes: the same for every value, or a
+            function ``(value, **params) -> tags``, called in the worker for each value after its load.
+            `invalidate_tags` with one of them reaches the entry. With ``"auto"`` they are derived from the loader's
+            reads through ``tx``, for the change feed.
+        negative_ttl: the time for which None and empty values (text, bytes, lists, sets, dicts) are fresh; default: as
+            for others. A loader may return a `Result`, which sets TTL, grace and tags of its value.
+        conditional: True to give the loader ``previous=``, a `Previous` or None (with ``batch`` a list with one for
+            each call), and to let it return `UNCHANGED`. Each refresh then reads the entry's value, which takes another
+            round trip.
+        version_cypher: Cypher that returns one row for the same params, the version of the loader's source; run before
+            the loader, in the same transaction. If all columns are the same as at the previous load, the value counts
+            as unchanged, and the loader is not called. If there is no row, or only nulls, it is called. With ``batch``
+            it gets ``$calls``, like ``degree``. A changed loader needs a new ``version``.
+        jitter: the largest share of its TTL by which a value expires earlier, at random, as ``"10%"`` or 0.1; at most a
+            half, 0 for never. Default: CACHE_TTL_JITTER.
         into: the registry; default: the one that workers use.
 
     Raises:
-        ConfigurationError: an argument is wrong; it says what is allowed.
+        ConfigurationError: an argument is wrong; the message states the allowed values.
     """
     check = _Arguments(locals())
     make = functools.partial(Query, **check.fields())
@@ -269,7 +272,7 @@ def _check_own_tags(tags: object) -> tuple[str, ...]:
 
 
 class _Arguments:
-    """Checks what one `query` was given: each method returns a plain value, or raises a ConfigurationError."""
+    """Checks the arguments of one `query`: each method returns a plain value, or raises a ConfigurationError."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self._given = dict(given)
@@ -284,7 +287,7 @@ class _Arguments:
             raise ConfigurationError(self.of("ttl"), "(none)", 'expected how long a value is fresh: ttl="5m"')
 
     def fields(self) -> dict[str, Any]:
-        """Return the fields of a `Query` but its name and loader."""
+        """Return the fields of a `Query`, except for name and loader."""
         return {
             "version": self.whole("version", MAX_VERSION),
             "ttl_seconds": self.duration("ttl"),
@@ -309,7 +312,7 @@ class _Arguments:
         }
 
     def name(self, given: object) -> None:
-        """Check the query's name, or where it has none yet take that of its loader."""
+        """Check the query's name, or if it has none yet take its loader's."""
         if self.query:
             return
         name = getattr(given, "__name__", given) if callable(given) else given
@@ -319,7 +322,7 @@ class _Arguments:
             raise ConfigurationError("@query", repr(name)[:80], str(error)) from error
 
     def of(self, option: str) -> str:
-        """Return an option as errors name it."""
+        """Return an option's name for errors."""
         return f"{option} of @query({repr(self.query) if self.query else ''})"
 
     def require(self, option: str, value: object, valid: bool, allowed: str) -> None:  # noqa: FBT001
@@ -354,7 +357,7 @@ class _Arguments:
         return value
 
     def parsed(self, option: str, parse: Callable[[Any], T]) -> T:
-        """Return what ``parse`` makes of an option's value; its ValueError says what is allowed."""
+        """Return an option's value parsed by ``parse``, whose ValueError states the allowed values."""
         value = self._given[option]
         try:
             return parse(value)
@@ -402,7 +405,7 @@ class _Arguments:
             valid = inspect.signature(function).bind_partial(None, **params) is not None
         except TypeError:
             valid = False
-        except ValueError:  # a builtin does not say what it takes
+        except ValueError:  # a builtin without a signature
             return
         call = ", ".join(("value", *(f"{name}=…" for name in params)))
         self.require("tags", function, valid, f"a function that may be called as f({call})")
@@ -443,7 +446,7 @@ class _Arguments:
 
 
 def _parameters(loader: object) -> list[inspect.Parameter]:
-    """Return what a loader takes, as far as it says."""
+    """Return a loader's parameters, as far as they are known."""
     try:
         return list(inspect.signature(loader).parameters.values()) if callable(loader) else []
     except (TypeError, ValueError):
@@ -451,18 +454,18 @@ def _parameters(loader: object) -> list[inspect.Parameter]:
 
 
 def _takes_tx(loader: object, named: Mapping[str, Any]) -> bool:
-    """Return whether a loader takes a transaction by position, what is ``named`` by name, and possibly more."""
+    """Return whether a loader takes a transaction by position, the ``named`` ones by name, and possibly more."""
     try:
         return callable(loader) and inspect.signature(loader).bind_partial(None, **named) is not None
-    except (TypeError, ValueError):  # it takes no such thing, or a builtin does not say what it takes
+    except (TypeError, ValueError):  # it does not take these, or is a builtin without a signature
         return False
 
 
 def _takes_calls(loader: object, named: Mapping[str, Any]) -> bool:
-    """Return whether a loader takes a transaction and calls, and beside what is ``named`` requires no more.
+    """Return whether a loader takes a transaction and calls, and requires no more besides the ``named`` ones.
 
-    By name: nothing else tells it from a loader of one param, ``f(tx, person_id)``, whose loads would fail or, worse,
-    take the list for the param.
+    It goes by the name, because only that tells it from a loader of one param, ``f(tx, person_id)``, whose loads would
+    fail or, worse, take the list for the param.
     """
     try:
         return callable(loader) and "calls" in list(inspect.signature(loader).bind(None, None, **named).arguments)[1:]
@@ -471,8 +474,8 @@ def _takes_calls(loader: object, named: Mapping[str, Any]) -> bool:
 
 
 def _required_params(loader: Loader) -> dict[str, None]:
-    """Return the params without which a loader that was checked can't be called, by their names."""
-    takes = _parameters(loader)[1:]  # the first is the transaction
+    """Return the names of the params that a checked loader requires."""
+    takes = _parameters(loader)[1:]  # the first parameter is the transaction
     by_name = {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
     names = (one.name for one in takes if one.kind in by_name and one.default is one.empty)
     return dict.fromkeys(name for name in names if name != PREVIOUS)

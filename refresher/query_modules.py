@@ -12,9 +12,10 @@ from api_client.errors import ConfigurationError
 
 
 def import_from_working_directory() -> None:
-    """Let modules that register queries be imported from the working directory, by a program that pip has installed.
+    """Make the working directory importable, for modules with queries, in a program that pip has installed.
 
-    Celery's own does so while it imports its app, and no longer. Last, so that installed modules take precedence.
+    Celery's program does so only while it imports its app. The directory comes last, so that installed modules take
+    precedence.
     """
     if "" not in sys.path:
         sys.path.append("")
@@ -24,7 +25,7 @@ def import_queries(modules: Iterable[str]) -> None:
     """Import the modules that register queries.
 
     Raises:
-        ConfigurationError: one is no module's name, or can't be imported; names it and the reason.
+        ConfigurationError: a name is not a module's, or the module can't be imported; the message has name and reason.
     """
     for module in modules:
         if module.endswith(".py") or not all(map(str.isidentifier, module.split("."))):
@@ -33,15 +34,15 @@ def import_queries(modules: Iterable[str]) -> None:
         try:
             importlib.import_module(module)
         except (ConfigurationError, KeyboardInterrupt):
-            raise  # a wrong @query names the query and what is allowed
+            raise  # a wrong @query, whose message names the query and the allowed values
         except BaseException as error:
-            # The module's own code has run, and may have called sys.exit: one line, whatever it raised.
+            # The module's own code may raise anything, or call sys.exit; the result is one line.
             why = f"{type(error).__name__}: {str(error)[:300]}{_place(error, module)}"
             raise ConfigurationError("REFRESHER_QUERIES", repr(module), f"importing it failed with {why}") from error
 
 
 def _place(error: BaseException, module: str) -> str:
-    """Return in which line of the module's package an error arose, as text; empty where none of its lines has run."""
+    """Return the line of the module's package where an error arose, as text; "" if none of its lines has run."""
     package = module.partition(".")[0]
     place = ""
     for frame, line in traceback.walk_tb(error.__traceback__):

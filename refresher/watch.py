@@ -1,6 +1,6 @@
 """The query of ``refresher doctor --watch``, for workers with ``REFRESHER_QUERIES=my_queries,refresher.watch``.
 
-It reads nodes of a label of its own, which the watch creates and removes.
+It reads nodes with a label of their own, which the watch creates and removes.
 """
 
 from __future__ import annotations
@@ -20,6 +20,6 @@ watch(WATCH_LABEL, key="id")
 
 @query(WATCH_QUERY, ttl="3s", grace="1m", tags=lambda _, node: node_tags(WATCH_LABEL, node))
 def watched_node(tx: ManagedTransaction, node: str) -> dict[str, int] | None:
-    """Return ``{"version"}`` of a watched node; None where it is not there."""
+    """Return ``{"version"}`` of a watched node, or None if it does not exist."""
     record = tx.run(READ_NODE, node=node).single()
     return None if record is None else {"version": record["version"]}
