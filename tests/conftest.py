@@ -13,7 +13,7 @@ import pytest
 import redis
 from hypothesis import HealthCheck, settings
 
-from refresher.embedded import ArcadeDbServer, RedisServer, ServerMissing, process
+from refresher.embedded import ArcadeDbServer, RedisServer, ServerMissing, ports, process
 from refresher.embedded.neo4j_server import Neo4jServer, Neo4jWithApoc
 from refresher.feed.watches import watches
 from tests.servers.neo4j_server import SHORT_LIVED, neo4j_under_test
@@ -60,6 +60,11 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.load_profile("here")
+
+# A port may be bound seconds after it was found free: no other process of this run is to find it meanwhile.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    _number = int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw"))
+    ports._PORTS = ports._PORTS[_number :: int(os.environ["PYTEST_XDIST_WORKER_COUNT"])]  # type: ignore[misc] # noqa: SLF001
 
 # On a busy machine servers take their time: RabbitMQ, which starts in 5 s on a quiet one, took 100 s beside others.
 for _server in (RedisServer, ArcadeDbServer, RabbitMqServer, Neo4jServer):

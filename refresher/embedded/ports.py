@@ -20,7 +20,7 @@ def free_ports(count: int = 1) -> list[int]:
     """
     found: list[int] = []
     while len(found) < count:
-        port = _PORTS.start + secrets.randbelow(len(_PORTS))
+        port = secrets.choice(_PORTS)
         if port not in found and port_is_free(port):
             found.append(port)
     return found
