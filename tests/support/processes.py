@@ -20,8 +20,14 @@ def is_gone(pid: int) -> bool:
 
 
 def addresses_beyond_loopback(pid: int) -> list[str]:
-    """Return every address that the process listens on or is connected to and that is not the loopback's."""
-    connections = psutil.Process(pid).net_connections("inet")
+    """Return every address that the process listens on or is connected to and that is not the loopback's.
+
+    None, if it has ended.
+    """
+    try:
+        connections = psutil.Process(pid).net_connections("inet")
+    except psutil.NoSuchProcess:
+        return []
     addresses = [end.ip for connection in connections for end in (connection.laddr, connection.raddr) if end]
     return [address for address in addresses if address not in LOOPBACK]
 
