@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import pytest
 import redis
+from celery import Celery
 from kombu import Connection
 
 from api_client import CacheClient, ReaderEvents, ReaderSettings
@@ -103,8 +104,13 @@ class System:
         )  # fmt: skip
         self._stack.callback(_end_worker, name, worker)
         if ready:
-            eventually(lambda: "ready." in worker.tail_of_log(10_000), f"{name} is ready")
+            eventually(lambda: "ready." in worker.log_file.read_text(), f"{name} is ready")
         return worker
+
+    def until_commands_are_taken(self) -> None:
+        """Wait for a worker to reply: it is ready before it has subscribed to commands, of which Redis keeps none."""
+        with Celery(broker=self.env["CACHE_BROKER_URL"], set_as_current=False) as sender:
+            eventually(lambda: sender.control.ping(limit=1, timeout=1.0), "it takes commands")
 
     def make_every_draw_positive(self, client: CacheClient, query: str, params: dict[str, Any]) -> None:
         """Change a fresh entry so that it expires in ten minutes, and any read of it triggers an early refresh."""

@@ -21,6 +21,7 @@ from tests.acceptance.conftest import NO_GRAPH, System
 from tests.servers.redis_sentinels import Sentinels
 from tests.servers.redis_with_users import SentinelsWithUsers
 from tests.support.command_line import CommandLine
+from tests.support.doctor import wait_for_one_worker
 from tests.support.flower import PASSWORD, USER, Flower
 from tests.support.timing import promptly
 from tests.support.waiting import eventually
@@ -70,7 +71,10 @@ def test_refreshes_go_on_while_all_sentinels_are_away(behind: BehindSentinels, f
 
 
 @pytest.mark.usefixtures("patient_commands")
-def test_each_component_may_do_its_work_as_its_user(redis_server: RedisServer, tmp_path: Path) -> None:
+def test_each_component_may_do_its_work_as_its_user(
+    redis_server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wait_for_one_worker(monkeypatch)
     with ExitStack() as stack:
         servers = SentinelsWithUsers(stack, tmp_path / "users", sentinels=3, of="broker")
         system = System(stack, servers.alone, redis_server, NO_GRAPH, tmp_path)

@@ -39,6 +39,7 @@ class DoctorCommand(CommandLine):
 
     def start_worker(self, **changes: str) -> None:
         self.system.start_worker(**changes)
+        self.system.until_commands_are_taken()
         wait_for_one_worker(self._patch)
 
     def levels(self, exit_code: int = 0, **changes: str) -> dict[str, str]:

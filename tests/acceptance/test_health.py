@@ -119,9 +119,8 @@ def test_a_worker_waiting_for_its_broker_is_live_and_one_with_a_hanging_loop_is_
 
 
 def _hangs(proxied: Proxied) -> None:
+    proxied.system.until_commands_are_taken()
     with Celery(broker=proxied.system.env["CACHE_BROKER_URL"], set_as_current=False) as sender:
-        # A worker that consumes its queues may not have subscribed to commands yet: Redis keeps none for later.
-        eventually(lambda: sender.control.ping(limit=1, timeout=5), "it takes commands")
         sender.control.broadcast("hang")
     eventually(lambda: proxied.system.control.llen("hangs"), "its loop is held up")
     eventually(lambda: proxied.fetch("/live")[0] == http.client.SERVICE_UNAVAILABLE, "it is not live")

@@ -92,6 +92,7 @@ def on_redis(
     with ExitStack() as stack:
         system = start(stack, redis_server, arcadedb, tmp_path_factory.mktemp("poison"))
         worker = system.start_worker("-c", "1", app="tests.support.event_counting_app")
+        system.until_commands_are_taken()
 
         def put(message: Envelope) -> None:
             system.broker.lpush(QUEUE, json.dumps(message))

@@ -25,6 +25,10 @@ def run_check(name: str, *, as_reader: bool = False, reader: ReaderSettings | No
 
 
 def wait_for_one_worker(patch: pytest.MonkeyPatch) -> None:
-    """Let doctor, in this process, wait for a worker's reply, which may be late on a busy machine, and for no other."""
-    patch.setattr("refresher.ops.doctor.broker.ANSWER_SECONDS", MAX_WAIT_SECONDS)
+    """Let commands, in this process, wait for a worker's reply, which may be late on a busy machine, and for no other.
+
+    The worker has to have taken messages, or a command: before, it may be ready and not hear them.
+    """
+    for module in ("broker", "doctor.broker"):
+        patch.setattr(f"refresher.ops.{module}.ANSWER_SECONDS", MAX_WAIT_SECONDS)
     patch.setattr(Control, "broadcast", partialmethod(Control.broadcast, limit=1))

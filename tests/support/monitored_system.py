@@ -178,7 +178,7 @@ class MonitoredSystem:
             ["-m", "celery", "-A", "refresher", "worker", "--loglevel", "INFO", "--without-gossip", "--without-mingle"],
             f"worker-{self._starts}", changes,
         )  # fmt: skip
-        eventually(lambda: "ready." in worker.tail_of_log(10_000), "the worker is ready")
+        eventually(lambda: "ready." in worker.log_file.read_text(), "the worker is ready")
         return worker
 
     def start_reader(self, **changes: str) -> GuardedProcess:

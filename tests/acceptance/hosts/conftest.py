@@ -143,7 +143,7 @@ def _work(system: HostSystem, host: Host, folder: Path) -> Ended:
 
 def _is_ready(worker: GuardedProcess) -> bool:
     assert worker.poll() is None, worker.tail_of_log()
-    return "ready." in worker.tail_of_log(10_000)
+    return "ready." in worker.log_file.read_text()
 
 
 def _start(system: HostSystem, host: Host, folder: Path, *arguments: str) -> GuardedProcess:
