@@ -1,10 +1,15 @@
-"""The worker's app, with its events counted in the control's Redis by all processes of the worker."""
+"""The worker's app, with its events counted in the control's Redis by all processes of the worker.
+
+It is patient with its broker: on a busy machine either may stand still for so long that the other would disconnect.
+"""
 
 from __future__ import annotations
 
+from api_client.config import broker
 from refresher import WorkerEvents
 from refresher.worker.app import make_app
 from tests.support.scripted_queries import control_redis
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 EVENT_COUNTS = "told"
 """A hash: the number of each event."""
@@ -37,4 +42,5 @@ def _count(word: str) -> None:
         control.hincrby(EVENT_COUNTS, word)
 
 
+broker.SOCKET_SECONDS = broker.HEARTBEAT_SECONDS = round(MAX_WAIT_SECONDS)  # type: ignore[misc]
 app = make_app(events=CountingEvents())
