@@ -1,4 +1,4 @@
-"""Clocks that are an hour off: of Redis, also set under load; of a worker; of a reader."""
+"""Clocks that are an hour off, of Redis, also set under load, of a worker, of a reader; and a lease, as time passes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ from tests.acceptance.worker_faults.conftest import PATIENT_SETTINGS, WITHIN_LEA
 from tests.acceptance.worker_faults.traffic import Traffic
 from tests.support.history import Happened
 from tests.support.movable_clock import MovableClock
+from tests.support.recording_proxy import StopPoint
 from tests.support.versioned_queries import VERSIONED
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("patient_publishers")
 
 HOUR_SECONDS = 3_600
+RENEWED_LEASE_SECONDS = 3.0
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +46,7 @@ def clock(redis_clock: MovableClock, world: World) -> Iterator[MovableClock]:
     """The clock of the cache's Redis, which is right again after the case."""
     yield redis_clock
     world.history.note(Happened.CLOCK_MOVED)
+    redis_clock.now_us = 0
     redis_clock.goes_off_by(0)
 
 
@@ -85,3 +89,35 @@ def test_a_worker_and_a_reader_with_a_wrong_clock_cause_no_stampede(
     world.verify(within_seconds=WITHIN_LEASE_SECONDS)
     world.ends_workers()
     assert loads < 35  # no stampede: one load per invalidation, and not one per read of the reader's
+
+
+@pytest.mark.failure("W15")
+def test_a_lease_is_renewed_for_as_long_as_its_load_takes_though_a_reply_is_lost(
+    world: World, clock: MovableClock
+) -> None:
+    world.ends_workers()
+    world.worker(STAMPEDE_LOCK_TIMEOUT_MS=f"{RENEWED_LEASE_SECONDS * 1000:.0f}")
+    key = world.stale_key()
+
+    def renewals() -> int:
+        return len(world.history.exchanges("renew", world.tag(key)))
+
+    world.hold(key)
+    lost = world.cache_proxy.loses("renew", StopPoint.REPLY, key=world.tag(key))
+    world.history.note(Happened.CLOCK_MOVED)
+    clock.now_us = world.parts.now_us()
+    world.read(key)
+    lost.wait()
+    for _ in range(3):
+        # Only then does time pass for Redis: a busy machine may renew late. The first may have been sent before.
+        before = renewals()
+        eventually(lambda before=before: renewals() > before + 1, "it goes on renewing")
+        clock.now_us += round(1e6 * RENEWED_LEASE_SECONDS * 2 / 3)
+        world.read(key)  # no reader triggers another load
+    world.let_go(key)
+    eventually(lambda: world.is_fresh(key), "it has committed")
+    world.history.note(Happened.CLOCK_MOVED)
+    clock.now_us = 0
+    world.verify(within_seconds=WITHIN_LEASE_SECONDS)
+    world.ends_workers()
+    assert world.runs(key) == ["committed", "committed"]
