@@ -57,13 +57,13 @@ def test_flower_exits_on_a_signal_while_its_broker_is_silent_or_gone(
 ) -> None:
     flower = start(broker.url(1), tmp_path)
     LOST[how](broker)
-    eventually(lambda: "failed" in flower.process.tail_of_log(1_000), "it has noticed")
+    eventually(lambda: "failed" in flower.process.log_file.read_text(), "it has noticed")
     assert code_after(flower, number) == 0
 
 
 def test_flower_exits_on_a_signal_if_there_never_was_a_broker(tmp_path: Path) -> None:
     flower = start(f"amqp://someone:unknown@127.0.0.1:{free_port()}//", tmp_path)
-    eventually(lambda: "ailed" in flower.process.tail_of_log(1_000), "it has tried")
+    eventually(lambda: "ailed" in flower.process.log_file.read_text(), "it has tried")
     assert code_after(flower, signal.SIGTERM) == 0
 
 

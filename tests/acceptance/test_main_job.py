@@ -15,6 +15,7 @@ from tests.acceptance.conftest import System
 from tests.support.any_reader import KINDS, AnyReader, callers_waiting, client_of
 from tests.support.graph_session import session_with_hub
 from tests.support.internals import link_of
+from tests.support.timing import Measured
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 pytestmark = [pytest.mark.smoke, pytest.mark.usefixtures("published_once")]
@@ -85,6 +86,7 @@ def test_a_stale_value_is_served_at_once_and_refreshed_after(system_with_worker:
         lambda: (entry := client.get_entry("short_lived", params)).token > token and entry, "a new value"
     )
     assert fresh.value["load"] == 2
+    system.open_gate(key)  # for the next refresh, which that read may have triggered
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -115,7 +117,7 @@ def test_a_load_that_fails_twice_is_retried_while_the_stale_value_is_served(syst
 
     eventually(refreshed, "the third attempt's value")
     assert system.loads("a") >= 4  # the short-lived value may be stale again by now
-    assert worker.tail_of_log(10_000).count("failed (transient: TransientFailure at ") == 2
+    assert worker.log_file.read_text().count("failed (transient: TransientFailure at ") == 2
 
 
 @pytest.mark.promise("Refreshing", "Permanent failures are reported to waiters and not retried")
@@ -145,12 +147,12 @@ def test_a_permanent_failure_is_reported_to_waiters_and_not_retried(
 
 
 def test_the_degree_and_the_lead_time_are_recorded(system_with_worker: System, arcadedb: Any) -> None:
-    with session_with_hub(arcadedb):
+    with session_with_hub(arcadedb), Measured() as took:
         entry = system_with_worker.client().get_entry("from_graph", {"name": "hub"})
     assert entry.value == [{"name": "hub", "version": 1}]
     assert entry.degree == 10
     assert entry.beta == 1.0  # the degree counts with TSPR_REFRESH_MODE=topology_sensitive alone
-    assert 0 < entry.delta < 20
+    assert 0 < entry.delta <= took.seconds
     # At rest an entry is one key; those of the queries' live versions do not grow with the entries.
     kinds = [key.split(b":")[1] for key in system_with_worker.cache.scan_iter()]
     assert [kind for kind in kinds if kind != b"v1"] == [b"e1"]
@@ -196,7 +198,7 @@ def test_misses_go_before_early_refreshes(system: System) -> None:
 
 
 def test_a_manual_refresh_can_be_waited_for_and_bypasses_the_backoff(system: System) -> None:
-    system.start_worker(CACHE_XFETCH_RETRY_ENABLED="false")
+    system.start_worker(CACHE_XFETCH_RETRY_ENABLED="false", CACHE_COOLING="10m")
     for kind in KINDS:
         client = system.reader(kind)
         system.control.rpush(f"script:{kind}", "fail")

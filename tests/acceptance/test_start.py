@@ -52,8 +52,8 @@ def test_a_worker_of_an_application_runs_its_tasks_and_refreshes(system: System)
         publisher.send_task("refresher.refresh", args=(), kwargs={"key": "x"}, queue="host.work")
         publisher.send_task("host.no_such_task", queue="host.work", serializer="json")
         assert client.get("long_lived", {"key": "c"})["load"] == 1
-    eventually(lambda: "its arguments are not one" in worker.tail_of_log(10_000), "the guard is there, for ours")
-    eventually(lambda: "unregistered task" in worker.tail_of_log(10_000), "the rest is left to Celery")
+    eventually(lambda: "its arguments are not one" in worker.log_file.read_text(), "the guard is there, for ours")
+    eventually(lambda: "unregistered task" in worker.log_file.read_text(), "the rest is left to Celery")
     assert worker.poll() is None
 
 
@@ -62,7 +62,7 @@ def test_a_worker_starts_without_cache_and_graph_and_logs_both(system: System) -
         NEO4J_URI=f"bolt://127.0.0.1:{free_port()}",
         CACHE_REDIS_URL=f"redis://:{SECRET}@127.0.0.1:{free_port()}/0",
     )
-    said = worker.tail_of_log(10_000)
+    said = worker.log_file.read_text()
     assert "the cache at CACHE_REDIS_URL=redis://:***@127.0.0.1:" in said
     assert "the graph at NEO4J_URI=bolt://127.0.0.1:" in said
     assert SECRET not in said
@@ -71,14 +71,14 @@ def test_a_worker_starts_without_cache_and_graph_and_logs_both(system: System) -
 def test_a_worker_that_starts_before_its_broker_consumes_once_it_is_there(system: System) -> None:
     system.redis_server.kill()
     worker = system.start_worker(ready=False)
-    eventually(lambda: "Trying again in" in worker.tail_of_log(10_000), "it says that it tries again")
+    eventually(lambda: "Trying again in" in worker.log_file.read_text(), "it says that it tries again")
     restart(system.redis_server, keep_data=False)
     assert eventually(lambda: system.client().get("long_lived", {"key": "a"}, timeout=2, default=None), "it consumes")
 
 
 def test_a_worker_without_registered_queries_logs_an_error(system: System) -> None:
     worker = system.start_worker(REFRESHER_QUERIES="")
-    banner, _, logged = worker.tail_of_log(10_000).partition("[tasks]")
+    banner, _, logged = worker.log_file.read_text().partition("[tasks]")
     assert re.search(r"^\[[^]]+: ERROR/MainProcess\] no query is registered: ", logged, re.MULTILINE)
     assert "no query is registered" not in banner
 

@@ -104,7 +104,7 @@ def test_a_worker_whose_metrics_port_is_taken_logs_it_and_refreshes(system: Syst
     port = free_port()
     system.start_worker(CACHE_METRICS_PORT=str(port))
     second = system.start_worker(CACHE_METRICS_PORT=str(port))
-    assert f"no metrics at 127.0.0.1:{port}: [Errno 98]" in second.tail_of_log(10_000)
+    assert f"no metrics at 127.0.0.1:{port}: [Errno 98]" in second.log_file.read_text()
     assert system.client().get("long_lived", {"key": "a"})["load"] == 1
 
 

@@ -38,6 +38,7 @@ def test_without_workers_hits_are_served_misses_time_out_and_the_queue_keeps_req
     assert reader.refresh(QUERY, manual) is RefreshState.TRIGGERED
     assert reader.refresh(QUERY, manual) is RefreshState.SUPPRESSED
     assert reader.invalidate(QUERY, fresh).generation > 0
+    assert reader.flush(MAX_WAIT_SECONDS)
     assert (events.count("hit: fresh"), events.count("hit: stale"), events.count("miss")) == (1, 2, 2)
     assert events.count("triggered: invalidated") == 1
     assert events.count("triggered: miss") == 2

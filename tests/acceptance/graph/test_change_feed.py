@@ -115,10 +115,9 @@ def test_writes_of_others_refresh_what_depends_on_them_by_tags_that_a_worker_has
     assert fed.reader.get_entry("friends_names", {"i": 9}).state is EntryState.FRESH
     fed.run("MATCH (p:Person {id: 6}) REMOVE p:Person")
     eventually(lambda: fed.reader.get("friends_names", {"i": 5}) == ["a"], "one friend less")
-    assert "found_names: tags='auto' finds coarse tags only (p.id is not given by a parameter)" in worker.tail_of_log(
-        1_000
-    )
-    assert "found_friends: tags" not in worker.tail_of_log(1_000)
+    said = worker.log_file.read_text()
+    assert "found_names: tags='auto' finds coarse tags only (p.id is not given by a parameter)" in said
+    assert "found_friends: tags" not in said
 
 
 def test_what_the_texts_of_queries_depend_on_is_shown_with_its_reason(fed: FedSystem) -> None:
@@ -137,11 +136,15 @@ def test_a_watch_measures_how_long_after_a_commit_a_reader_gets_the_new_value(fe
     fed.system.start_worker()
     assert fed.is_at_rest()
     argv = [sys.executable, "-m", "refresher.cli", "doctor", "--watch", "--seconds", "3", "--json"]
-    done = subprocess.run(argv, env=fed.system.env, capture_output=True, text=True, check=False)
-    found = json.loads(done.stdout)
-    (checked,) = (one for one in found["findings"] if one["check"] == "feed")
-    assert checked["level"] == "ok"
-    assert min(found["watch"]["feed"]) > 0
+
+    def measured() -> list[float]:
+        """Return nothing where a busy machine has kept the consumer silent for so long that it counts as gone."""
+        done = subprocess.run(argv, env=fed.system.env, capture_output=True, text=True, check=False)
+        found = json.loads(done.stdout)
+        (checked,) = (one for one in found["findings"] if one["check"] == "feed")
+        return list(found["watch"]["feed"]) if checked["level"] == "ok" else []
+
+    assert min(eventually(measured, "the feed's delays")) > 0
 
 
 def test_another_worker_takes_over_from_one_that_is_killed(fed: FedSystem) -> None:

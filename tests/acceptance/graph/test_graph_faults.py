@@ -24,9 +24,12 @@ OTHER_LOADS_SECONDS = 5.0  # `goes_on` loads another key for each
 
 def in_the_middle(watched: Watched, key: str) -> int:
     """Return the token of a stale key whose refresh has queried the graph once, and is held before the second query."""
-    watched.system.control.rpush(f"gate:{key}", "open")
+    let_go_on(watched, key)
+    watched.fresh(QUERY, key)  # which a busy machine may do at its second attempt
+    watched.system.control.delete(f"gate:{key}")
+    loads = watched.system.loads(key)
     token = watched.stale(QUERY, key)
-    eventually(lambda: watched.system.loads(key) == 2, "the refresh has queried once")
+    eventually(lambda: watched.system.loads(key) > loads, "the refresh has queried once")
     return token
 
 
@@ -96,14 +99,15 @@ def test_a_wrong_graph_password_is_reported_at_once_and_causes_no_storm_of_attem
     behind_proxy: Watched, graph_proxy: FaultProxy
 ) -> None:
     worker = behind_proxy.start("-c", "2", NEO4J_PASSWORD="wrong", CACHE_COOLING="5m")
-    for number in range(30):
-        with pytest.raises(RefreshFailed) as caught:
-            behind_proxy.client.get("misbehaves", {"key": f"k{number}"})
-        assert (caught.value.kind, caught.value.attempts) == ("auth", 1)
+    with Measured() as took:
+        for number in range(30):
+            with pytest.raises(RefreshFailed) as caught:
+                behind_proxy.client.get("misbehaves", {"key": f"k{number}"})
+            assert (caught.value.kind, caught.value.attempts) == ("auth", 1)
     # It is counted after the waiters have been notified.
     eventually(lambda: behind_proxy.count_of("failed: auth") == 30, "each is counted")
     # One connection when the worker starts, and then one per process every five seconds.
-    assert graph_proxy.accepted <= 15
+    assert graph_proxy.accepted <= 15 + 2 * took.seconds / 5
     assert worker.poll() is None
     assert "wrong" not in worker.log_file.read_text()
 

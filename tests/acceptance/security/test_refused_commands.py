@@ -45,7 +45,7 @@ def test_the_readmes_worker_command_consumes_with_the_worker_users_permissions(
     users.broker.forget_denied()
     worker = start(system, stack, tmp_path, "-A", "refresher", "worker")
     assert reads(system, users, "as in the README") == 1
-    assert "the broker rejected" not in worker.tail_of_log(100_000)
+    assert "the broker rejected" not in worker.log_file.read_text()
     assert users.broker.denied() == set()
 
 
@@ -64,7 +64,7 @@ def test_an_applications_worker_with_gossip_and_mingle_needs_additional_permissi
             assert reads(system, users, f"with install {options}") == 1
         finally:
             admin.execute_command("ACL", "LOAD")
-    assert "the broker rejected" not in worker.tail_of_log(100_000)
+    assert "the broker rejected" not in worker.log_file.read_text()
 
 
 @pytest.mark.parametrize(
@@ -82,13 +82,13 @@ def test_a_refused_command_is_logged_by_name_and_key(
         admin.execute_command("ACL", "SETUSER", "worker", f"-{right}")
         try:
             worker = start(system, stack, tmp_path, "-A", "refresher", "worker", "-l", "INFO")
-            eventually(lambda: "the broker rejected" in worker.tail_of_log(100_000), "the refusal is logged")
+            eventually(lambda: "the broker rejected" in worker.log_file.read_text(), "the refusal is logged")
         finally:
             admin.execute_command("ACL", "LOAD")
-    said = next(line for line in worker.tail_of_log(100_000).splitlines() if "the broker rejected" in line)
+    said = next(line for line in worker.log_file.read_text().splitlines() if "the broker rejected" in line)
     assert command in said
     assert of in said
     assert "permissions" in said
-    assert users.passwords["broker", "worker"] not in worker.tail_of_log(100_000)
+    assert users.passwords["broker", "worker"] not in worker.log_file.read_text()
     users.broker.forget_denied()
     assert reads(system, users, right) == 1  # as soon as it is permitted

@@ -37,7 +37,7 @@ def test_a_warm_shutdown_under_load_finishes_the_running_load(world: World) -> N
         world.start_held_load(key)
         worker = world.worker()
         os.kill(worker.pid, signal.SIGTERM)
-        eventually(lambda: "Warm shutdown" in worker.tail_of_log(1_000), "it has begun to end")
+        eventually(lambda: "Warm shutdown" in worker.log_file.read_text(), "it has begun to end")
         traffic.goes_on_for(5)
         world.let_go(key)
         assert worker.wait(MAX_WAIT_SECONDS) == 0

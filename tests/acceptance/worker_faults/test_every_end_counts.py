@@ -143,7 +143,7 @@ def test_sigterm_to_a_pool_process_counts_as_a_failure_unless_its_worker_is_shut
     scene.client.get_entry(QUERY, {"key": "b"})
     eventually(lambda: scene.loads("b") == 1, "a load has begun")
     os.kill(scene.worker.pid, signal.SIGTERM)
-    eventually(lambda: "Warm shutdown" in scene.worker.tail_of_log(1_000), "the worker has begun to end")
+    eventually(lambda: "Warm shutdown" in scene.worker.log_file.read_text(), "the worker has begun to end")
     os.kill(scene.process_of("b"), signal.SIGTERM)  # as a service manager does, which signals all processes
     assert scene.worker.wait(MAX_WAIT_SECONDS) == 0
     assert loaders.record(scene.client.key(QUERY, {"key": "b"}))["state"] == "queued"

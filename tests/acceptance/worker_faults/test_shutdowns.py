@@ -74,7 +74,7 @@ class Ending:
     def end(self) -> None:
         """Send it SIGTERM, and request more refreshes meanwhile."""
         os.kill(self.worker.pid, signal.SIGTERM)
-        eventually(lambda: "Warm shutdown" in self.worker.tail_of_log(1_000), f"{self._name} begins to end")
+        eventually(lambda: "Warm shutdown" in self.worker.log_file.read_text(), f"{self._name} begins to end")
         self._end = self._watchers.submit(self._wait)
         for number in range(WAITING):
             self._refresh(f"waits-{number}")
@@ -134,7 +134,7 @@ def test_a_worker_exits_in_time_on_sigterm_and_leaves_nothing_half_done(
     watchers = stack.enter_context(ThreadPoolExecutor(len(roles)))
     endings = [Ending(system, watchers, pool, load) for pool, load in roles]
     for ending in endings:
-        eventually(lambda: "ready." in ending.worker.tail_of_log(1_000), "it is ready")  # noqa: B023
+        eventually(lambda: "ready." in ending.worker.log_file.read_text(), "it is ready")  # noqa: B023
     for ending in endings:
         if broker == "redis":  # RabbitMQ itself keeps delayed messages
             ending.keep_one_for_later()
