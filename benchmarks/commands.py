@@ -31,7 +31,7 @@ _WIDTH_IN_A_FILE: Final = 240
 
 
 def _check_packages() -> None:
-    """Report what is not installed at once, and not when minutes have been measured."""
+    """Report missing packages at once, rather than after minutes of measurements."""
     if missing := [module for module in _NEEDED if find_spec(module) is None]:
         raise BenchError(f"not installed: {', '.join(missing)}; `make bench` installs it")
 
@@ -63,7 +63,7 @@ def page(
 
 
 def _command(name: str, options: type[Options]) -> Callable[..., None]:
-    """Return the command of ``benchmarks.<name>.run``, with an option for each field of its dataclass."""
+    """Return the command for ``benchmarks.<name>.run``, with an option for each field of its dataclass."""
 
     def command(**given: Any) -> None:
         _check_packages()

@@ -6,7 +6,7 @@ from refresher.errors import RefresherError
 
 
 class BenchError(RefresherError):
-    """A benchmark can't be run, or measured something else than it says; the message is meant for the user.
+    """A benchmark can't be run, or measured something other than it claims; the message is for the user.
 
-    Whatever measures may raise it, and the errors of servers and caches: `reports.report` keeps what else was measured.
+    Measurements may raise it, as well as errors of servers and caches; `reports.report` keeps the other results.
     """

@@ -1,4 +1,4 @@
-"""Options of the command lines: each is one field of its benchmark's dataclass, declared, passed and recorded there."""
+"""Options of the command lines: fields of the benchmarks' dataclasses, declared, passed and recorded there."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _UNRECORDED: Final = ("seed", "rounds", "out")
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options of every benchmark; those of one are a subclass, whose docstring is the help of its command.
+    """Options of every benchmark. A subclass has those of one benchmark, with the command's help as docstring.
 
-    None and an empty list: as much as is usual.
+    None and an empty list stand for the usual amount.
     """
 
     quick: Annotated[
@@ -31,7 +31,7 @@ class Options:
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where JSON and charts go.")] = Path("bench-results")
 
     def recorded(self) -> dict[str, Any]:
-        """Return what stands in the provenance of a run: no path."""
+        """Return the options for the provenance of a run, without paths."""
         given = {name: value for name, value in asdict(self).items() if name not in _UNRECORDED and value is not None}
         return {
             name: (", ".join(map(str, value)) or "all") if isinstance(value, list) else value
@@ -55,20 +55,20 @@ class GroupOptions(Options):
     ] = field(default_factory=list)
 
     def selected(self, groups: Mapping[str, T], usual: Collection[str] = ()) -> dict[str, T]:
-        """Return the groups that are to run: those given, else the usual ones, else all.
+        """Return the groups to run: the given ones, or otherwise the usual ones, or otherwise all.
 
         Raises:
-            BenchError: there is none of a name.
+            BenchError: a name is unknown.
         """
         check_names("group", self.only, groups)
         return {name: group for name, group in groups.items() if name in (self.only or usual or groups)}
 
 
 def check_names(what: str, given: Iterable[str], known: Collection[str]) -> None:
-    """Check names that an option was given.
+    """Check the names given to an option.
 
     Raises:
-        BenchError: there is none of a name.
+        BenchError: a name is unknown.
     """
     for name in given:
         if name not in known:

@@ -1,1 +1,1 @@
-"""The means of measuring: servers, entries, processes, races. Nothing here knows a workload."""
+"""The apparatus of measurements: servers, entries, processes, statistics. Nothing here knows a workload."""

@@ -1,4 +1,4 @@
-"""Control database: a Redis that no cache uses, where loaders in workers leave their marks."""
+"""Control database: a Redis that no cache uses, in which loaders in workers leave their marks."""
 
 from __future__ import annotations
 

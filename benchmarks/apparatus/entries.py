@@ -1,4 +1,4 @@
-"""Cached values of 1 KiB, and entries written as a commit leaves them, fresh or stale, without a worker."""
+"""Cached values of 1 KiB, and entries written as by a commit, fresh or stale, without a worker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FIRST_ID: Final = 10_000_000  # so that every id takes the same number of bytes
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A row as a type that nobody can change."""
+    """A row as an immutable type."""
 
     id: int
     name: str
@@ -34,11 +34,11 @@ class Row(msgspec.Struct, frozen=True):
 
 
 FROZEN: Final[Any] = tuple[Row, ...]
-"""Type as which nobody can change a value."""
+"""Immutable type of a value."""
 
 
 def rows_of(number: int) -> Value:
-    """Return the value of a number: what a graph query gives."""
+    """Return the value of a number, like the result of a graph query."""
     first = _FIRST_ID + number * ROWS
     return [
         {
@@ -89,7 +89,7 @@ class Seeder:
         return make_key(self._namespace, self._query, self._params(number), 1)
 
     def put(self, numbers: Iterable[int], *, soft_in_seconds: float = TTL_SECONDS) -> None:
-        """Write the entries of these numbers, as if loaded one TTL before their soft expiry; negative: stale."""
+        """Write these numbers' entries, as if loaded one TTL before their soft expiry; stale if that is negative."""
         soft_expiry_us, remaining = self.now_us() + int(soft_in_seconds * 1e6), iter(numbers)
         while batch := list(islice(remaining, _BATCH)):
             pipeline = self._client.pipeline(transaction=False)
@@ -112,7 +112,7 @@ def header_of(
     soft_expiry_us: int, ttl_seconds: float, delta_seconds: float, *, number: int = 0, beta: float = 1.0,
     degree: int = 0,
 ) -> Header:  # fmt: skip
-    """Return the header that a commit would have left one TTL before this soft expiry."""
+    """Return the header of a commit one TTL before this soft expiry."""
     fetched_at_us = soft_expiry_us - int(ttl_seconds * 1e6)
     took = Smoothed(delta_seconds, delta_seconds / 4)
     return Header(
@@ -123,11 +123,11 @@ def header_of(
 
 
 class Published(ReaderEvents):
-    """Counts what was published: a run in which nothing was is no measurement of triggers."""
+    """Counts publications, since a run without any does not measure triggers."""
 
     def __init__(self) -> None:
         self.count: int = 0
 
     def refresh_triggered(self, query: str, *, reason: RefreshReason) -> None:
-        """Count one, on the publisher's thread."""
+        """Count a publication, on the publisher's thread."""
         self.count += 1

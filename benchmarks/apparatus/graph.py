@@ -16,7 +16,7 @@ from refresher.settings import WorkerSettings
 
 @dataclass(frozen=True, slots=True)
 class GraphTarget:
-    """Address of a graph. ``environ``: a worker's environment, with the password; ``title``: without."""
+    """Address of a graph. ``environ`` is a worker's environment, with the password; ``title`` has no password."""
 
     environ: Mapping[str, str]
     title: str
@@ -26,7 +26,7 @@ class GraphTarget:
         return WorkerSettings.from_env(self.environ).neo4j_database or None
 
     def async_driver(self) -> neo4j.AsyncDriver:
-        """Return a driver for asyncio, with as few retries as the worker's."""
+        """Return a driver for asyncio, with as few retries as the worker's driver."""
         settings = WorkerSettings.from_env(self.environ)
         auth = (settings.neo4j_user, settings.neo4j_password) if settings.neo4j_password else None
         uri, tls = address_of(settings)

@@ -1,4 +1,4 @@
-"""Event loops: Ctrl-C that a library keeps to itself, and coroutines for threads and event loops alike."""
+"""Event loops: Ctrl-C that a library swallows, and coroutines for both threads and event loops."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 def raise_if_cancelled() -> None:
-    """Raise CancelledError if the running task has been cancelled, whoever has caught that; not for cleaning up.
+    """Raise CancelledError if the running task was cancelled, even if somebody caught that; not for cleaning up.
 
-    Ctrl-C is the cancellation of the main task. Before Python 3.12 `asyncio.wait_for` returns instead of passing one on
-    that comes when what it waits for is done; redis.asyncio, and caches built on it, send every command within it.
+    Ctrl-C cancels the main task. Before Python 3.12 `asyncio.wait_for` swallows a cancellation that comes when the
+    awaited task is done; redis.asyncio, and caches built on it, send every command within it.
     """
     task = asyncio.current_task()
     if task is not None and task.cancelling():
@@ -23,12 +23,12 @@ def raise_if_cancelled() -> None:
 
 
 async def await_if_needed(result: Any) -> Any:
-    """Wait where there is something to wait for: what a sync client returns is there already."""
+    """Await a result if it is awaitable, which a sync client's is not."""
     return await result if isawaitable(result) else result
 
 
 async def pause(seconds: float, *, on_loop: bool) -> None:
-    """Pause the running task, or the thread."""
+    """Pause the running task or the thread."""
     if on_loop:
         await asyncio.sleep(seconds)
     else:

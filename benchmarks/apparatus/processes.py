@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from benchmarks.errors import BenchError
 
 END_SECONDS: Final = 5.0
-# What is not installed is passed over.
+# Modules that are not installed are skipped.
 _PRELOADED: Final = (
     "benchmarks.stampede.herd", "benchmarks.stampede.readers", "celery", "kombu.transport.redis",
     "api_client.trigger.broker", "dogpile.cache.backends.redis", "cashews.backends.redis", "aiocache.backends.redis",
@@ -26,14 +26,14 @@ _PRELOADED: Final = (
 
 
 class Child(NamedTuple):
-    """A process, and this side of the pipe to it."""
+    """A process, and this side of its pipe."""
 
     process: BaseProcess
     pipe: Connection
 
 
 def prepare() -> None:
-    """Start the server that children are forked off, so that it imports while other things start."""
+    """Start the server that forks children, so that it imports while other things start."""
     _context()
     resource_tracker.ensure_running()  # it lets Ctrl-C through again once it has started
     with _interrupts_held():
@@ -41,22 +41,22 @@ def prepare() -> None:
 
 
 def start_child(target: Callable[..., None], *args: Any) -> Child:
-    """Start ``target(pipe, *args)`` in a process of its own; it has to end when the pipe is closed.
+    """Start ``target(pipe, *args)`` in a process of its own, which has to end when the pipe is closed.
 
-    Forked off a server that has nothing but the imports: a fork of this process would take over its connections and
-    threads, and hundreds of processes that import for themselves take minutes.
+    A server that has only done the imports forks it: a fork of this process would inherit its connections and threads,
+    and hundreds of processes with their own imports take minutes.
     """
     prepare()
     context = _context()
     ours, theirs = context.Pipe()
     process = context.Process(target=target, args=(theirs, *args), daemon=True)
-    process.start()  # it waits until that server has imported all
+    process.start()  # waits until that server has imported everything
     theirs.close()
     return Child(process, ours)
 
 
 def replies(children: Sequence[Child], within_seconds: float) -> list[Any]:
-    """Return what each child sends next."""
+    """Return the next reply of each child."""
     received = []
     for process, pipe in children:
         if not pipe.poll(within_seconds):
@@ -70,7 +70,7 @@ def replies(children: Sequence[Child], within_seconds: float) -> list[Any]:
 
 
 def end_children(children: Sequence[Child]) -> None:
-    """Let them end, and end those that have not after five seconds."""
+    """Let the children end, and kill those that have not ended after five seconds."""
     for _, pipe in children:
         pipe.close()
     until = time.monotonic() + END_SECONDS
@@ -87,9 +87,9 @@ def _context() -> ForkServerContext:
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Start what is started in here, and all that it starts, deaf to Ctrl-C: it is this process that ends it.
+    """Start processes within the block, and their children, deaf to Ctrl-C, since this process ends them.
 
-    One that comes meanwhile comes to this process afterwards. (Ignored, it would be lost.)
+    A Ctrl-C during the block reaches this process afterwards. (If it were ignored, it would be lost.)
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

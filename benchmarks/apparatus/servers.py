@@ -1,4 +1,4 @@
-"""Servers of a run: an embedded Redis as cache, another one as broker."""
+"""Servers of a run: one embedded Redis as cache, another as broker."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Servers:
     """The servers of a run.
 
     Attributes:
-        cache_url, broker_url: with passwords.
-        control_url: a database of the broker's server where loaders leave their marks.
-        version: of the cache's server.
-        namespace: begins the names of all keys that the benchmark writes into the cache.
+        cache_url, broker_url: the URLs, with passwords.
+        control_url: the URL of a database on the broker's server for loaders' marks.
+        version: the version of the cache's server.
+        namespace: the prefix of all keys that the benchmark writes into the cache.
     """
 
     cache_url: str
@@ -37,7 +37,7 @@ class Servers:
 
     @property
     def environ(self) -> dict[str, str]:
-        """The worker's environment variables for the servers, passwords included."""
+        """The worker's environment variables for the servers, including passwords."""
         return {
             "CACHE_REDIS_URL": self.cache_url,
             "CACHE_BROKER_URL": self.broker_url,
@@ -46,23 +46,23 @@ class Servers:
 
     @property
     def versions(self) -> dict[str, str]:
-        """The cache's server in the provenance of a run."""
+        """The cache's server, for the provenance of a run."""
         return {"server": f"{self.version}, embedded"}
 
     def settings(self, **changes: Any) -> ReaderSettings:
-        """Return the settings of a reader here: the defaults, but for ``changes``."""
+        """Return a reader's settings for these servers: the defaults with ``changes``."""
         here = {"redis_url": self.cache_url, "broker_url": self.broker_url, "namespace": self.namespace}
         return ReaderSettings(**(here | changes))
 
     def lenient_settings(self, **changes: Any) -> ReaderSettings:
-        """Return the same for a reader that is timed while it reads alone.
+        """Return a reader's settings with a long timeout, for timing single reads.
 
-        A busy machine that stands still for a quarter of a second is to be seen in a percentile, not to end the run.
+        A stall of a busy machine for a quarter of a second should show in a percentile, not end the run.
         """
         return self.settings(redis_timeout_seconds=_PATIENCE_SECONDS, **changes)
 
     def plain(self) -> redis.Redis:
-        """Return a redis-py client of the cache, for writing entries and asking the server; not for measuring."""
+        """Return a redis-py client of the cache, for writing entries and querying the server, not for measuring."""
         return connect(self.cache_url, timeout_seconds=_PATIENCE_SECONDS)
 
     def control(self) -> redis.Redis:

@@ -22,10 +22,10 @@ class Turn:
 
 
 def turns(names: Sequence[str], *, rounds: int, slices: int, rng: random.Random) -> Iterator[Turn]:
-    """Yield whose turn it is: in each round everyone has ``slices`` short turns, in an order drawn anew each time.
+    """Yield turns: in each round every competitor has ``slices`` short ones, in an order drawn anew each time.
 
-    Short turns in a drawn order, because a machine's speed changes over seconds: what is compared then ran under
-    the same conditions. Round 0 is the warm-up and does not count.
+    A machine's speed changes over seconds, so short turns in random order let competitors run under the same
+    conditions. Round 0 is the warm-up and does not count.
     """
     for number in range(rounds + 1):
         for _ in range(slices):
@@ -37,7 +37,7 @@ def turns(names: Sequence[str], *, rounds: int, slices: int, rng: random.Random)
 
 @dataclass(slots=True)
 class Tally:
-    """Reads and seconds of each name, by round."""
+    """Reads and seconds of each competitor, by round."""
 
     reads: dict[tuple[str, int], int] = field(default_factory=lambda: defaultdict(int))
     seconds: dict[tuple[str, int], float] = field(default_factory=lambda: defaultdict(float))
@@ -47,23 +47,23 @@ class Tally:
         self.seconds[turn.name, turn.round] += seconds
 
     def seconds_per_read(self, name: str) -> list[float]:
-        """Return one figure per round that counts, in order."""
+        """Return the seconds per read of each counted round, in order."""
         rounds = sorted(number for one, number in self.reads if one == name and number != WARM_UP_ROUND)
         return [self.seconds[name, number] / self.reads[name, number] for number in rounds]
 
     def speed_ratios(self, name: str, other: str) -> list[float]:
-        """Return how many times the reads of ``other`` in a second ``name`` made, for each round that counts."""
+        """Return the read rate of ``name`` as a multiple of that of ``other``, for each counted round."""
         mine, others = self.seconds_per_read(name), self.seconds_per_read(other)
         return [theirs / own for own, theirs in zip(mine, others, strict=True)]
 
 
 def median(values: Sequence[float]) -> float:
-    """Return the median; NaN of nothing."""
+    """Return the median, or NaN without values."""
     return statistics.median(values) if values else math.nan
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """Return the smallest value that ``percent`` of all values do not exceed (nearest rank); NaN of nothing."""
+    """Return the smallest value that ``percent`` of all values do not exceed (nearest rank), or NaN without values."""
     if not values:
         return math.nan
     ordered = sorted(values)

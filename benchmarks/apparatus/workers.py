@@ -31,13 +31,13 @@ def refresh_worker(
 
 
 def worker_environ(servers: Servers, graph: Mapping[str, str], module: str) -> dict[str, str]:
-    """Return the environment of a worker of this project, passwords included."""
+    """Return the environment of a worker of this project, including passwords."""
     return {**graph, **servers.environ, "REFRESHER_QUERIES": module, CONTROL_URL: servers.control_url}
 
 
 @contextmanager
 def running_worker(servers: Servers, app: Sequence[str], environ: Mapping[str, str]) -> Iterator[GuardedProcess]:
-    """Run a Celery worker: ``app`` is what comes before the command, ``environ`` is added to this process's."""
+    """Run a Celery worker; ``app`` are the arguments before the command, ``environ`` extends this process's."""
     with celery_process(app, f"{app[-1]}@{servers.namespace}", "INFO", environ) as worker:
         deadline = time.monotonic() + _START_SECONDS
         while "ready." not in worker.tail_of_log(1_000):
@@ -51,9 +51,10 @@ def running_worker(servers: Servers, app: Sequence[str], environ: Mapping[str, s
 def celery_process(
     app: Sequence[str], name: str, log_level: str, environ: Mapping[str, str], *, options: Sequence[str] = ()
 ) -> Iterator[GuardedProcess]:
-    """Start a Celery worker, which may not be ready yet; in the end it is stopped.
+    """Start a Celery worker, which may not be ready yet, and stop it at the end.
 
-    Args as of `running_worker`; ``name`` includes what stands for its host, ``options`` come behind the command.
+    The arguments are those of `running_worker`; ``name`` includes a stand-in for the host, and ``options`` follow the
+    command.
     """
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         argv = [

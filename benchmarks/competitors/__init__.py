@@ -1,4 +1,4 @@
-"""Caches that are compared: one class each, all with the interface of `competitors.competitor`.
+"""Caches in the comparison, all with the interface of `competitors.competitor`.
 
-Nothing here measures or knows a benchmark.
+Nothing here measures or knows about a benchmark.
 """

@@ -13,19 +13,19 @@ from benchmarks.apparatus.servers import Servers
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Servers and numbers of a race: each of ``numbers`` has a value and can be read."""
+    """Servers and numbers of a race; each of ``numbers`` has a value and can be read."""
 
     servers: Servers
     numbers: Sequence[int]
 
 
 class Opened(NamedTuple):
-    """A cache with a value under every number.
+    """An opened cache with a value for every number.
 
     Attributes:
-        read: reads one number; what it returns is to be awaited where the competitor is async.
-        expected: what a read of a number gives, when all is right.
-        note: what a reader of the table has to know.
+        read: reads one number; the result is awaitable if the competitor is async.
+        expected: returns the right result of a read of a number.
+        note: a note for readers of the table.
     """
 
     read: Callable[[int], Any]
@@ -35,13 +35,14 @@ class Opened(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Competitor:
-    """A cache that takes part.
+    """A cache that takes part in a race.
 
     Attributes:
-        title: its line in the table.
-        opened: connects, puts a value under every number, and has the stack disconnect; may be a coroutine function.
-        is_async: whether tasks of one event loop read it, and not threads.
-        is_local: whether its hits must not reach Redis.
+        title: its title in the table.
+        opened: connects, stores a value for every number, and registers the disconnection with the stack; may be a
+            coroutine function.
+        is_async: True if tasks of one event loop read it, instead of threads.
+        is_local: True if its hits must not reach Redis.
     """
 
     title: str

@@ -1,4 +1,4 @@
-"""Connections of caches that take no URL."""
+"""Connection arguments of caches that do not take a URL."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def aiocache_server(url: str) -> dict[str, Any]:
 
 
 def configure_django(url: str, prefix: str, options: dict[str, Any] | None = None, **settings: Any) -> None:
-    """Configure Django with one cache, django-redis, once a process."""
+    """Configure Django with one cache, django-redis, once per process."""
     from django.conf import settings as django_settings
 
     cache = {

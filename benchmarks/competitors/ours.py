@@ -1,4 +1,4 @@
-"""Readers of this project, default settings but a longer timeout: decision and decoding are part of a read."""
+"""Readers of this project with default settings but a longer timeout; a read includes decision and decoding."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LOCAL_ENTRIES: Final = 10_000
 
 
 def seed(dataset: Dataset) -> None:
-    """Put fresh entries under all numbers."""
+    """Store fresh entries for all numbers."""
     with dataset.servers.plain() as client:
         Seeder(client, dataset.servers.namespace).put(dataset.numbers)
 

@@ -1,4 +1,4 @@
-"""Other caches, each as its documentation recommends, and redis-py itself: the baselines, and its client-side cache."""
+"""Other caches, used as their documentation recommends, and redis-py itself: baselines and client-side cache."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ async def _cashews(dataset: Dataset, stack: AsyncExitStack, *, client_side: bool
 
 
 async def _cashews_early(dataset: Dataset, stack: AsyncExitStack, *, client_side: bool = False) -> Opened:
-    """``@cache.early`` on Redis or its in-process tier; pickle, its default."""
+    """``@cache.early`` on Redis or its in-process tier, with pickle, its default."""
     cache = await _cashews(dataset, stack, client_side=client_side)
     values = {number: rows_of(number) for number in dataset.numbers}
 
     async def friends_of(person_id: int) -> Value:
-        return values.pop(person_id)  # once: a second call is no hit, and fails
+        return values.pop(person_id)  # only once, since a second call is no hit and has to fail
 
     remembered = cache.early(
         ttl=TTL_SECONDS * 2,
@@ -58,7 +58,7 @@ async def _cashews_early(dataset: Dataset, stack: AsyncExitStack, *, client_side
 
 
 async def _cashews_get(dataset: Dataset, stack: AsyncExitStack) -> Opened:
-    """``cache.get`` on its in-process tier: no decision at all."""
+    """``cache.get`` on its in-process tier, without any decision."""
     cache = await _cashews(dataset, stack, client_side=True)
     for number in dataset.numbers:
         await cache.set(_name(number), rows_of(number), expire=TTL_SECONDS)
@@ -66,7 +66,7 @@ async def _cashews_get(dataset: Dataset, stack: AsyncExitStack) -> Opened:
 
 
 async def _aiocache(dataset: Dataset, stack: AsyncExitStack) -> Opened:
-    """``cache.get``; JSON, the default of its Redis cache."""
+    """``cache.get`` with JSON, the default of its Redis cache."""
     from aiocache import RedisCache
 
     servers = dataset.servers
@@ -78,7 +78,7 @@ async def _aiocache(dataset: Dataset, stack: AsyncExitStack) -> Opened:
 
 
 def _dogpile(dataset: Dataset, stack: AsyncExitStack) -> Opened:
-    """``region.get_or_create``, as its documentation has it; pickle, its default."""
+    """``region.get_or_create``, as in its documentation, with pickle, its default."""
     from dogpile.cache import make_region
 
     prefix = f"{dataset.servers.namespace}:dogpile:"
@@ -94,19 +94,19 @@ def _dogpile(dataset: Dataset, stack: AsyncExitStack) -> Opened:
 
 
 def _django_redis(dataset: Dataset, stack: AsyncExitStack) -> Opened:
-    """``cache.get``; pickle, its default."""
+    """``cache.get`` with pickle, its default."""
     configure_django(dataset.servers.cache_url, f"{dataset.servers.namespace}:django")
     from django.core.cache import cache
 
     stack.callback(cache.close)
     for number in dataset.numbers:
         cache.set(_name(number), rows_of(number), timeout=TTL_SECONDS)
-    # Django hands a client of its own to every thread; `cache` looks it up.
+    # Django has a client for every thread, which `cache` looks up.
     return Opened(lambda number: cache.get(_name(number)))
 
 
 def _django_cacheback(dataset: Dataset, stack: AsyncExitStack) -> Opened:
-    """``Job.get`` on django-redis: a hit with its own expiry beside the value."""
+    """``Job.get`` on django-redis, whose values have their own expiry beside them."""
     configure_django(dataset.servers.cache_url, f"{dataset.servers.namespace}:django")
     from cacheback.base import Job
 
@@ -122,7 +122,7 @@ def _django_cacheback(dataset: Dataset, stack: AsyncExitStack) -> Opened:
 
 
 def _raw(dataset: Dataset, client: Any, note: str = "") -> Opened:
-    """Put our entries, to be read as they stand: what a baseline reads is what our reader reads."""
+    """Store our entries, which a baseline reads undecoded, so that it reads the same bytes as our reader."""
     seed(dataset)
     with dataset.servers.plain() as plain:
         seeder = Seeder(plain, dataset.servers.namespace)
@@ -143,7 +143,7 @@ def _redis_asyncio(dataset: Dataset, stack: AsyncExitStack) -> Opened:
 
 
 def _redis_py_client_side(dataset: Dataset, stack: AsyncExitStack) -> Opened:
-    """redis-py's own in-process cache (RESP3, CLIENT TRACKING by key), also on a server that redis-py would refuse."""
+    """redis-py's own in-process cache (RESP3, CLIENT TRACKING by key), even on a server that redis-py would refuse."""
     note, required = "", CacheProxyConnection.MIN_ALLOWED_VERSION
     with dataset.servers.plain() as plain:
         info = cast("dict[str, str]", plain.info("server"))

@@ -1,1 +1,1 @@
-"""The graph's change feed: its delay, its price to who writes, what it carries, and the loads that it spares."""
+"""The graph's change feed: its delay, its price for writers, its throughput, and the loads that it saves."""

@@ -1,7 +1,7 @@
-"""Delay of a change at a steady rate, and the changes a second that one consumer carries.
+"""The delay of changes at a steady rate, and the changes per second that one consumer carries.
 
-A write is of one person, whose entry is fresh: each of them has to be invalidated. Writers are a process of their own,
-on the clock that all processes of a machine share.
+Each write changes one person with a fresh entry, which has to be invalidated. The writers are a process of their own,
+and use the clock that all processes of a machine share.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MIN_RATE: Final = Target(Must.AT_LEAST, 2_000)
 
 
 def write_at_rate(pipe: Connection, environ: Mapping[str, str], numbers: Sequence[int]) -> None:
-    """Change persons one after the other, each at its moment; sends when each commit was called (monotonic seconds)."""
+    """Change persons one after another at a steady rate; send the times of the commit calls (monotonic seconds)."""
     committed: dict[int, float] = {}
     with closing(driver_of(environ)) as driver, ThreadPoolExecutor(_WRITERS) as pool:
         driver.verify_connectivity()
@@ -52,7 +52,7 @@ def write_at_rate(pipe: Connection, environ: Mapping[str, str], numbers: Sequenc
 
 
 class _Seen:
-    """Moments at which tags were invalidated, and how many changes that were."""
+    """Times at which tags were invalidated, and the number of changes."""
 
     def __init__(self) -> None:
         self.at: dict[str, float] = {}
@@ -74,7 +74,7 @@ class _Seen:
 
 
 def measured_delay(plant: Plant, options: FeedOptions) -> Result:
-    """Measure from the call of commit to the invalidation, while persons are written at a steady rate."""
+    """Measure the time from the call of commit to the invalidation, while persons are written at a steady rate."""
     plant.triggers.install(watches)
     rounds = [_delays_ms(plant, options.scale.delay_seconds) for _ in range(options.scale.rounds + 1)]
     counted = rounds[WARM_UP_ROUND + 1 :]
@@ -114,7 +114,7 @@ def _delays_ms(plant: Plant, seconds: float) -> list[float]:
 
 
 def measured_throughput(plant: Plant, options: FeedOptions) -> Result:
-    """Measure how fast a consumer works off what waits; in the end no note is left."""
+    """Measure how fast a consumer works off a backlog; no note may be left at the end."""
     plant.triggers.install(watches)
     rates = [_changes_per_second(plant, range(options.scale.waiting)) for _ in range(options.scale.rounds + 1)]
     rate = figure("one consumer", rates[WARM_UP_ROUND + 1 :], "changes/s", _MIN_RATE)
@@ -127,7 +127,7 @@ def _changes_per_second(plant: Plant, numbers: Sequence[int]) -> float:
     seen, began = _Seen(), time.monotonic()
     with plant.consuming(seen):
         seen.wait_for(len(numbers))
-    seconds = time.monotonic() - began  # what was invalidated is acknowledged, too
+    seconds = time.monotonic() - began  # including the acknowledgements
     if left := plant.triggers.backlog().notes:
         raise BenchError(f"{left} notes were left")
     return len(numbers) / seconds

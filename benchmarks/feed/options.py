@@ -12,12 +12,12 @@ class Scale:
     """Amount of measuring.
 
     Attributes:
-        rounds: rounds that count; one more, the first, is dropped.
-        delay_seconds: of writes at a steady rate in a round.
-        waiting: changes that wait for the consumer in a round.
-        slices: turns with the trigger, and without it, in a round.
-        times: transactions of a turn, by how many nodes they change.
-        savings_seconds: at each write rate.
+        rounds: the number of rounds that count; one more, the first, is dropped.
+        delay_seconds: the duration of writes at a steady rate in a round.
+        waiting: the number of changes in the backlog of a round.
+        slices: the number of turns with the trigger, and without it, in a round.
+        times: the number of transactions in a turn, by the number of nodes that they change.
+        savings_seconds: the duration at each write rate.
     """
 
     rounds: int

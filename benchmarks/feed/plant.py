@@ -1,4 +1,4 @@
-"""Servers of a run, persons in the graph, their entries in the cache, and a consumer of this process."""
+"""Servers of a run, persons in the graph, their entries in the cache, and a consumer in this process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _EACH: Final = (
 
 
 class Plant:
-    """The servers; the graph has an index and no trigger."""
+    """The servers of a run; the graph has an index but no trigger."""
 
     def __init__(self, stack: ExitStack) -> None:
         self.servers: Servers = stack.enter_context(running_servers())
@@ -60,11 +60,11 @@ class Plant:
             session.execute_write(lambda tx: tx.run(CHANGE, ids=list(ids)).consume())
 
     def change_each(self, ids: Sequence[int]) -> None:
-        """Change persons in a transaction each, which the graph makes itself."""
+        """Change each person in a transaction of its own, made by the graph itself."""
         self.run(_EACH, ids=list(ids))
 
     def put_entries(self, numbers: Sequence[int]) -> None:
-        """Write a fresh entry of each person, which its tag knows."""
+        """Write a fresh entry of each person, registered with its tag."""
         self._seeder.put(numbers)
         for start in range(0, len(numbers), _TOGETHER):
             self._link.store.run_all([

@@ -1,4 +1,4 @@
-"""Price of the trigger to who writes: transactions with it, against the same without it, in turns."""
+"""Price of the trigger for writers: transactions with it against the same without it, in turns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TARGET: Final = Target(Must.AT_MOST, 2)
 
 
 def measured_price(plant: Plant, options: FeedOptions) -> Result:
-    """Measure transactions that change 1, 10 and 1,000 nodes; nobody consumes, and notes go between the turns."""
+    """Measure transactions that change 1, 10 and 1,000 nodes, without a consumer; notes are removed between turns."""
     scale, tally = options.scale, Tally()
     numbers = count()
     for turn in turns((WITH, WITHOUT), rounds=scale.rounds, slices=scale.slices, rng=random.Random(options.seed)):  # noqa: S311 - no secret

@@ -1,4 +1,4 @@
-"""Query whose value is a person's version, with the tag of that person, and what is watched. Imported by the worker."""
+"""Query of a person's version, tagged with that person, and the watch declaration. Imported by the worker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from refresher.feed import node_tags, watch
 QUERY: Final = "version"
 TTL: Final = "BENCH_TTL_SECONDS"
 LOADS: Final = "version-loads"
-"""In the control database: the number of loads."""
+"""Key of the number of loads in the control database."""
 CHANGE: Final = "UNWIND $ids AS id MATCH (p:Person {id: id}) SET p.version = p.version + 1"
 
 watch("Person", key="id")

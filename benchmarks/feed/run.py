@@ -1,4 +1,4 @@
-"""Run of the groups, over the servers that they need."""
+"""Run of the groups on their servers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Loads and wrong reads: with the feed and a long TTL, against a short TTL without it, on a real worker.
+"""Loads and wrong reads with the feed and a long TTL, against a short TTL without it, on a real worker.
 
-TTLs are a thirtieth of an hour and of half a minute, so that a run of seconds shows what takes minutes. What a load and
-the feed take is not scaled: a wrong read of the feed weighs thirty times what it would.
+TTLs are a thirtieth of an hour and of half a minute, so that a run of seconds stands for minutes. The times of loads
+and of the feed are not scaled, so a wrong read of the feed weighs thirty times as much as in reality.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Point(NamedTuple):
 
 
 def measured_savings(plant: Plant, options: FeedOptions) -> Result:
-    """Measure each cache at each rate, one after the other."""
+    """Measure each cache at each rate, one after another."""
     found = [point for cache in TTLS_SECONDS for point in _points(plant, cache, options)]
     feed, ttl = ([point for point in found if point.cache == cache] for cache in TTLS_SECONDS)
     figures = []
@@ -113,7 +113,7 @@ def _point(
 
 @contextmanager
 def _writing(plant: Plant, versions: dict[int, int], rate: int, seed: int) -> Iterator[None]:
-    """Write at random moments; ``versions`` are those of the commits that have returned."""
+    """Write at random times; ``versions`` are those whose commits have returned."""
     draw, ended = random.Random(seed), threading.Event()  # noqa: S311 - no secret
 
     def write() -> None:

@@ -1,4 +1,4 @@
-"""`hits`: the cost of a read, alone and when everything goes wrong at once. `hits.run` lists the groups.
+"""`hits`: the cost of reads and entries, against redis-py and other caches. `hits.run` lists the groups.
 
-It imports no other benchmark; what two of them need is in `competitors`, `reports` and `apparatus`.
+It imports no other benchmark; shared parts are in `competitors`, `reports` and `apparatus`.
 """

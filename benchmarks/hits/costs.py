@@ -1,4 +1,4 @@
-"""Cost of the params and values of real applications: µs a key, calls of a hit, encoding of rows."""
+"""Costs of the params and values of real applications: µs per key, calls per hit, encoding of rows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PARAMS: Final[Mapping[str, tuple[dict[str, Any], float]]] = MappingProxyType(
         "a list of 100 ints": ({"ids": list(range(100))}, 8),
     }
 )
-"""Params, and how many µs their key may take."""
+"""Params, and the allowed µs for their key."""
 _CALLED: Final[dict[str, Any]] = {"s": 0.01, "i": 3}
 _MAX_CALLS: Final = 35
 _ROWS: Final = 10_000
@@ -44,7 +44,7 @@ _MAX_ENCODING: Final = 6
 
 
 def measured_costs(servers: Servers, options: HitsOptions) -> Result:
-    """Measure each kind of params in turn, in every round: the same object again and again, as in a view."""
+    """Measure each kind of params in turn, in every round, with the same object again and again, as in a view."""
     figures = [*_keys(servers, options), _calls(servers), _encoding(options)]
     return Result("costs", "what keys and values cost", figures)
 
@@ -90,7 +90,7 @@ def _encoding(options: HitsOptions) -> Figure:
 
 
 def _interleaved(calls: Mapping[str, Callable[[], object]], options: HitsOptions) -> dict[str, list[float]]:
-    """Return the seconds of one call of each, for each round: of its slices the fastest."""
+    """Return the seconds of one call of each function for each round, taking the fastest slice."""
     scale = options.scale
     repeats = {name: _repeats(call, scale.slice_seconds) for name, call in calls.items()}
     rounds = [_round(calls, repeats, scale.slices) for _ in range(scale.rounds)]

@@ -1,4 +1,4 @@
-"""Cost of an entry in Redis."""
+"""Memory cost of an entry in Redis."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _REFRESHED: Final = 50
 def measured_memory(servers: Servers, _: HitsOptions) -> Result:
     """Measure MEMORY USAGE of entries against plain keys with the same payloads, over a range of sizes.
 
-    Over a range, because Redis' allocator rounds up: between two steps a header costs nothing, at a step it costs 256
-    bytes. The keys are counted after refreshes by the real flow, with what was left behind.
+    A range is needed because Redis' allocator rounds up: between two steps a header costs nothing, at a step 256 bytes.
+    The keys are counted after refreshes by the real flow, including any leftovers.
     """
     with servers.plain() as client:
         used, length = _bytes_over_plain(client, servers.namespace)
@@ -64,7 +64,7 @@ def _keys_at_rest(servers: Servers) -> float:
         cache.advance("6m")
         for number in range(_REFRESHED):
             cache.client.get(QUERY, {"number": number})
-        # Those of entries: the query has one of its own, however many entries it has.
+        # Only those of entries, since the query has a key of its own, however many entries it has.
         of_entries = f"{cache.client.settings.namespace}:*{{{QUERY}:*"
         keys = sum(1 for _ in client.scan_iter(match=of_entries, count=1_000))
     return keys / _REFRESHED

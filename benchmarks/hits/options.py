@@ -12,10 +12,10 @@ class Scale:
     """Amount of measuring.
 
     Attributes:
-        rounds: rounds that count; one more, the first, is dropped.
-        slices: turns that everyone has in a round.
-        slice_seconds: how long a turn takes, about.
-        latencies: reads timed one by one, of each kind in each round.
+        rounds: the number of rounds that count; one more, the first, is dropped.
+        slices: the number of turns of each competitor in a round.
+        slice_seconds: the approximate duration of a turn.
+        latencies: the number of reads timed one by one, of each kind in each round.
     """
 
     rounds: int

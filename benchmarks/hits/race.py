@@ -27,9 +27,9 @@ _TOLERATED_SHARE: Final = 0.02
 
 
 class ThreadReaderGroup:
-    """Threads, each with its share of the numbers, read over and over; one reads on the calling thread.
+    """Threads that each read their share of the numbers over and over; one of them is the calling thread.
 
-    They live as long as the group, as those of a server would.
+    They live as long as the group, like those of a server.
     """
 
     def __init__(self, read: Callable[[int], Any], numbers: Sequence[int], size: int) -> None:
@@ -38,7 +38,7 @@ class ThreadReaderGroup:
         self._start = threading.Barrier(size)
 
     async def run(self, reads: int) -> float:
-        """Let each thread make this many reads, and return how long that took (s); the event loop stands still."""
+        """Let each thread make this many reads, and return the duration (s); the event loop is blocked."""
         if len(self._shares) == 1:
             return self._run_one(self._shares[0], reads)
         spans = list(self._pool.map(lambda share: self._run_with_others(share, reads), self._shares))
@@ -61,13 +61,13 @@ class ThreadReaderGroup:
 
 
 class TaskReaderGroup:
-    """The same as tasks of the running event loop; one runs as the calling task."""
+    """Tasks of the running event loop that read like `ThreadReaderGroup`; one of them is the calling task."""
 
     def __init__(self, read: Callable[[int], Any], numbers: Sequence[int], size: int) -> None:
         self._read, self._shares = read, _shares(numbers, size)
 
     async def run(self, reads: int) -> float:
-        """Let each task make this many reads, and return how long that took, in seconds."""
+        """Let each task make this many reads, and return the duration in seconds."""
         begin = time.perf_counter()
         if len(self._shares) == 1:
             await self._run_one(self._shares[0], reads)
@@ -76,7 +76,7 @@ class TaskReaderGroup:
             try:
                 await asyncio.gather(*tasks)
             finally:
-                await asyncio.wait(tasks)  # when one has failed, or all are cancelled: the cache is closed next
+                await asyncio.wait(tasks)  # if one has failed, or all are cancelled, since the cache is closed next
         return time.perf_counter() - begin
 
     def close(self) -> None:
@@ -92,28 +92,28 @@ ReaderGroup: TypeAlias = ThreadReaderGroup | TaskReaderGroup
 
 
 def _shares(numbers: Sequence[int], size: int) -> list[Sequence[int]]:
-    """Deal the numbers out; where there are fewer than readers, all read the same."""
+    """Deal out the numbers; if there are fewer than readers, all read the same."""
     return [numbers[index::size] if len(numbers) >= size else numbers for index in range(size)]
 
 
 @dataclass(slots=True)
 class Race:
-    """Outcome of a race. ``left_out`` (why it was not measured) and ``notes`` are by competitor."""
+    """Outcome of a race. ``left_out`` (the reason) and ``notes`` are by competitor."""
 
     tally: Tally = field(default_factory=Tally)
     left_out: dict[str, str] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
 
     def leave_out(self, name: str, error: Exception) -> None:
-        """Leave a competitor out from now on, also what it did before."""
+        """Leave a competitor out from now on, with its earlier results."""
         self.left_out[name] = f"{type(error).__name__}: {error}"[:200]
 
     def seconds_per_read(self, name: str) -> list[float]:
-        """Return one figure per round; nothing for who was left out."""
+        """Return the seconds per read of each round; none for a competitor that was left out."""
         return [] if name in self.left_out else self.tally.seconds_per_read(name)
 
     def speed_ratios(self, name: str, other: str) -> list[float]:
-        """Return how many times as fast as ``other`` each round of ``name`` was; nothing where one did not run."""
+        """Return the speed of ``name`` as a multiple of that of ``other`` in each round; none if one did not run."""
         if name in self.left_out or other in self.left_out:
             return []
         return self.tally.speed_ratios(name, other)
@@ -123,7 +123,7 @@ def run_race(
     competitors: Sequence[Competitor], dataset: Dataset, options: HitsOptions, *, concurrency: int = 1,
     one_key: bool = False,
 ) -> Race:  # fmt: skip
-    """Open the competitors, check what they read, and time them turn by turn.
+    """Open the competitors, check their reads, and time them turn by turn.
 
     ``concurrency`` is the number of threads or tasks of each; with ``one_key`` all of them read the same key.
     """
@@ -168,7 +168,7 @@ async def _race(
 
 
 async def _check(opened: Opened, numbers: Sequence[int]) -> None:
-    """See that a competitor reads what was put there, before anyone times it."""
+    """Check that a competitor reads the stored values, before it is timed."""
     for number in [*numbers, *numbers]:
         found = await await_if_needed(opened.read(number))
         if found != opened.expected(number):
@@ -176,7 +176,7 @@ async def _check(opened: Opened, numbers: Sequence[int]) -> None:
 
 
 async def _check_local(servers: Servers, group: ReaderGroup) -> None:
-    """See that a local hit is one: a tier that is bypassed would be measured as what it is not."""
+    """Check that local hits are local, since a bypassed tier would falsify the measurement."""
     await group.run(_FIRST_TRY_READS)
     before = _gets(servers)
     await group.run(_LOCAL_READS)
@@ -192,7 +192,7 @@ def _gets(servers: Servers) -> int:
 
 
 async def _calibrated(group: ReaderGroup, slice_seconds: float) -> int:
-    """Return how many reads each thread or task makes in a turn of about ``slice_seconds``."""
+    """Return the number of reads of each thread or task in a turn of about ``slice_seconds``."""
     count = _FIRST_TRY_READS
     for _ in range(3):
         count = max(1, min(_MAX_READS, int(count * slice_seconds / await group.run(count))))

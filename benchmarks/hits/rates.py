@@ -1,4 +1,4 @@
-"""Rate of hits in seven modes, against redis-py itself and against other caches."""
+"""Rates of hits in seven modes, against redis-py itself and against other caches."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _ASYNC: Final = (peers.REDIS_ASYNCIO, ours.ASYNC, peers.CASHEWS_EARLY, peers.AIO
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """One mode: the first competitor is the baseline, the second is ours.
+    """One mode, whose first competitor is the baseline and whose second is ours.
 
     Attributes:
-        concurrency: threads or tasks.
-        one_key: all of them read the same.
-        at_least: what ours must be, as a multiple of the baseline; None: no target.
-        peers_at_least: the same for single peers (None: no target); all others ours must be faster than.
-        variant: ours in another way; held against the baseline, too.
+        concurrency: the number of threads or tasks.
+        one_key: True if all of them read the same key.
+        at_least: the target for ours, as a multiple of the baseline; None for no target.
+        peers_at_least: targets against single peers (None: no target); ours must be faster than all others.
+        variant: a variant of ours, compared with the baseline too.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""List of groups, and a run of them."""
+"""The list of groups, and a run of them."""
 
 from __future__ import annotations
 

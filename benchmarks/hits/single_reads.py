@@ -1,4 +1,4 @@
-"""Single reads, timed one by one: those that trigger a refresh, and others."""
+"""Single reads, timed one by one, that trigger a refresh or not."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _AT_MOST: Final = Target(Must.AT_MOST, 1.2)
 
 
 class _Probe:
-    """A reader of its own, sync or async, with what it has published. The clock stands right around the call."""
+    """A separate reader, sync or async, with a count of its publications. The clock is read right around the call."""
 
     def __init__(self, title: str, settings: ReaderSettings, stack: AsyncExitStack) -> None:
         self.published: Published = Published()
@@ -37,7 +37,7 @@ class _Probe:
         stack.push_async_callback(lambda: await_if_needed(self._client.close()))
 
     async def timed(self, number: int) -> float:
-        """Read one number, and return how long that took, in seconds."""
+        """Read one number, and return the duration in seconds."""
         get, params = self._client.get, params_of(number)
         if self._is_async:
             began = time.perf_counter()
@@ -52,7 +52,7 @@ class _Probe:
 
 
 class Read(StrEnum):
-    """Kind of read: of a key that triggers a refresh, or of a fresh one, read again and again or never before."""
+    """Kind of read: of a key that triggers a refresh, or of a fresh one, read repeatedly or for the first time."""
 
     TRIGGERS = "a read that triggers a refresh"
     HOT = "one that does not"
@@ -60,11 +60,11 @@ class Read(StrEnum):
 
 
 def measured_triggers(servers: Servers, options: HitsOptions) -> Result:
-    """Measure reads of stale keys, each asking for a refresh, among reads of fresh ones; each timed by itself.
+    """Measure reads of stale keys, each triggering a refresh, among reads of fresh ones, each timed by itself.
 
-    Between two of them the publisher's thread comes to rest, so that a read is charged with its own trigger alone. A
-    stale key is read once: its bytes are decoded, where those of a key that is read again are known. So there are fresh
-    keys that are read once, too. One value per round is the ratio of two kinds' 99th percentiles.
+    Between two of them the publisher's thread comes to rest, so that a read is charged only with its own trigger. A
+    stale key is read only once, so its bytes are decoded, while those of a key that is read again are known. So there
+    are fresh keys that are read once, too. The value of a round is the ratio of two kinds' 99th percentiles.
     """
     numbers = count(_FIRST_OTHER)
     figures: list[Figure] = []
@@ -110,6 +110,6 @@ async def _round(probe: _Probe, keys: Mapping[Read, Sequence[int]], order: rando
         order.shuffle(reads)
         for read in reads:
             await probe.flush_triggers()
-            await probe.timed(_FRESH[0])  # all kinds are timed right after the same thing
+            await probe.timed(_FRESH[0])  # so that all kinds are timed right after the same thing
             took[read].append(await probe.timed(keys[read][index]))
     return {read: percentile(times, 99) * 1e6 for read, times in took.items()}

@@ -1,1 +1,1 @@
-"""Results: what they are, how they are shown, drawn and kept. Nothing here measures."""
+"""Results: their types, tables, charts and files. Nothing here measures."""

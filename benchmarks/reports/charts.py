@@ -1,4 +1,4 @@
-"""Charts: described as data, drawn as SVG and PNG, ours in a strong colour and the others muted."""
+"""Charts, described as data and drawn as SVG and PNG, with ours in a strong colour and the others muted."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
 
 Rounds: TypeAlias = Mapping[str, Sequence[float]]
 
-# Ours is blue, its variants lighter and darker; the rest is muted, and differs by hue, lightness, dashes and marker.
+# Ours is blue, its variants lighter and darker; the others are muted, and differ by hue, lightness, dashes and marker.
 OURS: Final = ("#0B5CD5", "#6FA8F5", "#0F3C82", "#A9CBF8")
 MUTED: Final = (
     "#A8937A", "#7F9C8A", "#B8909B", "#8D8D8D", "#C2B280", "#9A86A4", "#5F7F86", "#C9A58B", "#B9C4B0", "#6E6A62",
 )  # fmt: skip
 PLAIN: Final = ("#0B5CD5", "#C2571A", "#2F8F5B", "#8E4FA8", "#B08A00", "#4D4D4D", "#D14B8F", "#3AA6B9")
-"""Colours for charts in which nothing is ours alone."""
+"""Colours for charts without a distinction between ours and others."""
 _MARKERS: Final = "osD^vP*Xph"
 _DASHES: Final = ("-", "--", "-.", ":")
 _INCHES: Final = (8.0, 4.5)
 _BAR_INCHES: Final = 0.3
 _MAX_MARKED: Final = 20
-_LETTERS_ABREAST: Final = 76  # of names side by side below bars
+_LETTERS_ABREAST: Final = 76  # for names side by side below bars
 _CAPTION: Final = "Bars are medians of the rounds, with the least and the greatest."
 
 
 class PlotKind(StrEnum):
-    """Way of drawing series."""
+    """Way of drawing a series."""
 
     LINES = "lines"
     STEPS = "steps"
@@ -45,10 +45,10 @@ class Series:
     """One line, or one bar in each group.
 
     Attributes:
-        label: in the legend.
-        x: numbers; of bars the names of the groups.
-        y: a number for each.
-        low, high: the spread about each, or empty.
+        label: the text in the legend.
+        x: numbers; for bars the names of the groups.
+        y: a number for each x.
+        low, high: the spread around each y, or empty.
     """
 
     label: str
@@ -63,11 +63,11 @@ class Plot:
     """One chart.
 
     Attributes:
-        name: of its files, without suffix.
-        title, x_label, y_label: in words, units in brackets.
-        ours: the labels of this project's series; of the only series of bars, the names of its groups.
-        caption: below it on the page of results: what one sees there, never a figure.
-        x_log, y_log: logarithmic axes. Bars have none: their length is what is compared.
+        name: the name of its files, without suffix.
+        title, x_label, y_label: texts, with units in brackets.
+        ours: the labels of this project's series; for a single series of bars, the names of its groups.
+        caption: the text below it on the page of results, which describes what one sees, without figures.
+        x_log, y_log: True for logarithmic axes, which bars don't have, since their lengths are compared.
     """
 
     name: str
@@ -85,9 +85,9 @@ class Plot:
 def bars(
     name: str, title: str, unit: str, series: Mapping[str, Rounds], *, ours: tuple[str, ...], x_label: str = ""
 ) -> Plot:
-    """Return a chart of values side by side: medians of the rounds, with the least and the greatest.
+    """Return a bar chart of the rounds' medians, with the least and the greatest values.
 
-    ``series``: by label, by group on the x axis, one value per round. A group without values is left out.
+    ``series`` has one value per round, by label and group on the x axis. A group without values is left out.
     """
     lines = []
     for label, rounds in series.items():
@@ -98,7 +98,7 @@ def bars(
 
 
 def draw(plot: Plot, folder: Path, suffixes: Sequence[str] = ("png", "svg")) -> list[Path]:
-    """Draw the chart into the folder, and return the paths. Its background is white, also on a dark page.
+    """Draw the chart into the folder, and return the paths. Its background is white, even on a dark page.
 
     Raises:
         OSError: the folder can't be written to.
@@ -106,7 +106,7 @@ def draw(plot: Plot, folder: Path, suffixes: Sequence[str] = ("png", "svg")) -> 
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    # Without the date and with ids that are not drawn, the same data gives the same file; text stays text.
+    # Without the date, and with ids that are not random, the same data gives the same file. Text stays text.
     with mpl.rc_context({"svg.hashsalt": plot.name, "svg.fonttype": "none", "font.family": "DejaVu Sans"}):
         figure = Figure(figsize=_INCHES, facecolor="white")
         figure.set_layout_engine("constrained", h_pad=0.1, w_pad=0.1)
@@ -127,7 +127,7 @@ def draw(plot: Plot, folder: Path, suffixes: Sequence[str] = ("png", "svg")) -> 
 
 
 def _colours(labels: Sequence[str], ours: Sequence[str]) -> Iterator[str]:
-    """Yield the colour of each label: strong for ours, muted for the others; all strong where none is ours."""
+    """Yield the colour of each label: strong for ours, muted for the others; all strong if none is ours."""
     strong, muted = iter(OURS), iter(MUTED * 2)
     for number, label in enumerate(labels):
         if not ours:
@@ -158,7 +158,7 @@ def _draw_lines(plot: Plot, axes: Axes) -> None:
 
 
 def _draw_bars(plot: Plot, axes: Axes, figure: Any) -> None:
-    """Draw bars that stand, or lie where their names are too long to stand side by side below them."""
+    """Draw vertical bars, or horizontal ones if their names are too long to fit side by side."""
     groups = list(dict.fromkeys(str(name) for series in plot.series for name in series.x))
     letters = _LETTERS_ABREAST // len(groups)
     lie = len(plot.series) == 1 or any(len(word) > letters for name in groups for word in name.split())
@@ -179,7 +179,7 @@ def _draw_bars(plot: Plot, axes: Axes, figure: Any) -> None:
         )
     if lie:
         axes.set_yticks(range(len(groups)), groups, fontsize=9)
-        axes.invert_yaxis()  # the first one above
+        axes.invert_yaxis()  # the first one at the top
         axes.margins(x=0.12)
     else:
         names = ["\n".join(fill(line, letters) for line in name.splitlines()) for name in groups]
@@ -207,5 +207,5 @@ def _show_plain_numbers(axes: Axes, which: Any) -> None:
 
 
 def plain(value: float) -> str:
-    """Return three digits that mean something."""
+    """Format a number with three significant digits."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

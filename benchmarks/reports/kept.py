@@ -18,13 +18,13 @@ from benchmarks.reports.results import Result
 FORMAT_VERSION: Final = 3
 ORDER: Final = ("hits", "stampede", "topology", "worker", "pools", "feed", "simulate", "overload")
 _LINE_LETTERS: Final = 300
-_DIGITS: Final = 6  # more than a measurement has
+_DIGITS: Final = 6  # more than any measurement yields
 _DIGITS_IN_CHARTS: Final = 4
 _MAX_POINTS: Final = 150
 
 
 class Run(msgspec.Struct, frozen=True):
-    """All that is kept of a run. ``provenance`` is made by `reports.provenance`."""
+    """The stored part of a run. ``provenance`` is made by `reports.provenance`."""
 
     format: int
     benchmark: str
@@ -33,7 +33,7 @@ class Run(msgspec.Struct, frozen=True):
 
 
 def kept(provenance: Mapping[str, Any], results: Sequence[Result]) -> Run:
-    """Reduce a run to what is kept of it: fewer digits, and long series by some of their points."""
+    """Reduce a run to its stored part, with fewer digits and fewer points of long series."""
     about = dict(provenance)
     found = []
     for result in results:
@@ -55,10 +55,10 @@ def save(run: Run, folder: Path) -> Path:
 
 
 def load_all(folder: Path) -> list[Run]:
-    """Return the runs in a folder and those below it, in the order of the page.
+    """Return the runs in a folder and its subfolders, in the order of the page.
 
     Raises:
-        BenchError: there are none, one is of another version, or a benchmark is there twice.
+        BenchError: there are none, one has another format, or a benchmark is there twice.
     """
     runs: dict[str, tuple[Path, Run]] = {}
     for path in sorted(folder.rglob("*.json")):
@@ -84,7 +84,7 @@ def _load(path: Path) -> Run:
 
 
 def _rounded(value: Any) -> Any:
-    """Return builtins with floats of `_DIGITS` significant digits; NaN is None."""
+    """Return a value as builtins, with floats of `_DIGITS` significant digits, and None for NaN."""
     if isinstance(value, dict):
         return {name: _rounded(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
@@ -95,7 +95,7 @@ def _rounded(value: Any) -> Any:
 
 
 def _thinned(series: Series) -> Series:
-    """Return a series of at most `_MAX_POINTS` points, and its last one."""
+    """Return a series with at most `_MAX_POINTS` points and its last one."""
     step = -(-len(series.x) // _MAX_POINTS) or 1
     last = [-1] if series.x and (len(series.x) - 1) % step else []
 
@@ -107,7 +107,7 @@ def _thinned(series: Series) -> Series:
 
 
 def _text(value: Any, indent: str = "") -> str:
-    """Return JSON with as much on a line as is read at one glance, or has no joint."""
+    """Format JSON with as much on a line as can be read at a glance, or can't be broken."""
     line = json.dumps(value, ensure_ascii=False, allow_nan=False)
     children = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
     if len(line) <= _LINE_LETTERS or not any(isinstance(child, dict | list) for child in children):

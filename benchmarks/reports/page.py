@@ -1,4 +1,4 @@
-"""The page of results, generated from what is kept of the runs."""
+"""The page of results, generated from stored runs."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def page(runs: Sequence[Run], charts: str) -> str:
     """Return the page in Markdown.
 
     Args:
-        runs: in the order of the page.
-        charts: the folder of the charts, as seen from the page.
+        runs: the runs, in the order of the page.
+        charts: the folder of the charts, relative to the page.
     """
     sections = [_PREAMBLE.format(rows=MAX_ROWS).rstrip("\n")]
     for run in runs:
@@ -48,7 +48,7 @@ def page(runs: Sequence[Run], charts: str) -> str:
 
 
 def draw_all(runs: Sequence[Run], folder: Path) -> None:
-    """Draw every chart of the runs into the folder, as SVG; those of other runs are removed.
+    """Draw every chart of the runs into the folder, as SVG, and remove those of other runs.
 
     Raises:
         OSError: the folder can't be written to.
@@ -80,7 +80,7 @@ def _result(benchmark: str, result: Result, charts: str) -> Iterator[str]:
 
 
 def _factored(table: ShownTable) -> tuple[ShownTable, str]:
-    """Return the table without the columns that are the same in every row, and what they say."""
+    """Return the table without the columns that are the same in every row, and the text of those columns."""
     columns = list(zip(*table.rows, strict=True))
     same = {number for number, cells in enumerate(columns) if len(set(cells)) == 1 and len(cells) >= MIN_ROWS_FACTORED}
     rest = [number for number in range(len(columns)) if number not in same]

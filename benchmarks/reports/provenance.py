@@ -1,4 +1,4 @@
-"""Provenance of a run: commit, machine, load, versions, options and seed, without which its figures say nothing."""
+"""Provenance of a run: commit, machine, load, versions, options and seed, without which figures mean nothing."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ PACKAGES: Final = (
     "refresher", "redis", "hiredis", "msgspec", "celery", "kombu", "neo4j", "numpy", "numba", "matplotlib",
     "aiocache", "cashews", "django", "django-cacheback", "django-redis", "dogpile.cache",
 )  # fmt: skip
-_PROBE_BYTES: Final = 1_000_000  # about what a run writes
+_PROBE_BYTES: Final = 1_000_000  # about as much as a run writes
 
 
 def provenance(benchmark: str, options: Options, *, rounds: int, more: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is kept beside the results, at the beginning of a run; the load after it is to be added."""
+    """Return the data to store beside the results, at the start of a run; the load after it is added later."""
     return {
         "benchmark": benchmark,
         "began": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -44,7 +44,7 @@ def provenance(benchmark: str, options: Options, *, rounds: int, more: Mapping[s
 
 
 def heading(content: Mapping[str, Any]) -> str:
-    """Return provenance in a few lines for people."""
+    """Format provenance in a few lines for people."""
 
     def listed(values: Mapping[str, str], joint: str = " ") -> str:
         return ", ".join(f"{name.replace('_', ' ')}{joint}{value}" for name, value in values.items())
@@ -61,10 +61,10 @@ def heading(content: Mapping[str, Any]) -> str:
 
 
 def make_folder(out: Path) -> Path:
-    """Make the folder for the results, before minutes are spent on what can't be kept.
+    """Make the folder for the results, before minutes are spent on results that can't be stored.
 
     Raises:
-        BenchError: it can't be made, or nothing can be written into it.
+        BenchError: the folder can't be made, or not be written to.
     """
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -76,7 +76,7 @@ def make_folder(out: Path) -> Path:
 
 
 def _commit() -> str:
-    """Return the commit of this checkout, marked where files differ from it."""
+    """Return the commit of this checkout, with a mark if files differ from it."""
     git = ["git", "-C", str(Path(__file__).parent)]
     try:
         commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout[:12]
@@ -87,7 +87,7 @@ def _commit() -> str:
 
 
 def average_load() -> str:
-    """Return how many processes ran or waited to, on average of the last minute."""
+    """Return the average number of running and waiting processes over the last minute."""
     return f"{os.getloadavg()[0]:.2f}"
 
 

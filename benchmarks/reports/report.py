@@ -1,4 +1,4 @@
-"""Report of a run: its groups measured in turn, their results on the console and in the folder of the run."""
+"""Report of a run: its groups are measured in turn, and their results shown on the console and stored."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from benchmarks.reports.results import Figure, Rate, Result, TableCell, Target, 
 from refresher.embedded import EmbeddedServerError
 
 Groups: TypeAlias = Generator[tuple[str, Callable[[], Result]], None, None]
-"""Groups of a run, each a name and what measures it."""
+"""Groups of a run, each with its name and its measurement."""
 _RATE_COLUMNS: Final = ("reader", "µs/read", "× baseline", "ours is × it", "")
 _FIGURE_COLUMNS: Final = ("figure", "measured", "rounds", "target", "reached", "")
 _REACHED: Final = {None: "", True: "yes", False: "NO"}
@@ -40,23 +40,23 @@ def report(
     rounds: int = 1,
     more: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
-    """Measure the groups one after the other, show their results, and keep them with their charts.
+    """Measure the groups one after another, show their results, and store them with their charts.
 
-    Ctrl-C ends the measuring; the groups that were measured by then are shown and kept. A group that fails is a result
-    that says why.
+    Ctrl-C ends the measurements; the groups measured by then are shown and stored. A failed group has the reason as its
+    result.
 
     Args:
-        benchmark: its name, which is its file's.
-        options: of the run.
+        benchmark: the name of the benchmark and of its file.
+        options: the options of the run.
         console: shows the results below their provenance.
-        groups: by name; servers that are open between two of them are closed in the end.
-        versions: of the servers, by name; looked at in the end.
-        rounds: that count.
-        more: what the options do not say, or in words; no password, no path.
+        groups: the groups by name; servers open between two of them are closed at the end.
+        versions: the versions of the servers, by name; read at the end.
+        rounds: the number of rounds that count.
+        more: further provenance, without passwords and paths.
 
     Raises:
-        KeyboardInterrupt: before anything was measured.
-        BenchError: the folder can't be written into; or, when all is shown and kept, a group was not measured.
+        KeyboardInterrupt: a Ctrl-C came before anything was measured.
+        BenchError: the folder can't be written to; or, once everything is shown and stored, a group was not measured.
     """
     about = provenance(benchmark, options, rounds=rounds, more=more)
     with closing(groups):
@@ -102,7 +102,7 @@ def _present(folder: Path, run: Run, console: Console) -> None:
 
 
 class ShownTable(NamedTuple):
-    """A table for people; its own title, or none."""
+    """A table for people, perhaps with a title of its own."""
 
     title: str
     columns: Sequence[str]
@@ -126,7 +126,7 @@ def _figure_row(one: Figure) -> list[str]:
 
 
 def _reached(one: Figure) -> str:
-    """Return "yes" only where every round reached the target: a median beside a wide spread is no promise."""
+    """Return "yes" only if every round reached the target, since a median with a wide spread is no promise."""
     if one.reached and one.low is not None and one.high is not None:
         target = Target.parse(one.target)
         if not (target.is_reached_by(one.low) and target.is_reached_by(one.high)):
@@ -139,13 +139,13 @@ def _rate_row(rate: Rate) -> list[str]:
 
 
 def _shown_column(column: str) -> str:
-    """Return a heading for people: ``reads_per_s`` is reads/s, ``us_each`` is µs each."""
+    """Format a heading for people: ``reads_per_s`` as reads/s, ``us_each`` as µs each."""
     words = column.replace("_per_", "/").split("_")
     return " ".join("µs" if word == "us" else word for word in words)
 
 
 def shown_cell(cell: TableCell) -> str:
-    """Return a cell for people: three significant digits, thousands set apart."""
+    """Format a cell for people, with three significant digits and separated thousands."""
     if cell is None or (isinstance(cell, float) and math.isnan(cell)):
         return "–"
     if not isinstance(cell, float):

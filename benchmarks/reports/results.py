@@ -1,4 +1,4 @@
-"""Results of a benchmark as they are shown and kept: figures with their targets, rates, tables and charts."""
+"""Results of a benchmark as shown and stored: figures with targets, rates, tables and charts."""
 
 from __future__ import annotations
 
@@ -39,28 +39,28 @@ class Target:
     value: float
 
     def is_reached_by(self, measured: float) -> bool:
-        """Compare; NaN reaches nothing."""
+        """Return whether a measured value reaches the target, which NaN never does."""
         return bool(_COMPARE[self.must](measured, self.value))
 
     def shown(self, unit: str) -> str:
-        """Return the target as a figure has it: ``≥ 1.1 ×``."""
+        """Format the target for a figure, such as ``≥ 1.1 ×``."""
         return f"{self.must} {self.value:.4g} {unit}".strip()
 
     @classmethod
     def parse(cls, shown: str) -> Target:
-        """Return the target of a figure that was kept, as far as it is shown there."""
+        """Return the target of a stored figure, as far as its text shows it."""
         must, value, *_ = shown.split()
         return cls(Must(must), float(value))
 
 
 class Figure(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One line of the table of figures, made by `figure`.
+    """One row of the table of figures, made by `figure`.
 
     Attributes:
-        value: None: not measured, and ``note`` says why.
-        low, high: of the rounds, where there are two or more.
-        rounds: how many there were.
-        reached: None without a target, or without a value.
+        value: the measured value; None if it was not measured, for the reason in ``note``.
+        low, high: the extremes of the rounds, if there are two or more.
+        rounds: the number of rounds.
+        reached: True if the target was reached; None without a target or a value.
     """
 
     what: str
@@ -78,16 +78,16 @@ def figure(
     what: str, rounds: Sequence[float], unit: str = "×", target: Target | None = None, note: str = "",
     *, is_worst: bool = False,
 ) -> Figure:  # fmt: skip
-    """Return the median of the rounds, with their spread, beside its target.
+    """Return the figure of the rounds' median and spread, with its target.
 
     Args:
-        what: is measured.
-        rounds: one value per round; empty: not measured, and ``note`` says why.
+        what: the measured quantity.
+        rounds: one value per round; empty if it was not measured, for the reason in ``note``.
         unit: ``×``, ``ms``, ``bytes`` …; empty for a count.
-        target: None: for information.
-        note: the last column.
-        is_worst: the figure is that of a round which misses the target, if one does, else the largest: a promise that
-            one round broke is broken.
+        target: the target; None if the figure is only for information.
+        note: the text of the last column.
+        is_worst: True to take the value of a round that misses the target, if any, or else the largest, because a
+            promise that one round broke is broken.
     """
     value = median(rounds)
     if is_worst:
@@ -99,7 +99,7 @@ def figure(
 
 
 class Rate(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One line of a table of rates, made by `rate`; medians, and the spread of the time of a read (µs)."""
+    """One row of a table of rates, made by `rate`: medians, and the spread of the time per read (µs)."""
 
     competitor: str
     us_per_read: float | None = None
@@ -114,7 +114,7 @@ def rate(
     competitor: str, seconds_per_read: Sequence[float] = (), of_baseline: Sequence[float] = (),
     ours_of_it: Sequence[float] = (), note: str = "",
 ) -> Rate:  # fmt: skip
-    """Return what one competitor did, from one value per round; none where it did not run, and ``note`` says why.
+    """Return a competitor's row from one value per round; empty if it did not run, for the reason in ``note``.
 
     ``of_baseline`` is its rate as a multiple of the baseline's, ``ours_of_it`` this project's as a multiple of its own.
     """
@@ -124,7 +124,7 @@ def rate(
 
 
 class Table(msgspec.Struct, frozen=True):
-    """Rows under headings, in which units stand (``p99_ms``). None and NaN: there is no figure, which is not 0."""
+    """Rows under headings with units (``p99_ms``). None and NaN mean that there is no figure, which is not 0."""
 
     title: str
     columns: Sequence[str]

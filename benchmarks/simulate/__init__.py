@@ -1,4 +1,4 @@
 """`simulate`: the policy in a discrete-event simulation, for sizes that no machine here can hold.
 
-Imported on demand: what is compiled needs numba. It imports no other benchmark.
+Imported on demand, since compiled functions need numba. It imports no other benchmark.
 """

@@ -19,7 +19,7 @@ class Popularity(StrEnum):
 
 
 class Mode(StrEnum):
-    """Earliest moment of a refresh: once a value is stale, or before."""
+    """Policy of early refreshes, if any."""
 
     NONE = "none"
     PLAIN = "plain"

@@ -1,4 +1,4 @@
-"""More load than the workers can carry, on real processes: the window for stale refreshes, and first in, first out."""
+"""Overload on real processes, with the window for stale refreshes, and with first in, first out."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from benchmarks.simulate.scenarios import OVERLOAD, QUEUES, loading
 from refresher.embedded import ArcadeDbServer
 
 LOADS: Final = (0.5, 1.0, 1.5, OVERLOAD, 3.0)
-"""Need of the keys, as a share of what the workers can."""
+"""Needs of the keys, as multiples of the workers' capacity."""
 _SECONDS: Final = 120
 _QUICK_SECONDS: Final = 20
 _ANSWER_SECONDS: Final = 60.0
@@ -45,7 +45,7 @@ _COLUMNS: Final = (
 
 @dataclass(slots=True)
 class Observed:
-    """Reads of the second half of a run, those that got a stale value, that waited or failed, that began late."""
+    """Reads of the second half of a run, with those that got a stale value, waited or failed, or began late."""
 
     reads: int = 0
     stale: int = 0
@@ -68,8 +68,9 @@ class _Measured(NamedTuple):
 
 
 def overloaded(options: SimulateOptions, console: Console, versions: dict[str, str]) -> Result:
-    """Measure the stale share at several loads, with the window and first in, first out, each on servers of its own."""
-    # What two cores can hold: workers and loads mostly sleep. The queue is short beside the keys, as in the simulation.
+    """Measure the stale share at several loads, with the window and first in, first out, each on its own servers."""
+    # Within the capacity of two cores, as workers and loads mostly sleep. As in the simulation, the queue is short
+    # compared with the number of keys.
     model = Model(
         keys=1_500, reads_per_second=500.0, readers=2, workers=6, ttl=10.0, grace=600.0, load=0.1, queue_size=20,
         seconds=_QUICK_SECONDS if options.quick else _SECONDS, popularity=Popularity.ZIPF, min_ttl=1.0,
@@ -134,8 +135,8 @@ def _environ(model: Model) -> dict[str, str]:
 
 
 def run_readers(pipe: Connection, model: Model, servers: Servers, number: int) -> None:
-    """Read as one process of readers, once."""
-    backpressure.OVERLOADED_SECONDS = model.overloaded_after  # type: ignore[misc] # this process' own
+    """Read as one reader process, once."""
+    backpressure.OVERLOADED_SECONDS = model.overloaded_after  # type: ignore[misc] # only in this process
     asyncio.run(_read_all(pipe, model, servers, number))
 
 
@@ -154,7 +155,7 @@ async def _read_all(pipe: Connection, model: Model, servers: Servers, number: in
 
 
 def _moments(model: Model, number: int) -> Iterator[tuple[float, int]]:
-    """Yield when which key is read: a Poisson process."""
+    """Yield the times and keys of reads, a Poisson process."""
     rng = np.random.default_rng(model.seed + number)
     summed = np.cumsum(rates_and_degrees(model)[0].astype(np.float64) / model.readers)
     total, at = float(summed[-1]), 0.0

@@ -1,4 +1,4 @@
-"""Query of real processes: a pause, and a count of its loads. Imported by the worker."""
+"""Query of real processes, which pauses and counts its loads. Imported by the worker."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ LOAD: Final = "BENCH_LOAD_SECONDS"
 TTL: Final = "BENCH_TTL_SECONDS"
 GRACE: Final = "BENCH_GRACE_SECONDS"
 LOADS: Final = "simulated-loads"
-"""In the control database: the number of loads that have begun."""
+"""Key of the number of begun loads in the control database."""
 
 
-# With a degree, so that each load queries the graph once.
+# It has a degree so that each load queries the graph once.
 @query(
     QUERY,
     ttl=float(os.environ.get(TTL, "60")),

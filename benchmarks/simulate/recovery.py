@@ -1,4 +1,4 @@
-"""Recovery from what goes wrong and is over: what is applied, and for how long reads notice it afterwards."""
+"""Recovery from temporary faults: the applied faults, and the time for which reads notice them afterwards."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ _COLUMNS: Final = ("trigger", "load_%", "length_s", "before_%", "peak_%", "recov
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """Fault that is applied for so many seconds, given begin and end; 0: for a moment."""
+    """Fault that is applied for some seconds, made from its start and end; with 0 seconds it is momentary."""
 
     name: str
     seconds: int
     fault: Callable[[int, int], Fault]
 
     def length(self, model: Model) -> float:
-        """Return its length in seconds; a flush's is the time in which the fleet could load all that is lost."""
+        """Return its length in seconds; a flush's is the time in which the fleet could load everything lost."""
         return self.seconds or model.keys * (model.service + model.costs.turnaround) / model.workers
 
     def applied(self, model: Model) -> Model:
-        """Return the model with it; watched for two TTLs, so that an echo is seen, and for longer than it may last."""
+        """Return the model with the fault, watched for two TTLs, to see an echo, and for longer than it may last."""
         ends = APPLIED_AT + self.seconds
         watched = max(2 * model.ttl, _WATCHED * self.length(model))
         return replace(model, fault=self.fault(APPLIED_AT, ends), seconds=ends + math.ceil(watched))
@@ -56,7 +56,7 @@ TRIGGERS: Final = (
 
 
 class Recovery(NamedTuple):
-    """Shares of reads, and seconds from the end of the trigger until its effect was over, or until the end."""
+    """Shares of reads, and seconds from the end of the fault until the end of its effect or of the run."""
 
     before: float
     peak: float
@@ -64,7 +64,7 @@ class Recovery(NamedTuple):
 
 
 class Recovered(NamedTuple):
-    """One trigger at one load; ``length`` in seconds."""
+    """One fault at one load; ``length`` in seconds."""
 
     trigger: str
     load: float
@@ -73,17 +73,17 @@ class Recovered(NamedTuple):
 
     @property
     def lengths(self) -> float:
-        """The time to recover, in lengths of the trigger."""
+        """Time to recover, as a multiple of the fault's length."""
         return self.seen.seconds / self.length
 
 
 def recovery(shares: NDArray[np.float64], begins: int, ends: int) -> Recovery:
-    """Return how reads recovered: the moment from which on their share stays at its level before.
+    """Return the recovery of reads, whose end is the time from which their share stays at its earlier level.
 
     Args:
-        shares: of the reads of each second, those that got a stale value or waited.
-        begins, ends: of the trigger. The level is the mean of the minute before; what is compared with it is the mean
-            of the five seconds that follow, a percentage point above it at most.
+        shares: the share of each second's reads that got a stale value or waited.
+        begins, ends: the start and end of the fault. The level is the mean of the minute before; the mean of the
+            following five seconds may be at most a percentage point above it.
     """
     before = float(shares[max(0, begins - _LEVEL_SECONDS) : begins].mean())
     means = np.convolve(shares[ends:], np.full(MEAN_SECONDS, 1 / MEAN_SECONDS), mode="valid")
@@ -93,7 +93,7 @@ def recovery(shares: NDArray[np.float64], begins: int, ends: int) -> Recovery:
 
 
 def recovery_plot(recovered: Sequence[Recovered]) -> Plot:
-    """Return the times to recover over the load, one line per trigger, and the bar."""
+    """Return the plot of times to recover over the load, with one line per fault, and the bar."""
     series = [
         Series(trigger, tuple(100 * one.load for one in of_it), tuple(one.lengths for one in of_it))
         for trigger in _triggers(recovered)
@@ -109,7 +109,7 @@ def recovery_plot(recovered: Sequence[Recovered]) -> Plot:
 
 
 def recovery_table(recovered: Sequence[Recovered]) -> Table:
-    """Return a line for each trigger and load."""
+    """Return the table with a row for each fault and load."""
     rows = [
         (
             one.trigger, 100 * one.load, one.length, 100 * one.seen.before, 100 * one.seen.peak, one.seen.seconds,
@@ -121,7 +121,7 @@ def recovery_table(recovered: Sequence[Recovered]) -> Table:
 
 
 def recovery_figures(recovered: Sequence[Recovered]) -> list[Figure]:
-    """Return for each trigger the longest time to recover, up to the load that counts."""
+    """Return, for each fault, the longest time to recover up to the load that counts."""
     bar = Target(Must.AT_MOST, MAX_LENGTHS)
     counted = [one for one in recovered if one.load < UP_TO_LOAD + _ROUNDING]
     return [

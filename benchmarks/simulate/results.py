@@ -63,7 +63,7 @@ def result_of(scenario: Scenario, outcomes: Mapping[str, Outcome]) -> Result:
 
 
 def _figures(outcomes: Mapping[str, Outcome]) -> list[Figure]:
-    """Return what the simulation itself took; targets are those of ten million keys and 600 million reads."""
+    """Return the time and memory of the simulation; targets are for ten million keys and 600 million reads."""
     longest = max(outcomes.values(), key=lambda outcome: outcome.wall_seconds)
     is_large = longest.model.keys >= _LARGE_KEYS and longest.reads >= _LARGE_READS
     memory = max(outcome.most_bytes for outcome in outcomes.values()) / 2**30
@@ -90,7 +90,7 @@ def _row(outcome: Outcome) -> tuple[TableCell, ...]:
 
 
 def _outage(outcomes: Mapping[str, Outcome]) -> Sequence[Plot]:
-    """Return the effects of an outage, second by second; the product's default grace is highlighted."""
+    """Plot the effects of an outage, second by second, with the product's default grace highlighted."""
 
     def plot(what: str, title: str, y_label: str, amount: Amount, unit: float) -> Plot:
         series = (
@@ -150,7 +150,7 @@ def _overload(outcomes: Mapping[str, Outcome]) -> Plot:
 
 
 def _feed(outcomes: Mapping[str, Outcome]) -> Sequence[Plot]:
-    """Return loads and reads of outdated values by the rate of writes."""
+    """Plot loads and reads of outdated values over the rate of writes."""
     found = {cache: [settled(one) for name, one in outcomes.items() if name.startswith(cache)] for cache in FEED_TTLS}
 
     def plot(what: str, y_label: str, of: Callable[[Outcome], float]) -> Plot:
@@ -181,7 +181,7 @@ def _overload_figures(outcomes: Mapping[str, Outcome]) -> list[Figure]:
 
 
 def fifo_figure(window: float, fifo: float) -> Figure:
-    """Return the stale share at twice the load, against a queue that takes everything."""
+    """Return the stale share at twice the load, relative to that of a queue that takes everything."""
     what, note = "stale reads at twice the load, against first in, first out", f"{window:.1%} against {fifo:.1%}"
     return figure(what, (window / fifo,), "×", _MAX_OF_FIFO, note)
 

@@ -24,7 +24,7 @@ _QUICK: Final[dict[str, Any]] = {
 
 
 def run(options: SimulateOptions, console: Console) -> None:
-    """Simulate what the options select, or run it for real."""
+    """Simulate the selected scenarios, or run them for real."""
     if options.quick:
         options = replace(options, **_QUICK)
     versions: dict[str, str] = {}
@@ -43,7 +43,7 @@ def _groups(options: SimulateOptions, console: Console, versions: dict[str, str]
 
 
 def _compile_all() -> float:
-    """Simulate a second of next to nothing with every fault, so that no measured run compiles."""
+    """Simulate a second of a tiny model with every fault, so that no measured run compiles."""
     began = time.perf_counter()
     fault = Fault(flush=0.0, broker=(0.0, 1.0))
     simulate(

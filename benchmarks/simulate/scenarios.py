@@ -1,4 +1,4 @@
-"""Scenarios: the models that each one compares."""
+"""Scenarios, with the models that each one compares."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ TITLES: Final[Mapping[Scenario, str]] = {
     Scenario.FEED: "a long TTL with the change feed, against a short one without it",
 }
 FLEET_PART: Final = 10
-"""A sweep has many runs, each of a model so many times as small."""
+"""Divisor of the model's size in each of a sweep's many runs."""
 HOT_PART: Final = 1_000
 HOTTER: Final = 100
-"""β is for keys that are read often: fewer keys, and so many times as many reads of each."""
+"""Divisor of the number of keys for β, which is for popular keys, so that each is read this many times as often."""
 _MIN_TTLS: Final = 3
 BETAS: Final = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 TTLS: Final = (60.0, 300.0, 1_800.0)
@@ -45,7 +45,7 @@ OVERLOADS: Final = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0)
 RECOVERY_LOADS: Final = (0.2, 0.4, 0.6, 0.8, 0.9, 0.95)
 FEED_TTLS: Final = {"feed, TTL 1 h": 3_600.0, "no feed, TTL 30 s": 30.0}
 _WRITES: Final = (1 / 1_500, 1 / 300, 1 / 60)
-"""Of each key, a second: 0.02 to 0.5 in 30 s."""
+"""Writes per second of each key: 0.02 to 0.5 in 30 s."""
 _NOTICED_AFTER: Final = 0.05
 _GRACE: Final = 3_600.0
 _MIN_KEYS: Final = 1_000
@@ -54,7 +54,7 @@ _FAULT_UNTIL: Final = 0.45
 
 
 def model_of(options: SimulateOptions) -> Model:
-    """Return the model of the options, with as many workers as it needs where no number was given."""
+    """Return the model of the options, with as many workers as it needs unless a number was given."""
     model = Model(
         keys=options.keys, reads_per_second=options.reads_per_second, readers=options.readers,
         workers=options.workers or 1, seconds=options.seconds, ttl=options.ttl, grace=_GRACE, load=options.delta,
@@ -69,7 +69,7 @@ def models(scenario: Scenario, model: Model, *, quick: bool) -> dict[str, Model]
 
 
 def _smaller(model: Model, part: int) -> Model:
-    """Return a model so many times as small, but for a thousand keys: as many reads a key, and as busy workers."""
+    """Return a model this many times smaller, of at least a thousand keys, with equal reads per key and utilisation."""
     keys = max(model.keys // part, min(model.keys, _MIN_KEYS))
     return replace(
         model,
@@ -81,12 +81,12 @@ def _smaller(model: Model, part: int) -> Model:
 
 
 def _at_load(model: Model, load: float) -> Model:
-    """Return the model with as many workers as make the steady load this share of what they can; 1: just so."""
+    """Return the model with as many workers as make the steady load this share of their capacity."""
     return loading(replace(model, workers=max(1, round(load_of(replace(model, workers=1)) / load))), load)
 
 
 def loading(model: Model, load: float) -> Model:
-    """Return the model whose loads take as long as makes the steady load this share of what its workers can."""
+    """Return the model with a load time that makes the steady load this share of its workers' capacity."""
     beside = model.costs.overhead + model.costs.turnaround
     service = load * model.workers / steady_loads_per_second(model)
     return replace(model, load=(service - beside) / model.mean_times)

@@ -1,5 +1,5 @@
-"""`stampede`: four classic strategies, this project's readers and other caches, on one key that expires, in one run.
+"""`stampede`: four classic strategies, this project's readers and other caches on one key that expires.
 
-`strategies` are compared; `origin` is what they spare, and counts loads; `steady` and `simultaneous` are the workloads.
+`strategies` are compared; `origin` counts the loads that they should spare; `steady` and `simultaneous` are workloads.
 It imports no other benchmark.
 """

@@ -1,4 +1,4 @@
-"""Configuration of a scenario: the same for all strategies."""
+"""Configuration of a scenario, the same for all strategies."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ GRACE_SECONDS: Final = 60.0
 POOL_CONNECTIONS: Final = 64
 POOL_WAIT_SECONDS: Final = 30.0
 PROCESSES: Final = 4
-"""Processes of a strategy's readers, where a reader is no process."""
+"""Number of processes of a strategy's readers, unless each reader is a process."""
 
 
 def pooled(url: str, *, on_loop: bool) -> Any:
-    """Return a client whose threads, or tasks of one event loop, wait for a connection where there are more of them."""
+    """Return a client whose threads or tasks wait for a connection if there are more of them than connections."""
     of: Any = redis.asyncio if on_loop else redis
     pool = of.BlockingConnectionPool.from_url(url, max_connections=POOL_CONNECTIONS, timeout=POOL_WAIT_SECONDS)
     return of.Redis(connection_pool=pool)
 
 
 class Kind(StrEnum):
-    """Kind of reader: a process each, threads of four processes, or asyncio's tasks in four processes."""
+    """Kind of reader: a process each, threads in four processes, or asyncio tasks in four processes."""
 
     PROCESSES = "processes"
     THREADS = "threads"
@@ -38,14 +38,14 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Config of one scenario.
+    """Configuration of one scenario.
 
     Attributes:
-        servers: with passwords.
-        expires_seconds: how long a value is fresh.
+        servers: the servers, with passwords.
+        expires_seconds: the time for which a value is fresh.
         delta_seconds: the pause that stands for a recompute.
-        lease_seconds: how long a lock is held by who died with it, where that can be set.
-        beta: of XFetch.
+        lease_seconds: the time for which a dead holder's lock lasts, if that can be set.
+        beta: the β of XFetch.
     """
 
     servers: Servers
@@ -60,7 +60,7 @@ class Config:
         return self.expires_seconds + GRACE_SECONDS
 
     def as_environ(self) -> dict[str, str]:
-        """Return what a worker has to find in its environment, where passwords may stand."""
+        """Return the configuration for a worker's environment, which may contain passwords."""
         return {CONFIG: msgspec.json.encode(self).decode()}
 
     @classmethod
@@ -72,11 +72,11 @@ class Scenario(StrEnum):
     """Workload."""
 
     WORKERS = "workers"
-    """Readers that pause between two reads, for a minute: the classic harness."""
+    """Readers that pause between two reads, for a minute, as in the classic harness."""
     HOT_KEY = "hot-key"
-    """As many reads as a second gives, and the holder of the lease is killed in the middle of its work."""
+    """Reads at a high rate, in which the holder of the lease is killed in the middle of its work."""
     HERD = "herd"
-    """All readers at the same moment: when the value expires, and when there is none."""
+    """All readers at the same moment, when the value expires, and when there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +84,13 @@ class Scale:
     """Size of one scenario. Durations in seconds.
 
     Attributes:
-        workers: readers of each strategy.
+        workers: the number of readers of each strategy.
         expires, delta, lease: see `Config`.
-        seconds: that are counted.
-        rate: reads per second of all readers together; None: pauses of 10 ms to 1 s between two reads.
-        concurrently: how many strategies run at the same time.
-        rounds: of a stampede, that count.
-        lead: how far ahead its readers get the common start.
+        seconds: the counted time.
+        rate: the reads per second of all readers together; None for pauses of 10 ms to 1 s between two reads.
+        concurrently: the number of strategies that run at the same time.
+        rounds: the number of a stampede's rounds that count.
+        lead: the time before the common start at which readers are told of it.
     """
 
     workers: int
@@ -104,8 +104,8 @@ class Scale:
     lead: float = 0.0
 
 
-# Of the first: the constants of the classic harness; of the second: a recompute of 200 ms and a lease of three times
-# that, as leases are given.
+# The first has the constants of the classic harness; the second a recompute of 200 ms and a lease of three times that,
+# as is usual for leases.
 FULL: Final = {
     Scenario.WORKERS: Scale(50, 20.0, 0.5, 5.0, seconds=60.0, concurrently=5),
     Scenario.HOT_KEY: Scale(256, 5.0, 0.2, 0.6, seconds=15.0, rate=20_000.0),

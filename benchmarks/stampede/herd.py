@@ -1,7 +1,7 @@
-"""Herds: thousands of readers of one key in four processes, as threads or as tasks, all at the same moment.
+"""Herds: thousands of readers of one key in four processes, as threads or tasks, all at the same moment.
 
-Over the pipe of a process, in turn: (number, how many readers), or its end → ``ready`` → the common start (monotonic
-seconds) → a list of `Read`.
+The messages on a process's pipe, in turn: (number, number of readers), or its end → ``ready`` → the common start
+(monotonic seconds) → a list of `Read`.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from benchmarks.stampede.variants import BY_NAME, Variant
 _READY: Final = "ready"
 _ANSWER_SECONDS: Final = 300.0
 _QUIET_SECONDS: Final = 0.3
-_WORKER_QUIET_SECONDS: Final = 1.0  # from trigger to load, on a machine that does something else besides
+_WORKER_QUIET_SECONDS: Final = 1.0  # from trigger to load, on a machine with other work
 _POLL_SECONDS: Final = 0.02
 
 
 class Read(NamedTuple):
-    """One read: when it began after the common start, how long it took (s), and what went wrong, or nothing."""
+    """One read: its start after the common one, its duration (s), and its error, if any."""
 
     began: float
     took: float
@@ -46,7 +46,7 @@ class Read(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Outcome of one run; ``recomputes`` are those that it caused."""
+    """Outcome of one run, with the ``recomputes`` that it caused."""
 
     reads: list[Read]
     recomputes: list[Recompute]
@@ -56,21 +56,21 @@ class Outcome:
         return Counter(read.error for read in self.reads if read.error)
 
     def percentile_ms(self, percent: float, *, from_start: bool = False) -> float:
-        """Return a percentile of what the reads took, in ms; counted from the common start, where ``from_start``."""
+        """Return a percentile of the reads' durations in ms, with ``from_start`` counted from the common start."""
         took = [read.took + (max(0.0, read.began) if from_start else 0.0) for read in self.reads]
         return percentile(took, percent) * 1000
 
 
 class Herd:
-    """Processes of a variant's readers, which stay for several runs. A context manager.
+    """Processes of a variant's readers, which last for several runs. A context manager.
 
     Args:
-        variant: what they read with.
-        config: of the scenario.
-        control: where the origin leaves its counts.
-        readers: in all processes together.
-        lead_seconds: how far ahead they get the common start.
-        processes: how many there are.
+        variant: the variant that they read with.
+        config: the configuration of the scenario.
+        control: the database with the origin's counts.
+        readers: the number of readers in all processes together.
+        lead_seconds: the time before the common start at which they are told of it.
+        processes: the number of processes.
     """
 
     def __init__(
@@ -97,27 +97,27 @@ class Herd:
         return Ledger(self._control, self._variant.name, number)
 
     def read_alone(self, number: int) -> None:
-        """Let one reader of one process read a number, and no other."""
+        """Let only one reader of one process read a number."""
         one = self._processes[:1]
         self._ask((number, 1), one)
         self._ask(time.monotonic(), one)
 
     def prepare(self, number: int, *, readers: int | None = None) -> float:
-        """Get all readers, or so many of them, ready to read a number, and return the moment for it (monotonic, s).
+        """Get all or some readers ready to read a number, and return the time for that (monotonic, s).
 
-        Recomputes of this number from now on are those that the readers cause.
+        Only the readers cause recomputes of this number from now on.
         """
         self._ask((number, (readers or self._readers) // len(self._processes)), self._processes)
         self.ledger(number).reset()
         return time.monotonic() + self._lead_seconds
 
     def release(self, at: float, number: int) -> Outcome:
-        """Let all read at ``at``; back when the last of them has, and all that they caused is done."""
+        """Let all readers read at ``at``; return once they have, and all recomputes that they caused are done."""
         reads = [read for answer in self._ask(at, self._processes) for read in answer]
         quiet_since = time.monotonic()
         give_up_at = quiet_since + _ANSWER_SECONDS
         while time.monotonic() < min(quiet_since + self._quiet_seconds, give_up_at):
-            # A recompute runs, or a message waits for a worker, or is with one.
+            # A recompute is running, or a message is queued or with a worker.
             if (
                 self.ledger(number).running
                 or self._broker.hlen("unacked")
@@ -134,7 +134,7 @@ class Herd:
 
 
 def run_herd(pipe: Any, strategy: str, variant: str, config: Config, on_loop: bool) -> None:  # noqa: FBT001 - the arguments of a process
-    """Read on demand until the other side of the pipe is closed."""
+    """Read on demand until the other end of the pipe is closed."""
     opened = BY_NAME[strategy](config, variant)
     try:
         if on_loop:
@@ -169,7 +169,7 @@ def _threads(cache: Cache, number: int, size: int, pipe: Connection) -> list[Rea
     for thread in threads:
         thread.start()
     pipe.send(_READY)
-    at[0] = pipe.recv()  # far enough ahead that all of them are awake by then
+    at[0] = pipe.recv()  # early enough for all of them to be awake by then
     start.set()
     for thread in threads:
         thread.join()
@@ -184,7 +184,7 @@ async def _serve_on_loop(pipe: Connection, strategy: Strategy) -> None:
         return await _read(cache, number, at)
 
     try:
-        # The loop must not stand still while the pipe is silent: clients have tasks of their own.
+        # The loop must not be blocked while the pipe is silent, since clients have tasks of their own.
         while True:
             number, size = await asyncio.to_thread(pipe.recv)
             pipe.send(_READY)
@@ -195,7 +195,7 @@ async def _serve_on_loop(pipe: Connection, strategy: Strategy) -> None:
 
 
 async def _read(cache: Cache, number: int, at: float) -> Read:
-    """Read, whatever comes of it; ``at`` is the common start."""
+    """Read, and record any error; ``at`` is the common start."""
     began, error = time.monotonic(), ""
     try:
         value = await await_if_needed(cache.read(number))

@@ -35,6 +35,6 @@ class StampedeOptions(Options):
         return [scenario for scenario in Scenario if scenario in wanted]
 
     def scale(self, scenario: Scenario) -> Scale:
-        """Return the scenario's usual scale, with what was given in its place."""
+        """Return the scenario's usual scale, with the given values in place of the usual ones."""
         usual = (QUICK if self.quick else FULL)[scenario]
         return replace(usual, rounds=self.rounds) if self.rounds and usual.rounds else usual

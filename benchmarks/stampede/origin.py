@@ -1,4 +1,4 @@
-"""Origin of the cached value: counts its loads, outside of every strategy, in a Redis that no cache uses."""
+"""Origin of the cached value, which counts its loads outside of all strategies, in a Redis that no cache uses."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from benchmarks.stampede.recorder import Mark, record
 
 @dataclass(frozen=True, slots=True)
 class Recompute:
-    """One recompute. Monotonic seconds, which all processes of a machine share; ``ended`` None: it never did.
+    """One recompute, in monotonic seconds, which all processes of a machine share; ``ended`` is None if it never did.
 
-    ``at_once`` is how many ran just then, this one counted.
+    ``at_once`` is the number of recomputes at that time, including this one.
     """
 
     pid: int
@@ -30,17 +30,17 @@ class Recompute:
 
 
 def value_of(number: int) -> dict[str, Any]:
-    """Return the value of a number as it is cached, made now (monotonic seconds)."""
+    """Return the value of a number to cache, made now (monotonic seconds)."""
     return {"number": number, "made_at": time.monotonic(), "rows": rows_of(number)}
 
 
 class Origin:
-    """For one strategy, on threads or on an event loop, where what its methods return is to be awaited.
+    """Origin for one strategy, on threads or on an event loop, where its methods return awaitables.
 
     Args:
-        config: of the scenario.
-        name: that its counts are kept under.
-        on_loop: whether tasks of an event loop use it.
+        config: the configuration of the scenario.
+        name: the name of its counts.
+        on_loop: True if tasks of an event loop use it.
     """
 
     def __init__(self, config: Config, name: str, *, on_loop: bool = False) -> None:
@@ -72,7 +72,7 @@ def _ledger_key(name: str, number: int) -> str:
 
 
 class Ledger:
-    """Counts of the origin for one strategy and number."""
+    """The origin's counts for one strategy and number."""
 
     def __init__(self, control: redis.Redis, name: str, number: int) -> None:
         self._control, self._key = control, _ledger_key(name, number)
@@ -92,9 +92,9 @@ class Ledger:
         return sorted(found.values(), key=attrgetter("began"))
 
     def reset(self) -> None:
-        """Begin anew: what has been counted so far was to prepare."""
+        """Start anew, since the counts so far belong to the preparation."""
         self._control.delete(self._key)
 
     def remove_killed(self) -> None:
-        """Count out one that was killed while it ran."""
+        """Subtract a recompute that was killed while it ran."""
         self._control.decr(f"{self._key}:running")

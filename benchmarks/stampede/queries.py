@@ -1,4 +1,4 @@
-"""Query of this project's worker: the same origin as everyone's. Imported by the worker alone."""
+"""Query of this project's worker, on the same origin as all strategies. Imported only by the worker."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Processes of one variant's readers that read until they are stopped, and what they have recorded.
+"""Processes of one variant's readers, which read until they are stopped, and their records.
 
-Each reader's own first read is marked, and those before it that failed: with it, all are connected and the cache is
-warm. Over the pipe of a process: ``go`` → batches of reads and errors, twice a second, until ``stop``.
+Each reader's first successful read is marked, and any failed ones before it: after them all are connected, and the
+cache is warm. The messages on a process's pipe: ``go`` → batches of reads and errors, twice a second, until ``stop``.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from benchmarks.stampede.variants import BY_NAME, Variant
 
 NUMBER: Final = 1
 READS: Final = np.dtype([("began", "<f8"), ("took", "<f8"), ("marks", "u1")])
-"""Trace of a read: its begin (monotonic seconds), its duration (s), its marks."""
+"""Trace of a read: its start (monotonic seconds), its duration (s), its marks."""
 _READ: Final = struct.Struct("<ddB")
-_STALE_SLACK_SECONDS: Final = 0.05  # age counts here from the end of a recompute, in the cache from the write
+_STALE_SLACK_SECONDS: Final = 0.05  # the age counts from the end of a recompute here, and from the write in the cache
 _FLUSH_SECONDS: Final = 0.5
 _LAST_READ_SECONDS: Final = 1.0
 _MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.01, 1.0
@@ -43,7 +43,7 @@ _MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.01, 1.0
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Task of a process of readers; ``interval_seconds`` is between a reader's reads; None: random pauses."""
+    """Task of a reader process; ``interval_seconds`` is the time between a reader's reads, None for random pauses."""
 
     strategy: str
     variant: str
@@ -55,7 +55,7 @@ class Job:
 
 
 class ProcessGroup:
-    """Readers that have been started, have to be sent off, and stopped."""
+    """Reader processes, which have to be started, sent off and stopped."""
 
     def __init__(self, variant: Variant, config: Config, scale: Scale, seed: int) -> None:
         self.variant: Variant = variant
@@ -76,13 +76,13 @@ class ProcessGroup:
         return sum(process.exitcode is not None for process, _ in self._children)
 
     def send(self, word: str) -> None:
-        """Tell the readers to go, or to stop, and don't wait for that."""
+        """Tell the readers to go or to stop, without waiting for that."""
         for _, pipe in self._children:
             with suppress(OSError):
                 pipe.send(word)
 
     def stop(self) -> None:
-        """Collect the rest once the readers have been told to stop; back when their processes are gone."""
+        """Collect the rest after the readers were told to stop; return once their processes are gone."""
         for _, pipe in self._children:
             self._collect(pipe, END_SECONDS)
         end_children(self._children)
@@ -92,7 +92,7 @@ class ProcessGroup:
             self._collect(pipe, 0.0)
 
     def _collect(self, pipe: Connection, within_seconds: float) -> None:
-        with suppress(EOFError, OSError):  # it has ended
+        with suppress(EOFError, OSError):  # the process has ended
             while pipe.poll(within_seconds):
                 reads, errors = pipe.recv()
                 self._reads.append(reads)
@@ -103,14 +103,14 @@ class ProcessGroup:
         return found
 
     def warm_since(self) -> float | None:
-        """Return when the last reader had been served once, or None before that (monotonic seconds)."""
+        """Return the time at which the last reader was first served (monotonic seconds), or None before that."""
         reads = self.reads()
         first = reads[(reads["marks"] & (Mark.FIRST | Mark.ERROR)) == Mark.FIRST]
         return None if len(first) < self._workers else float((first["began"] + first["took"]).max())
 
 
 def run_readers(pipe: Connection, job: Job) -> None:
-    """Wait until the other side of the pipe says so, then read until it says something again, or is closed."""
+    """Wait for a message on the pipe, then read until there is another one, or the pipe is closed."""
     try:
         pipe.recv()
     except EOFError:
@@ -153,7 +153,7 @@ class _Log:
             self._pipe.send((b"".join(reads), errors))
 
     def flush_until_signalled(self) -> None:
-        """Return when the other side said something or is gone."""
+        """Flush until the other side has sent something or is gone."""
         with suppress(OSError):
             while not self._pipe.poll(_FLUSH_SECONDS):
                 self.flush()
@@ -213,7 +213,7 @@ async def _on_loop(strategy: Strategy, job: Job, log: _Log, stop: threading.Even
 
     tasks = [asyncio.create_task(read_on(_Pace(job, number))) for number in range(job.readers)]
     await asyncio.to_thread(log.flush_until_signalled)
-    stop.set()  # for those whose cache keeps the cancellation to itself, see `raise_if_cancelled`
+    stop.set()  # for readers whose cache swallows the cancellation, see `raise_if_cancelled`
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -221,7 +221,7 @@ async def _on_loop(strategy: Strategy, job: Job, log: _Log, stop: threading.Even
 
 
 async def _read(cache: Cache, log: _Log, first: Mark) -> Mark:
-    """Read once, and return the mark of the reader's next read: after an error, that of a first one again."""
+    """Read once, and return the mark for the reader's next read, which after an error is a first one again."""
     marks, value, error = [first], None, ""
     CURRENT_READ.set(marks)
     began = time.monotonic()

@@ -1,4 +1,4 @@
-"""Marks on the running read, set by a strategy or by a hook in another cache."""
+"""Marks on the current read, set by a strategy or by a hook in another cache."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ class Mark(IntFlag):
 
     NONE = 0
     MISS = 1
-    """Nothing was there: the read had to compute, or to wait for who did."""
+    """There was no value, so the read had to compute, or to wait for another one that did."""
     EARLY = 2
-    """A value was there, and the read decided for a recompute all the same."""
+    """There was a value, but the read decided for a recompute nevertheless."""
     COMPUTED = 4
-    """The reader computed, and its caller waited for that."""
+    """The reader computed, while its caller waited."""
     CONTENDED = 8
-    """Another one held the lock."""
+    """Another reader held the lock."""
     DUCKED = 16
-    """The decision was for a recompute, and another one was at it: the value at hand was served."""
+    """The decision was for a recompute, but another one was in progress, so the present value was served."""
     STALE = 32
-    """The value served was older than it may be."""
+    """The served value was older than allowed."""
     ERROR = 64
     FIRST = 128
-    """A reader's first read that was served, or one before it: not counted."""
+    """A reader's first served read, or an earlier one, which is not counted."""
 
 
 CURRENT_READ: Final[ContextVar[list[Mark] | None]] = ContextVar("marks", default=None)
-"""Marks of the read that runs on this thread, or in this task and those that it starts."""
+"""Marks of the current read on this thread, or in this task and those that it starts."""
 
 
 def record(marks: Mark) -> None:
-    """Note something on the running read; nothing where none runs, as in a worker."""
+    """Set marks on the current read; do nothing without one, as in a worker."""
     if (found := CURRENT_READ.get()) is not None:
         found.append(marks)

@@ -1,4 +1,4 @@
-"""Run of the scenarios, with the workers that they need."""
+"""Run of the scenarios with their workers."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _result_of(
 
 @contextmanager
 def _workers(config: Config, variants: Sequence[Variant]) -> Iterator[None]:
-    """Run the Celery workers that these variants need: default settings, but for the config. Ours needs a graph."""
+    """Run the Celery workers of these variants, with default settings and the config. Ours needs a graph."""
     with ExitStack() as stack:
         if any(variant.strategy is Ours for variant in variants):
             graph = stack.enter_context(ArcadeDbServer.start())
@@ -86,7 +86,7 @@ def _workers(config: Config, variants: Sequence[Variant]) -> Iterator[None]:
 
 
 def _warm_up(config: Config) -> None:
-    """Have one value made: a worker connects at its first load, which takes seconds when it must."""
+    """Have one value made, since a worker connects at its first load, which takes seconds."""
     with CacheClient(config.servers.lenient_settings()) as client:
         try:
             client.get(QUERY, {"variant": "warm-up", "number": 0}, timeout=_WARM_UP_SECONDS)
@@ -96,7 +96,7 @@ def _warm_up(config: Config) -> None:
 
 def _our_environ(config: Config) -> dict[str, str]:
     return config.as_environ() | {
-        "CACHE_XFETCH_MIN_TTL": "0",  # these values last for seconds, and are to be refreshed early all the same
+        "CACHE_XFETCH_MIN_TTL": "0",  # these values last only seconds, but should be refreshed early
         "CACHE_XFETCH_BETA": str(config.beta),
         "STAMPEDE_LOCK_TIMEOUT_MS": str(round(config.lease_seconds * 1000)),
     }

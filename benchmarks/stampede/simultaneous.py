@@ -1,4 +1,4 @@
-"""All readers at the same moment: when the value expires, and when there is none; of ours also when it is fresh."""
+"""All readers at the same moment: when the value expires, when there is none, and for ours also when it is fresh."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from benchmarks.stampede.variants import Variant
 _WRITE_SECONDS: Final = 0.05
 _LASTING_SECONDS: Final = 3_600.0
 _WARM_UP_READERS: Final = 80
-# What more of them wait for is CPython's interpreter lock.
+# More of them would only wait for CPython's interpreter lock.
 _MAX_THREADS: Final = 64 * PROCESSES
 
 
@@ -46,7 +46,7 @@ Runs: TypeAlias = dict[tuple[Variant, Moment], list[Outcome]]
 def run_simultaneous(
     variants: Sequence[Variant], config: Config, scale: Scale, control: redis.Redis, console: Console, seed: int
 ) -> Runs:
-    """Let the herds read, variant by variant in an order drawn anew each round; the first round is not counted."""
+    """Let the herds read, variant by variant, in an order drawn anew each round; the first round does not count."""
     order = random.Random(seed)  # noqa: S311 - no secret
     runs: Runs = defaultdict(list)
     with ExitStack() as stack:
@@ -55,7 +55,7 @@ def run_simultaneous(
             console.print(f"round {number} of {scale.rounds} …", style="dim")
             order.shuffle(players)
             for player in players:
-                # To warm up, a few readers are enough.
+                # A few readers are enough for the warm-up.
                 for moment, outcome in player.play(_WARM_UP_READERS if number == WARM_UP_ROUND else None):
                     if number != WARM_UP_ROUND:
                         runs[player.variant, moment].append(outcome)
@@ -63,12 +63,12 @@ def run_simultaneous(
 
 
 def without_expiry(config: Config) -> Config:
-    """Return config under which what a herd makes does not expire before the last of it has read."""
+    """Return the config with an expiry so long that the last reader of a herd still finds its value."""
     return replace(config, expires_seconds=_LASTING_SECONDS)
 
 
 class _Player:
-    """A variant's herd, and the one reader who puts a value there before it comes."""
+    """A variant's herd, and the single reader that stores a value before it comes."""
 
     def __init__(self, variant: Variant, config: Config, scale: Scale, control: redis.Redis, stack: ExitStack) -> None:
         self.variant, self._config, self._numbers = variant, config, count(1)
@@ -93,9 +93,9 @@ class _Player:
             yield moment, self._herd.release(at, number)
 
     def _put_expiring(self, number: int, at: float) -> float:
-        """Put a value there that expires at this moment, or later, and return when it is to be read.
+        """Store a value that expires at this time or later, and return the time to read it.
 
-        Of ours it is the worker who says when that is: an entry is written as it would have, one TTL ago.
+        For ours the worker determines the expiry, so an entry is written as the worker would have, one TTL earlier.
         """
         if self.variant.strategy is Ours:
             self._seeder.put([number], soft_in_seconds=at - time.monotonic())
@@ -105,7 +105,7 @@ class _Player:
         made_at = ledger.recomputes()[-1].ended or time.monotonic()
         ledger.reset()
         expires_at = made_at + self._config.expires_seconds + _WRITE_SECONDS
-        # XFetch is for who comes before the expiry, so δ earlier.
+        # XFetch is for reads before the expiry, so δ earlier.
         if self.variant.strategy in (XFetch, XLocked):
             expires_at -= self._config.delta_seconds + _WRITE_SECONDS
         return max(at, expires_at)

@@ -49,7 +49,7 @@ def _figures(runs: Runs, variant: Variant, variants: Sequence[Variant], scale: S
         yield figure(f"{what}: recomputes", recomputes, "", one, is_worst=True)
         failed = [float(outcome.errors.total()) for outcome in outcomes]
         yield figure(f"{what}: errors", failed, "", _NONE, note, is_worst=True)
-    # The same herd on a fresh key: what the threads and tasks alone take.
+    # The same herd on a fresh key shows the time of the threads and tasks themselves.
     fresh, expiry, cold = (_p99s(runs[variant, moment]) for moment in Moment)
     yield figure(
         f"{variant.title}, {Moment.EXPIRY}: p99 against a fresh key", _ratios(expiry, fresh), target=_MAX_OF_FRESH

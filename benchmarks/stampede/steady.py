@@ -1,4 +1,4 @@
-"""Steady reading, all strategies at once or one after the other; and the kill of a recomputing process."""
+"""Steady reading, of all strategies at once or one after another, and the kill of a recomputing process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _COLLECT_SECONDS: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Reads and recomputes of one variant in a span of time; ``errors`` counts also those of first reads."""
+    """Reads and recomputes of one variant in a time span; ``errors`` includes those of first reads."""
 
     reads: NDArray[Any]
     recomputes: Sequence[Recompute]
@@ -42,7 +42,7 @@ class Tally:
     def between(
         cls, since: float, until: float, reads: NDArray[Any], recomputes: Sequence[Recompute], errors: Counter[str]
     ) -> Tally:
-        """Return what began in this span, but for readers' first reads (monotonic seconds)."""
+        """Return the tally of what began in this span (monotonic seconds), without readers' first reads."""
         counted = (reads["began"] >= since) & (reads["began"] < until) & ((reads["marks"] & Mark.FIRST) == 0)
         begun = [recompute for recompute in recomputes if since <= recompute.began < until]
         return cls(reads[counted], begun, until - since, errors)
@@ -67,9 +67,9 @@ class Tally:
         return [float(value) for value in np.percentile(self.reads["took"] * 1000, percents)]
 
     def survival_curve(self, points: int = 200) -> tuple[list[float], list[float]]:
-        """Return times in ms, and the share of reads that took at least so long; at most ``points`` of them.
+        """Return at most ``points`` times in ms, with the share of reads that took at least as long.
 
-        The points stand closer the fewer reads are left: each decade of the share has as many.
+        The fewer reads are left, the closer the points are: each decade of the share has as many.
         """
         took = np.sort(self.reads["took"]) * 1000
         if not len(took):
@@ -80,12 +80,12 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """A kill −9 of the process that recomputed. Times in seconds, NaN where it did not happen before the end.
+    """A kill −9 of the recomputing process. Times in seconds, NaN for events that did not happen before the end.
 
     Attributes:
-        at: when (monotonic).
-        again: from then to the next recompute's begin.
-        fresh: from then to the next recompute's end: what is served is fresh again.
+        at: the time of the kill (monotonic).
+        again: the time from then to the next recompute's start.
+        fresh: the time from then to the next recompute's end, when served values are fresh again.
         meanwhile: the reads until then.
     """
 
@@ -97,7 +97,7 @@ class Crash:
 
 @dataclass(frozen=True, slots=True)
 class VariantRun:
-    """Run of one variant; what began from ``since`` to ``until`` counts (monotonic seconds)."""
+    """Run of one variant, counting what began from ``since`` to ``until`` (monotonic seconds)."""
 
     variant: Variant
     tally: Tally
@@ -111,10 +111,10 @@ class Plan:
     """Plan of a scenario of steady reading.
 
     Attributes:
-        config, scale: of the scenario.
-        control: where origins leave what they count.
-        seed: of the readers' pauses.
-        kills: whether who recomputes is killed once.
+        config, scale: the configuration and scale of the scenario.
+        control: the database with the origins' counts.
+        seed: the seed of the readers' pauses.
+        kills: True to kill a recomputing process once.
     """
 
     config: Config
@@ -128,7 +128,7 @@ class Plan:
 
 
 def run_steady(variants: Sequence[Variant], plan: Plan) -> list[VariantRun]:
-    """Let the variants read, so many at the same time, but who waits busily alone."""
+    """Let the variants read, several at the same time, except that busy waiters run alone."""
     calm = [variant for variant in variants if not variant.strategy.busy_waits]
     at_once = plan.scale.concurrently
     batches = [calm[first : first + at_once] for first in range(0, len(calm), at_once)]
@@ -157,7 +157,7 @@ def _running_groups(variants: Sequence[Variant], plan: Plan) -> Iterator[list[Pr
         for variant in variants:
             groups.append(ProcessGroup(variant, plan.config, plan.scale, plan.seed))  # noqa: PERF401 - one may fail
         for group in groups:
-            group.send("go")  # not before all are there: hundreds that start take the processor from those that read
+            group.send("go")  # only once all are ready, since hundreds of starting processes take CPU time from readers
         yield groups
     finally:
         for group in groups:
@@ -167,7 +167,7 @@ def _running_groups(variants: Sequence[Variant], plan: Plan) -> Iterator[list[Pr
 
 
 def _warm_since(groups: Sequence[ProcessGroup]) -> float:
-    """Return when every reader of all variants had read once."""
+    """Wait until every reader of all variants has read once, and return that time."""
     give_up_at = time.monotonic() + _WARM_SECONDS
     while True:
         for group in groups:
@@ -190,7 +190,7 @@ class _Killer:
         self._next_poll = 0.0
 
     def poll(self) -> None:
-        """Look whether it is time; to be called every few milliseconds."""
+        """Kill if it is time; call this every few milliseconds."""
         now = time.monotonic()
         if self.killed_at is not None or now < max(self._since, self._next_poll) or not self._ledger.running:
             return

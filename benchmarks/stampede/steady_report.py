@@ -103,7 +103,7 @@ def _recomputes_so_far(run: VariantRun) -> Series:
 
 
 def _reads_around(run: VariantRun, killed_at: float) -> Series:
-    """Count reads by when they ended: a read that waits serves nobody meanwhile."""
+    """Count reads by their ends, since a waiting read serves nobody meanwhile."""
     edges = np.arange(*_AROUND_SECONDS, _AROUND_STEP_SECONDS)
     ended = run.tally.reads["began"] + run.tally.reads["took"] - killed_at
     rates = np.histogram(ended, edges)[0] / _AROUND_STEP_SECONDS

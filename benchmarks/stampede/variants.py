@@ -1,4 +1,4 @@
-"""Variants: strategies, each read by one kind of readers."""
+"""Variants: strategies, each with one kind of readers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BY_NAME: Final = {strategy.name: strategy for strategy in STRATEGIES}
 
 
 def chosen(names: Iterable[str]) -> list[type[Strategy]]:
-    """Return the selected strategies, in the usual order; all where none is named."""
+    """Return the selected strategies in the usual order, or all if none is named."""
     wanted = list(names) or list(BY_NAME)
     check_names("strategy", wanted, BY_NAME)
     return [strategy for strategy in STRATEGIES if strategy.name in wanted]
@@ -30,7 +30,7 @@ def chosen(names: Iterable[str]) -> list[type[Strategy]]:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One strategy in one scenario. ``name`` is in the names of its keys, ``title`` in tables."""
+    """One strategy in one scenario. ``name`` is part of its keys' names; ``title`` is for tables."""
 
     scenario: Scenario
     strategy: type[Strategy]
@@ -46,10 +46,10 @@ class Variant:
 
 
 def variants_of(scenario: Scenario, strategies: Sequence[type[Strategy]]) -> list[Variant]:
-    """Return who runs.
+    """Return the variants of a scenario.
 
-    The classic scenario has processes. In the others a strategy is read by tasks where it can be, else by threads, and
-    ours by both: times of threads and of tasks can't be compared.
+    The classic scenario has processes. In the others, tasks read a strategy if it supports that, otherwise threads;
+    ours is read by both, since times of threads and tasks can't be compared.
     """
     variants = [
         Variant(scenario, strategy, Kind.PROCESSES if scenario is Scenario.WORKERS else strategy.kinds[-1])
@@ -61,6 +61,6 @@ def variants_of(scenario: Scenario, strategies: Sequence[type[Strategy]]) -> lis
 
 
 def limits(variants: Sequence[Variant]) -> Table:
-    """Return the table of what each can't do."""
+    """Return the table of the strategies' limits."""
     rows = [(variant.title, str(variant.kind), variant.strategy.limits) for variant in variants]
     return Table("what each can't do", ("strategy", "read_by", "limits"), rows)

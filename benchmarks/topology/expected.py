@@ -1,11 +1,11 @@
-"""Both modes at equal loads, computed: what early refreshes cost, and how many reads come late all the same.
+"""Both modes at equal loads, computed: the cost of early refreshes, and the reads that still come late.
 
 No run can tell small differences from chance, and the two modes load differently at the same β0. So the expectation is
 computed for each key by itself, with Poisson reads, a TTL and a δ, and summed over the keys of a graph. A read is late
-that begins after the soft expiry and before the refresh is done: with workers and grace it is served a stale value, in
+if it begins after the soft expiry and before the end of the refresh: with workers and grace it gets a stale value, in
 the reader's own process it waits. So one figure serves both settings.
 
-Normalising β0, so that a mode loads as much in all as plain does, moves along that mode's line and no further.
+Normalising β0, so that a mode's total load equals that of plain, only moves along that mode's line.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Floats: TypeAlias = NDArray[np.float64]
 _TTL_SECONDS: Final = 60.0
 _DELTA_SECONDS: Final = 0.2
 _READS_IN_DELTA: Final = (0.01, 0.1, 1.0)
-"""Of a key, on average: what decides how early a refresh is drawn."""
+"""Mean numbers of reads of a key in δ, which determine how early a refresh is drawn."""
 _BETAS: Final = tuple(2.0**power for power in range(-6, 13))
 _MORE_LOADS: Final = (0.01, 0.02, 0.05)
 _STEPS: Final = 400
@@ -40,9 +40,10 @@ class Situation:
     """Rates of reads, and times of loads.
 
     Attributes:
-        skew: reads by degree, or evenly.
-        reads_in_delta: mean number of reads of a key while δ passes.
-        dear_hubs: a load takes in proportion to the degree, at most a quarter of the TTL; else all take the same.
+        skew: reads by degree, or even.
+        reads_in_delta: the mean number of reads of a key within δ.
+        dear_hubs: True if a load's time is proportional to the degree, up to a quarter of the TTL; otherwise all are
+            equal.
     """
 
     skew: Skew
@@ -59,10 +60,10 @@ SITUATIONS: Final = tuple(
 
 
 def expected(rates: Floats, ttl_seconds: float, deltas: Floats, betas: Floats) -> tuple[Floats, Floats]:
-    """Return loads per second and late reads per second of each key; arrays (keys,), as all that is given.
+    """Return loads and late reads per second of each key; all arguments and results are arrays (keys,).
 
-    A read at s before the expiry refreshes with the probability exp(−s/(β·δ)) while s ≤ TTL/2, and after the expiry
-    always. So the first that does is the first point of a Poisson process with that intensity.
+    A read at s before the expiry refreshes with the probability exp(−s/(β·δ)) if s ≤ TTL/2, and after the expiry
+    always. So the first read that refreshes is the first point of a Poisson process with that intensity.
     """
     left = np.linspace(ttl_seconds / 2, 0.0, _STEPS)
     step = left[0] - left[1]
@@ -81,20 +82,20 @@ def expected(rates: Floats, ttl_seconds: float, deltas: Floats, betas: Floats) -
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One mode in one situation, by β0: the load that is added, as a share of that without; the share of late reads."""
+    """One mode in one situation, by β0: the added load, relative to none early, and the share of late reads."""
 
     more_loads: Floats
     late_share: Floats
 
     def late_at(self, more_loads: float) -> float:
-        """Return the share of late reads at so much more load, between two β0; NaN beyond the largest."""
+        """Return the share of late reads at this added load, interpolated between two β0; NaN beyond the largest."""
         if more_loads > self.more_loads[-1]:
             return math.nan
         return float(np.exp(np.interp(more_loads, self.more_loads, np.log(self.late_share))))
 
 
 def curve(mode: Mode, degrees: Floats, situation: Situation) -> Curve:
-    """Compute a mode's curve over β0, for keys with these degrees, one each."""
+    """Compute a mode's curve over β0, for one key of each of these degrees."""
     degrees, keys = np.unique(degrees, return_counts=True)
     of_mean, alike = degrees / np.average(degrees, weights=keys), np.ones_like(degrees)
     rates = situation.reads_in_delta / _DELTA_SECONDS * (of_mean if situation.skew is Skew.BY_DEGREE else alike)

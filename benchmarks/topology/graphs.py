@@ -1,4 +1,4 @@
-"""Graphs of a run, one per seed side by side in one database, and the keys that are read of each."""
+"""Graphs of a run, one per seed side by side in one database, and the keys that are read in each."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from refresher.demo.graph.rmat import rmat
 from refresher.demo.graph.social_graph import SocialGraph, load, person_name
 
 EDGE_FACTOR: Final = 8.0
-"""R-MAT's edges a possible person."""
+"""Edges per possible person in R-MAT graphs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subgraph:
-    """One graph of the run: its persons have the ids from ``first`` on; ``degrees`` is an int64 array (persons,)."""
+    """One graph of the run, whose persons have ids from ``first`` on; ``degrees`` is an int64 array (persons,)."""
 
     first: int
     degrees: NDArray[np.int64]
@@ -31,7 +31,7 @@ class Subgraph:
 
 @dataclass(frozen=True, slots=True)
 class GraphModel:
-    """All graphs of a run, as one to load, with no edge from one to another."""
+    """All graphs of a run, as one to load, without edges between them."""
 
     graph: SocialGraph
     subgraphs: dict[tuple[GraphKind, int], Subgraph]
@@ -50,7 +50,7 @@ def make_model(extent: Extent, first_seed: int) -> GraphModel:
             sources.append(own_sources + persons)
             targets.append(own_targets + persons)
             persons += count
-    # By source: loaded so, ArcadeDB takes half the time.
+    # Sorted by source, so that ArcadeDB loads them in half the time.
     keys = np.sort(np.concatenate(sources) * persons + np.concatenate(targets))
     names = [person_name(number) for number in range(persons)]
     return GraphModel(SocialGraph(names, keys // persons, keys % persons), subgraphs)
@@ -64,9 +64,9 @@ def _draw_graph(kind: GraphKind, seed: int, extent: Extent) -> tuple[int, NDArra
 
 
 def keys_of(subgraph: Subgraph, count: int, seed: int) -> list[QueryKey]:
-    """Choose the keys that are read: persons drawn evenly among those with a friend, kinds of queries in turn.
+    """Choose the keys to read: persons drawn evenly among those with a friend, with kinds of queries in turn.
 
-    So the keys' degrees are distributed as the graph's, and a draw by degree is as skewed as the graph is.
+    So the keys' degrees are distributed like the graph's, and a draw by degree is as skewed as the graph.
     """
     rng = np.random.default_rng([seed, 1])
     known = np.flatnonzero(subgraph.degrees)
@@ -89,7 +89,7 @@ def _query_key(kind: Kind, subgraph: Subgraph, person: int, other: int, known: N
 
 
 def shares(keys: list[QueryKey], skew: Skew) -> NDArray[np.float64]:
-    """Return the probability with which each key is read: float64, sum 1."""
+    """Return the probability of each key to be read, as float64 with sum 1."""
     weights = np.array([1.0 if skew is Skew.EVENLY else key.degree for key in keys], dtype=np.float64)
     return np.asarray(weights / weights.sum())
 

@@ -1,4 +1,4 @@
-"""Setting of this project: a stale value is served while a Celery worker loads the next one."""
+"""The project's setting: a stale value is served while a Celery worker loads the next one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SERVED: Final = {EntryState.FRESH: Served.FRESH, EntryState.STALE: Served.STALE
 
 @dataclass(slots=True)
 class OnWorkers(TrialReader):
-    """The setting. ``variant`` is the place in the worker's list of variants; all trials have the same clients."""
+    """The project's setting. ``variant`` is the index into the worker's variants. All trials share the clients."""
 
     reader: AsyncCacheClient
     variant: int
@@ -35,7 +35,7 @@ class OnWorkers(TrialReader):
     control: redis.asyncio.Redis
 
     async def put(self, remaining_seconds: Sequence[float]) -> None:
-        """Put all keys: what is expired stays within its grace."""
+        """Store all keys; expired ones stay within their grace."""
         seconds, microseconds = await self.cache.time()
         now_us = int(seconds) * 1_000_000 + int(microseconds)
         pipeline, ttl_seconds = self.cache.pipeline(transaction=False), self.setup.trial.point.ttl_seconds

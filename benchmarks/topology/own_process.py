@@ -1,4 +1,4 @@
-"""Setting of a graph-cache middleware without grace: a reader that misses loads; one that reads early refreshes.
+"""Setting of a graph-cache middleware without grace: a reader that misses loads, and an early read refreshes.
 
 ::
 
@@ -6,8 +6,8 @@
         └▶ gone ──▶ lock ─▶ load, SET                                                        the read waits
                        └▶ held by another: poll until it is there, or load after all         the read waits
 
-The lock is SET NX PX with a token, given back by its holder alone, in one step. β and the decision are those of the
-worker and the reader of this project, so that the settings differ in who refreshes, not in when.
+The lock is SET NX PX with a token, and only its holder releases it, in one step. β and the decision are those of this
+project's worker and reader, so that the settings differ only in the place of the refresh, not in its time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from benchmarks.topology.queries import CYPHER, OriginLoad, QueryKey
 from benchmarks.topology.reader import Served, TrialReader
 from refresher.flow.policy import smooth
 
-# The middleware's own defaults.
+# The middleware's defaults.
 LOCK_MS: Final = 5_000
 JITTER_MS: Final = 50
 POLL_SECONDS: Final = 0.01
@@ -41,7 +41,7 @@ _UNLOCK: Final = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.cal
 
 
 class Kept(msgspec.Struct, array_like=True):
-    """Cached value: a value, its expiry (wall clock, s) and δ as it was learned."""
+    """Cached value, with its expiry (wall clock, s) and the learned δ."""
 
     value: Any
     expires_at: float
@@ -70,7 +70,7 @@ class Origin:
 
 @dataclass(slots=True)
 class OwnProcess(TrialReader):
-    """The setting. ``namespace`` begins the keys, ``rng`` is of draws and jitter."""
+    """The middleware's setting. ``namespace`` is the keys' prefix; ``rng`` is for draws and jitter."""
 
     client: redis.asyncio.Redis
     origin: Origin
@@ -79,7 +79,7 @@ class OwnProcess(TrialReader):
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def put(self, remaining_seconds: Sequence[float]) -> None:
-        """Put what is not expired; what is has gone from Redis."""
+        """Store unexpired keys; expired ones have gone from Redis."""
         pipeline = self.client.pipeline(transaction=False)
         delta = Smoothed(self.setup.delta_seconds, self.setup.delta_seconds / 4)
         for number, left_seconds in enumerate(remaining_seconds):
@@ -89,7 +89,7 @@ class OwnProcess(TrialReader):
         await pipeline.execute()
 
     async def read(self, number: int) -> Served:
-        """Return at once with what is there; else load, or wait for who does."""
+        """Return at once if there is a value; otherwise load, or wait for another's load."""
         kept = await self._kept(number)
         if kept is None:
             await self._load_or_wait(number)
@@ -116,7 +116,7 @@ class OwnProcess(TrialReader):
 
     def _refreshes(self, number: int, kept: Kept, left_seconds: float) -> bool:
         point = self.setup.trial.point
-        # As the middleware has it: a constant that one sets, or an estimate of each query.
+        # As in the middleware: a configured constant, or an estimate for each query.
         delta_seconds = point.pause_seconds or kept.delta.mean
         u = max(1.0 - self.rng.random(), _MIN_DRAW)
         return should_refresh(
@@ -132,7 +132,7 @@ class OwnProcess(TrialReader):
     async def _load_or_wait(self, number: int) -> None:
         async with self._lock(number) as is_held:
             if is_held:
-                if await self._kept(number) is None:  # another may have stored it just before the lock was free
+                if await self._kept(number) is None:  # another reader may have stored it just before the lock was free
                     await self._load(number, None)
                 return
         gives_up_at = time.monotonic() + WAIT_SECONDS
@@ -157,7 +157,7 @@ class OwnProcess(TrialReader):
 
     @asynccontextmanager
     async def _lock(self, number: int) -> AsyncIterator[bool]:
-        """Try to hold the key's lock; only its holder gives it back."""
+        """Try to take the key's lock, which only its holder releases."""
         name, token = f"{self._key(number)}:lock", secrets.token_hex(8)
         is_held = bool(await self.client.set(name, token, nx=True, px=LOCK_MS + self.rng.randint(0, JITTER_MS)))
         try:

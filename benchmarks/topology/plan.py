@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 
 class GraphKind(StrEnum):
-    """Kind of graph: one of hubs and leaves, or one whose degrees are those of a social network."""
+    """Kind of graph: one of hubs and leaves, or one with the degrees of a social network."""
 
     RMAT = "rmat"
     SNB = "snb"
@@ -36,15 +36,15 @@ class Mode(StrEnum):
 
 
 class Skew(StrEnum):
-    """Distribution of reads over keys: in proportion to their person's degree, or all alike."""
+    """Distribution of reads over keys: in proportion to their person's degree, or even."""
 
     BY_DEGREE = "by degree"
     EVENLY = "evenly"
 
 
 CLIENTS: Final = 2
-"""Readers of a closed loop. Two read some hundred times a second, as the harness of the first setting did (255 to 305);
-eight read thousands of times, and so often that a plain β protects nearly every key."""
+"""Number of readers of a closed loop. Two read some hundred times a second, like the harness of the first setting (255
+to 305); eight read thousands of times, so often that a plain β protects nearly every key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,9 @@ class Point:
     """One point of the grid.
 
     Attributes:
-        pause_seconds: is added to every load of the graph; 0: δ is what the query takes.
-        rate: of an open loop, whose reads begin when they are due, a second; 0: a closed loop, whose clients read again
-            when they have their answer.
+        pause_seconds: the pause added to every load of the graph; with 0, δ is the query's own time.
+        rate: the reads per second of an open loop, which begin when they are due; 0 for a closed loop, whose clients
+            read again after each answer.
     """
 
     graph: GraphKind
@@ -65,7 +65,7 @@ class Point:
 
     @property
     def cells(self) -> tuple[str, str, str, str]:
-        """The point in a table; its graph is in the title."""
+        """The point's cells in a table, whose title has the graph."""
         return f"{self.ttl_seconds:g}", f"{self.pause_seconds * 1000:g}", self.load, self.skew.value
 
     @property
@@ -91,7 +91,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One measurement; ``seed`` is of the graph, of the keys and of what is drawn."""
+    """One measurement; ``seed`` determines the graph, the keys and the draws."""
 
     point: Point
     candidate: Candidate
@@ -104,23 +104,24 @@ class Trial:
 
 
 Variant: TypeAlias = tuple[float, float, Mode, float]
-"""Needs of a worker in a trial: TTL s, pause s, mode, β0."""
+"""Parameters of a worker in a trial: TTL (s), pause (s), mode, β0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Amount of measuring. The grid is each level with each; the first of each is the base.
+    """Amount of measuring. The grid combines all levels; the first of each form the base.
 
     Attributes:
-        ttls_seconds, pauses_seconds, rates, skews: levels of the grid; a closed loop, then open ones.
-        betas: β0 that are tried at the base, too.
-        seeds: how often each trial is measured, each time with another graph, other keys and other draws.
-        graphs_with_grid: those that the whole grid is measured on; the others at the base alone.
-        scale: of R-MAT: 2**scale possible persons.
-        persons: of the social network.
-        keys: how many keys are read.
-        warm_up_seconds, trial_seconds: before a trial counts, and while it does; twice as long where β is varied.
-        workers: processes of the Celery worker.
+        ttls_seconds, pauses_seconds, rates, skews: the levels of the grid; a closed loop, then open ones.
+        betas: further β0 to try at the base.
+        seeds: the number of measurements of each trial, each time with another graph, other keys and other draws.
+        graphs_with_grid: the graphs on which the whole grid is measured; others are measured only at the base.
+        scale: the scale of R-MAT, for 2**scale possible persons.
+        persons: the number of persons of the social network.
+        keys: the number of keys to read.
+        warm_up_seconds, trial_seconds: the time before a trial counts, and while it does; twice as long where β is
+            varied.
+        workers: the number of processes of the Celery worker.
     """
 
     ttls_seconds: tuple[float, ...]
@@ -138,27 +139,27 @@ class Extent:
     workers: int
 
     def base(self, graph: GraphKind) -> Point:
-        """Return the point at which graphs are compared: the first of all levels."""
+        """Return the point at which graphs are compared, with the first of all levels."""
         return Point(graph, self.ttls_seconds[0], self.pauses_seconds[0], self.rates[0], self.skews[0])
 
     def beta_point(self, graph: GraphKind) -> Point:
-        """Return the point at which β is varied: the base, but with an open loop.
+        """Return the point at which β is varied, which is the base with an open loop.
 
-        There as many reads come whatever they meet, so that recomputes can be compared.
+        There the number of reads does not depend on their duration, so that recomputes can be compared.
         """
         return replace(self.base(graph), rate=self.rates[-1])
 
     def points(self, graph: GraphKind) -> list[Point]:
-        """Return a graph's points: the grid, or the base alone."""
+        """Return a graph's points: the grid, or only the base."""
         if graph not in self.graphs_with_grid:
             return [self.base(graph)]
         return [Point(graph, *axis) for axis in product(self.ttls_seconds, self.pauses_seconds, self.rates, self.skews)]
 
     def trials(self, first_seed: int) -> Iterator[Trial]:
-        """Yield all trials, seed by seed, the points of a seed in an order drawn anew.
+        """Yield all trials, seed by seed, with each seed's points in random order.
 
-        The candidates of a point come one right after the other, in an order drawn anew too: what is compared met the
-        same conditions.
+        The candidates of a point follow each other directly, also in random order, so that they meet the same
+        conditions.
         """
         usual = [Candidate(*one) for one in product(Setting, Mode)]
         early = (Mode.PLAIN, Mode.TOPOLOGY)
@@ -178,8 +179,8 @@ class Extent:
         return sorted({trial.variant for trial in self.trials(0)})
 
 
-# TTLs are seconds where an application has minutes: a trial has to see entries expire. What decides is how often a key
-# is read within δ·β, not how that compares with its TTL.
+# TTLs are seconds where an application has minutes, since a trial has to see entries expire. What matters is how often
+# a key is read within δ·β, not how that compares with its TTL.
 BASE_PAUSE_SECONDS: Final = 0.05
 USUAL: Final = Extent(
     ttls_seconds=(2.0, 6.0), pauses_seconds=(BASE_PAUSE_SECONDS, 0.0), rates=(0.0, 400.0),

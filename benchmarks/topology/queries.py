@@ -1,6 +1,6 @@
 """Cypher of both settings (for ArcadeDB and Neo4j 5.26), and the worker's queries: one name per kind and variant.
 
-One worker so serves all trials, in any order; its environment lists the variants.
+So one worker serves all trials, in any order; its environment lists the variants.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from refresher.settings import RefreshMode
 
 
 class Kind(StrEnum):
-    """Kind of query; each key is of one."""
+    """Kind of a key's query."""
 
     NEIGHBOURS = "neighbours"
     TWO_HOPS = "two_hops"
@@ -39,7 +39,7 @@ class QueryKey:
     degree: int
 
 
-# Bounds keep one hub from reading the whole graph; the demo's queries have such, too.
+# Bounds keep one hub from reading the whole graph, as in the demo's queries.
 CYPHER: Final[dict[Kind, LiteralString]] = {
     Kind.NEIGHBOURS: """
 MATCH (:Person {id: $person_id})-[:KNOWS]-(friend:Person)
@@ -67,7 +67,7 @@ _BUSY_SECONDS: Final = "topology:busy-seconds"
 
 
 def beta_of(mode: Mode, beta0: float, degree: int) -> float:
-    """Return the effective β, by the worker's own policy; 0 where nothing is refreshed early."""
+    """Return the effective β by the worker's own policy; 0 without early refresh."""
     if mode is Mode.NO_EARLY:
         return 0.0
     policy = RefreshMode.PLAIN if mode is Mode.PLAIN else RefreshMode.TOPOLOGY_SENSITIVE
@@ -76,14 +76,14 @@ def beta_of(mode: Mode, beta0: float, degree: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class OriginLoad:
-    """Counted since some moment. ``busy_seconds`` adds up what queries took, without any pause."""
+    """Loads counted since some moment. ``busy_seconds`` is the total time of queries, without pauses."""
 
     loads: int = 0
     busy_seconds: float = 0.0
 
     @classmethod
     async def of_workers(cls, control_client: Any) -> OriginLoad:
-        """Return what workers have counted in the control database."""
+        """Return the workers' counts in the control database."""
         loads, busy_seconds = await control_client.mget(_LOADS, _BUSY_SECONDS)
         return cls(int(loads or 0), float(busy_seconds or 0))
 
@@ -94,7 +94,7 @@ def name_of(kind: Kind, variant: int) -> str:
 
 
 def _register(kind: Kind, variant: int, ttl_seconds: float, pause_seconds: float, mode: Mode, beta0: float) -> None:
-    """Register one. Its β is that of its mode, whatever TSPR_REFRESH_MODE is, for modes take turns every second."""
+    """Register a query with its mode's β, whatever TSPR_REFRESH_MODE is, since modes take turns every second."""
 
     def beta(own_beta0: float, degree: int, sigma: float) -> float:
         return beta_of(mode, own_beta0, degree) * sigma

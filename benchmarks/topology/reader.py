@@ -1,4 +1,4 @@
-"""Interface of a setting: a trial's keys are put into the cache, read, and cleared away."""
+"""Interface of a setting, which stores a trial's keys, reads them, and clears them away."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.topology.plan import Trial
 from benchmarks.topology.queries import OriginLoad, QueryKey, beta_of
 
 PRIMED_SECONDS: Final = 0.005
-"""Assumed time of a load beside its pause, before the first one is measured."""
+"""Assumed time of a load besides its pause, before the first one is measured."""
 
 
 class Served(StrEnum):
@@ -27,7 +27,7 @@ class Served(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TrialSetup:
-    """Keys of a trial, and the value of each as the graph gave it at the start."""
+    """Keys of a trial, with their values in the graph at the start."""
 
     trial: Trial
     keys: Sequence[QueryKey]
@@ -44,26 +44,26 @@ class TrialSetup:
 
 @dataclass(slots=True)
 class TrialReader(ABC):
-    """One setting, for one trial; ``failures`` count errors by name."""
+    """One setting in one trial; ``failures`` counts errors by name."""
 
     setup: TrialSetup
     failures: Counter[str] = field(default_factory=Counter, kw_only=True)
 
     @abstractmethod
     async def put(self, remaining_seconds: Sequence[float]) -> None:
-        """Put all keys into the cache, each fresh for so long still; negative: expired since then."""
+        """Store all keys in the cache with these rests of freshness; a negative one means expired for that long."""
 
     @abstractmethod
     async def read(self, number: int) -> Served:
-        """Read one key; whatever is refreshed for it is refreshed by the way."""
+        """Read one key, with any refresh running in the background."""
 
     @abstractmethod
     async def origin_load(self) -> OriginLoad:
-        """Return what the graph has had to do so far."""
+        """Return the loads of the graph so far."""
 
     @abstractmethod
     async def clear(self) -> None:
-        """Wait until nothing is under way any more, and remove all that is in the cache."""
+        """Wait until nothing is in progress any more, and empty the cache."""
 
     async def read_and_count(self, number: int) -> Served:
         try:

@@ -16,8 +16,8 @@ from benchmarks.topology.plan import TITLES, Candidate, Extent, GraphKind, Mode,
 from benchmarks.topology.trial import Outcome
 
 PUBLISHED: Final = {"reads_per_second": ("throughput", 1.20), "p95_ms": ("p95", 0.70)}
-"""Figures of the first setting's authors, topology_sensitive against plain: 255 to 305 queries a second, and a
-P95 of 13.5 to 9.4 ms."""
+"""Published ratios of topology_sensitive to plain in the first setting: 305 against 255 queries per second,
+and a P95 of 9.4 against 13.5 ms."""
 _WHERE: Final = ("ttl_s", "pause_ms", "load", "drawn")
 
 
@@ -28,14 +28,14 @@ class Measured:
     outcomes: tuple[Outcome, ...]
 
     def values(self, metric: str) -> list[float]:
-        """Return a figure of each outcome that has it, by its name there."""
+        """Return a metric of each outcome that has it."""
         found = [float(getattr(outcome, metric)) for outcome in self.outcomes]
         return [value for value in found if not math.isnan(value)]
 
     def ratios(self, other: Measured, metric: str) -> list[float]:
-        """Return how many times the other's metric this one's is, seed by seed; none where there is nothing to divide.
+        """Return this metric as a multiple of the other's, seed by seed, where both exist.
 
-        A trial in which no read began, for all clients waited through it, has no percentile and no share.
+        A trial in which no read began, because all clients waited throughout, has no percentile and no share.
         """
         theirs = {outcome.trial.seed: getattr(outcome, metric) for outcome in other.outcomes}
         pairs = [(getattr(outcome, metric), theirs.get(outcome.trial.seed, 0.0)) for outcome in self.outcomes]
@@ -77,7 +77,7 @@ class _OfGraph:
         return Result(f"topology-{self.graph}", TITLES[self.graph], list(self._figures()), tables=tables)
 
     def _title(self, what: str) -> str:
-        """Return a table's title; the true median is missed only when all seeds are above it, or all below."""
+        """Return a table's title; the true median is missed only if all seeds are above it, or all below."""
         seeds = self.extent.seeds
         sure = f"; median of {seeds} seeds (smallest–largest, {1 - 2 * 0.5**seeds:.0%} sure)" if seeds > 1 else ""
         return f"{TITLES[self.graph]}{what}{sure}"
@@ -131,7 +131,7 @@ class _OfGraph:
         return Table(f"{TITLES[self.graph]}: other β0; {point}", columns, rows)
 
     def _by_beta(self, setting: Setting, mode: Mode) -> list[tuple[Candidate, Measured]]:
-        """Return what was measured where β is varied, from the smallest β0 on."""
+        """Return the measurements at the point where β is varied, by increasing β0."""
         point = self.extent.beta_point(self.graph)
         found = [(who, several) for (where, who), several in self.measured.items() if where == point]
         alike = [(who, several) for who, several in found if (who.setting, who.mode) == (setting, mode)]

@@ -1,4 +1,4 @@
-"""Run of all trials, on one event loop, over servers and a worker that are up."""
+"""Run of all trials, on one event loop, with running servers and a running worker."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from benchmarks.topology.trial import Outcome, Window, run_trial
 
 _LOADS_AT_ONCE: Final = 8
 _LONGER: Final = 2
-# An open loop has as many reads under way as are due: they are to wait for a load, never for a connection.
+# An open loop has as many reads in progress as are due, which may wait for a load, but never for a connection.
 _MAX_CONNECTIONS: Final = 10_000
-# Of a closed loop before it has been seen: what two small cores give.
+# The rate of a closed loop on two small cores, before it has been measured.
 _FIRST_GUESS: Final = {Setting.OWN_PROCESS: 300.0, Setting.WORKERS: 4_000.0}
 
 
@@ -47,11 +47,11 @@ def run(options: TopologyOptions, console: Console) -> None:
 
 
 def _groups(options: TopologyOptions, console: Console, versions: dict[str, str]) -> Groups:
-    """Run all trials, then yield a result for each graph, and what is computed."""
+    """Run all trials, then yield a result for each graph, and the computed one."""
     extent = options.extent
     model = make_model(extent, options.seed)
     environ = {
-        # TTLs here are shorter than those that have early refreshes by default.
+        # TTLs here are too short for early refreshes by default.
         "CACHE_XFETCH_MIN_TTL": "0",
         "CACHE_XFETCH_WORKERS": str(extent.workers),
         worker_queries.VARIANTS: json.dumps(extent.variants()),
@@ -116,7 +116,7 @@ async def _measured(
 
 @dataclass(slots=True)
 class _TrialRunner:
-    """Runner of trials, with the clients that are open meanwhile, and keys with their values by graph and seed."""
+    """Runner of trials, with its open clients, and with keys and their values by graph and seed."""
 
     options: TopologyOptions
     namespace: str
@@ -133,7 +133,7 @@ class _TrialRunner:
         self._variants = self.options.extent.variants()
 
     async def load_keys(self, model: GraphModel) -> None:
-        """Choose the keys of every graph, and load their values once; that warms the graph up, too."""
+        """Choose the keys of every graph, and load their values once, which also warms up the graph."""
         at_once = asyncio.Semaphore(_LOADS_AT_ONCE)
 
         async def load(query_key: QueryKey) -> Any:
@@ -145,7 +145,7 @@ class _TrialRunner:
             self.keys[kind, seed] = keys, list(await asyncio.gather(*map(load, keys)))
 
     async def warm_up(self) -> None:
-        """Let every process do once what it does once: all keys are stale, and each is read."""
+        """Let every process do its first-time work: read each key once, all of them stale."""
         extent = self.options.extent
         point = extent.base(extent.graphs_with_grid[0])
         for setting in Setting:

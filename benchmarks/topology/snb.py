@@ -2,10 +2,10 @@
 
 Its generator draws each person's number of friends from the degree distribution of Facebook in 2011 (mean 190, median
 99, nobody above 5,000), scaled so that the mean of n persons is n^(0.512 − 0.028·log10 n): a smaller network has fewer
-friends each. The distribution is kept here by a few of its percentiles, with straight lines between them.
+friends per person. Here a few percentiles stand for the distribution, with straight lines between them.
 
-What is left out: the generator joins persons who are alike (place, interests), which makes clusters. Here friends are
-matched at random, so degrees are right and triangles are rare.
+The generator joins similar persons (by place, interests), which makes clusters. That is left out: here friends are
+matched at random, so degrees are right but triangles are rare.
 
 Sources: O. Erling et al., "The LDBC Social Network Benchmark: Interactive Workload", SIGMOD 2015, and its generator;
 J. Ugander, B. Karrer, L. Backstrom, C. Marlow, "The Anatomy of the Facebook Social Graph", arXiv:1111.4503, 2011.
@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 _FACEBOOK_MEAN: Final = 190.0
-# Percentiles of the number of friends on Facebook, as the generator's own table has them.
-# Its mean is 197, and 190 is what the generator divides by.
+# Percentiles of the number of friends on Facebook, as in the generator's table, whose mean is 197, while the generator
+# divides by 190.
 _PERCENTS: Final = (0, 10, 20, 30, 40, 50, 60, 70, 75, 80, 85, 90, 95, 97, 98, 99, 100)
 _FRIENDS: Final = (1, 10, 25, 42, 66, 99, 139, 204, 236, 283, 349, 447, 674, 781, 863, 1029, 5000)
 
@@ -29,8 +29,8 @@ _FRIENDS: Final = (1, 10, 25, 42, 66, 99, 139, 204, 236, 283, 349, 447, 674, 781
 def friend_graph(persons: int, *, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Draw friendships, each once, as sources and targets: ids from 0 to persons - 1, ``sources < targets``.
 
-    Each person has as many open ends as friends were drawn; ends are paired at random. A pair of one person with
-    himself, or one that is there already, is dropped, which costs the greatest hubs a few friends.
+    Each person has as many open ends as drawn friends, and ends are paired at random. A pair of a person with himself,
+    or one that already exists, is dropped, which costs the greatest hubs a few friends.
     """
     rng = np.random.default_rng(seed)
     ends = np.repeat(np.arange(persons, dtype=np.int64), _drawn_friends(persons, rng))

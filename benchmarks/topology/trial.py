@@ -1,4 +1,4 @@
-"""One trial: its keys are put as old as a long run leaves them, traffic runs, and the reads are counted."""
+"""One trial: keys are stored with the ages of a long run, traffic runs, and reads are counted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BLOCK: Final = 4_096
 
 
 class Read(NamedTuple):
-    """One read: when it was due and when it was done (monotonic, s), and how it was served."""
+    """One read: its due time and its end (monotonic, s), and how it was served."""
 
     due: float
     done: float
@@ -48,7 +48,7 @@ async def _open_loop(
 ) -> list[Read]:  # fmt: skip
     """Begin each read when it is due, and count its time from then, however late this loop is.
 
-    A loop that waited for slow reads would leave out the reads that those held up, and so the worst times.
+    A loop that waited for slow reads would leave out the reads held up by them, and so the worst times.
     """
     reads: list[Read] = []
 
@@ -68,13 +68,13 @@ async def _open_loop(
 def remaining_seconds(
     rng: np.random.Generator, ttl_seconds: float, beta_deltas: NDArray[np.float64], rates: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Draw how long each key is fresh still; negative: since when it has been expired, and not read.
+    """Draw the rest of each key's freshness; a negative one is the time since its expiry without a read.
 
-    A key read at rate λ (reads come as a Poisson process) is not refreshed before its expiry with probability
-    q = exp(−λ·β·δ), and then waits 1/λ for its next read. Where it is refreshed early, it is about β·δ·ln(1 + λ·β·δ)
-    before. What is near enough: the first tenths of a second, which don't count, do the rest.
+    A key read at rate λ (a Poisson process) is not refreshed before its expiry with probability q = exp(−λ·β·δ), and
+    then waits 1/λ for its next read. If it is refreshed early, that is about β·δ·ln(1 + λ·β·δ) before. This is close
+    enough, since the first tenths of a second, which don't count, do the rest.
 
-    ``beta_deltas``: β·δ of each key, s, 0 where nothing is refreshed early; ``rates``: reads per second, more than 0.
+    ``beta_deltas`` is β·δ of each key in seconds, 0 without early refresh; ``rates`` are reads per second, more than 0.
     """
     seen = rates * beta_deltas
     missed = np.exp(-seen)
@@ -89,7 +89,7 @@ def remaining_seconds(
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Duration of a trial before it counts, and while it does; seconds."""
+    """Duration of a trial before it counts, and while it does, in seconds."""
 
     warm_up_seconds: float
     counted_seconds: float
@@ -97,14 +97,15 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Outcome of one trial, of the time in which it counted.
+    """Outcome of one trial, over the time in which it counted.
 
     Attributes:
-        times_ms: of each read, from when it was due.
-        waited_percent, stale_percent: of the reads: those that waited for a load, those that got a stale value at once.
-        failures: errors of reads, by name.
-        recomputes_per_second: loads of the graph.
-        origin_busy: seconds a second that the graph spent on them, pauses left out.
+        times_ms: the time of each read from when it was due.
+        waited_percent, stale_percent: the percentages of reads that waited for a load, and that got a stale value at
+            once.
+        failures: the number of reads' errors, by name.
+        recomputes_per_second: loads of the graph per second.
+        origin_busy: the seconds per second that the graph spent on them, without pauses.
     """
 
     trial: Trial
@@ -130,7 +131,7 @@ class Outcome:
 
 
 async def run_trial(reader: TrialReader, window: Window, expected_reads_per_second: float) -> Outcome:
-    """Run a trial; how old entries are at the start follows from the reads of all keys together that are expected."""
+    """Run a trial; the ages of entries at the start follow from the expected reads of all keys together."""
     trial, keys = reader.setup.trial, list(reader.setup.keys)
     of_each = shares(keys, trial.point.skew)
     await reader.put(_ages(reader, of_each * expected_reads_per_second))
@@ -142,7 +143,7 @@ async def run_trial(reader: TrialReader, window: Window, expected_reads_per_seco
             _traffic(reader, _draws(trial, of_each), ends_at), _observe(reader, counted_from), _observe(reader, ends_at)
         )
     finally:
-        await reader.clear()  # also when it is interrupted: what goes on would find its connections closed
+        await reader.clear()  # even if interrupted, since work in progress would find its connections closed
     raise_if_cancelled()
     counted = [read for read in reads if counted_from <= read.due < ends_at]
     done = sum(counted_from <= read.done < ends_at for read in reads)
@@ -160,7 +161,7 @@ async def run_trial(reader: TrialReader, window: Window, expected_reads_per_seco
 
 
 async def _traffic(reader: TrialReader, draws: Iterator[int], ends_at: float) -> list[Read]:
-    """Read until ``ends_at`` (monotonic seconds), and return all reads, also those that end later."""
+    """Read until ``ends_at`` (monotonic seconds), and return all reads, even those that end later."""
     trial = reader.setup.trial
     if not trial.point.rate:
         return await _closed_loop(reader, draws, ends_at)
@@ -176,7 +177,7 @@ def _ages(reader: TrialReader, rates: NDArray[np.float64]) -> Sequence[float]:
 
 
 def _draws(trial: Trial, of_each: NDArray[np.float64]) -> Iterator[int]:
-    """Yield keys: the same ones for all who are compared at a point."""
+    """Yield keys, which are the same for all candidates at a point."""
     rng = np.random.default_rng([trial.seed, 3])
     while True:
         yield from rng.choice(len(of_each), size=_BLOCK, p=of_each).tolist()
@@ -189,7 +190,7 @@ def _gaps(trial: Trial) -> Iterator[float]:
 
 
 async def _observe(reader: TrialReader, at: float) -> OriginLoad:
-    """Return what has been loaded at a moment (monotonic seconds)."""
+    """Return the loads up to a moment (monotonic seconds)."""
     await asyncio.sleep(at - time.monotonic())
     return await reader.origin_load()
 

@@ -1,4 +1,4 @@
-"""`worker`: the cost of a refresh to a worker, beside a Celery task that does nothing. `worker.run` runs the groups.
+"""`worker`: the cost of a refresh to a worker, compared with a no-op Celery task. `worker.run` runs the groups.
 
 It imports no other benchmark.
 """

@@ -1,7 +1,7 @@
-"""The worker's Celery app: the one of `make_app`, and beside its task some that do nothing, for comparison.
+"""The worker's Celery app: that of `make_app`, with additional no-op tasks for comparison.
 
-``celery -A benchmarks.worker.app worker``, set up from the environment: all settings are those of a worker in
-production, but for the pool, and for events, which are switched on and off while it runs.
+``celery -A benchmarks.worker.app worker`` is set up from the environment, with all settings as in production, except
+for the pool, and for events, which are switched on and off while it runs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MAX_WAIT_SECONDS: Final = 60
 
 
 def __getattr__(name: str) -> Any:
-    # Made at the first look, so that importing this module reads no environment.
+    # Made on first access, so that importing this module reads no environment.
     if name == "app":
         globals()["app"] = app = _made()
         return app
@@ -34,9 +34,9 @@ def __getattr__(name: str) -> Any:
 
 def _made() -> Celery:
     app = make_app()
-    # With -E they could not be switched off.
+    # With -E, events could not be switched off.
     app.conf.worker_send_task_events = False
-    # Else the guard would drop what is no refresh.
+    # Otherwise the guard would drop messages that are no refreshes.
     app.refreshes_only = False
     for name, function in ((GATE, _gate), (MARK, _mark), (NOTHING, _nothing), (PAUSE, _pause)):
         app.task(name=name)(function)
@@ -44,13 +44,13 @@ def _made() -> Celery:
 
 
 def _gate(number: int) -> None:
-    """Hold a process or a thread of the pool until the gate is opened, once for each."""
+    """Hold a process or thread of the pool until the gate is opened, once for each."""
     control().rpush(ARRIVED, number)
     control().blpop([OPEN], _MAX_WAIT_SECONDS)
 
 
 def _mark() -> None:
-    """Tell what time it is here (monotonic, the same for all processes of a machine)."""
+    """Record the time (monotonic, the same for all processes of a machine)."""
     control().rpush(MARKS, repr(time.monotonic()))
 
 
@@ -59,7 +59,7 @@ def _nothing(number: int) -> None:
 
 
 def _pause(channel: str, pause_seconds: float) -> None:
-    """Do nothing for a while, and announce when that began, as a commit does."""
+    """Pause, and announce when that began, as a commit would."""
     began = time.monotonic()
     time.sleep(pause_seconds)
     control().publish(channel, repr(began))

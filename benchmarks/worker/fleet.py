@@ -1,11 +1,11 @@
-"""Workers of `worker.app` in processes of their own, which work off a backlog, timed by themselves.
+"""Workers of `worker.app` in processes of their own, which time themselves while they work off a backlog.
 
 ::
 
     gate ──▶ holds the pool      backlog is published      gate opens ──▶ mark ──▶ message, message, … ──▶ mark
                                                                             └──── the measured span ────────┘
 
-Nobody publishes in the span, so that the workers alone are what is measured, and no clock but theirs is read.
+Nobody publishes within the span, so that only the workers are measured, and only by their own clocks.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ _POLL_SECONDS: Final = 0.01
 
 
 class RunningWorkers:
-    """One worker or several, seen from outside.
+    """One or several workers, seen from outside.
 
     Args:
-        processes: the main process of each.
-        servers: theirs.
-        slots: how many tasks all their pools run at a time.
-        control: where their tasks leave their marks.
+        processes: their main processes.
+        servers: the servers that they use.
+        slots: the number of tasks that all their pools run at a time.
+        control: the database for their tasks' marks.
     """
 
     def __init__(self, processes: Sequence[GuardedProcess], servers: Servers, slots: int, control: redis.Redis) -> None:
         self._processes, self._slots, self._control = processes, slots, control
-        # As readers publish, but patiently: a machine that stands still for half a second is not to end the run.
+        # Publishes as readers do, but patiently, so that a stall of half a second does not end the run.
         self._app = PublishingApp.to(servers.broker_url, _ANSWER_SECONDS)
         self._queue: Any = queue_for(servers.namespace, servers.broker_url, has_waiter=False)
 
@@ -65,7 +65,7 @@ class RunningWorkers:
             raise BenchError(f"a worker did not answer; {self._ends_of_logs()}")
 
     def seconds_for(self, publish: Callable[[], None]) -> float:
-        """Return how long the workers take for what ``publish`` queues, all of which waits there before."""
+        """Return the workers' time for the messages of ``publish``, which are all queued before."""
         self.hold_pool()
         self.send(tasks.MARK)
         publish()
@@ -75,7 +75,7 @@ class RunningWorkers:
         return marks[1] - marks[0]
 
     def hold_pool(self, *, within_seconds: float = _SPAN_SECONDS) -> None:
-        """Wait until all of the pools stand before the gate."""
+        """Wait until all slots of the pools are held at the gate."""
         self._control.delete(tasks.ARRIVED, tasks.OPEN, tasks.MARKS)
         for number in range(self._slots):
             self.send(tasks.GATE, number)
@@ -109,7 +109,7 @@ class RunningWorkers:
 def running_workers(
     servers: Servers, graph: GraphTarget, pool: Pool, size: int, nodes: int = 1
 ) -> Iterator[RunningWorkers]:
-    """Run so many workers with the default settings, but for their pools, the size of each, and addresses."""
+    """Run this many workers with default settings, except for pools, sizes and addresses."""
     environ = worker_environ(servers, graph.environ, queries.__name__) | {"CACHE_XFETCH_WORKERS": str(size)}
     app, options = ["-A", tasks.__name__], ["-P", pool]
     names = [f"{pool}-{size}-{number}@{servers.namespace}" for number in range(nodes)]

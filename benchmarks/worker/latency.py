@@ -1,4 +1,4 @@
-"""Time from the read that triggers a refresh to the commit: an idle worker, a load of 10 ms; a task beside it."""
+"""Time from the triggering read to the commit, with an idle worker and a load of 10 ms, compared with a task."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _Samples: TypeAlias = dict[str, dict[int, list[float]]]
 
 
 class _Clock:
-    """Times refreshes and tasks from outside, in ms; the worker's announcements come over one subscription."""
+    """Times refreshes and tasks from outside, in ms, by the worker's announcements over a subscription."""
 
     def __init__(self, servers: Servers, workers: RunningWorkers, source: TriggerSource, stack: ExitStack) -> None:
         self._workers, self._source = workers, source
@@ -52,7 +52,7 @@ class _Clock:
         self._commits.get_message(timeout=_ANSWER_SECONDS)
         began = time.monotonic()
         self._source.read(number)
-        # Read again where a machine that stood still kept the refresh from being published: nobody else would ask.
+        # Read again in case a stall of the machine kept the refresh from being published, as nobody else would ask.
         _next_message(self._commits, meanwhile=lambda: self._source.read(number))
         yield REFRESH, 1e3 * (time.monotonic() - began)
         self._commits.unsubscribe(channel)
@@ -79,7 +79,7 @@ def _next_message(subscription: Any, meanwhile: Callable[[], object] = lambda: N
 
 
 def measured_latency(servers: Servers, graph: GraphTarget, options: WorkerOptions) -> Result:
-    """Measure in the default pool, with events as by default."""
+    """Measure in the default pool, with default events."""
     samples = _samples(servers, graph, options)
     found = {what: sorted(ms for each in samples[what].values() for ms in each) for what in samples}
     rows = [
@@ -113,7 +113,7 @@ def _samples(servers: Servers, graph: GraphTarget, options: WorkerOptions) -> _S
             for _ in range(scale.samples):
                 rng.shuffle(kinds)
                 for kind in kinds:
-                    # Idle, and not in step with the worker's own second.
+                    # Idle, and out of step with the worker's own second.
                     time.sleep(rng.uniform(0.0, scale.longest_pause_seconds))
                     for what, ms in kind():
                         if number != WARM_UP_ROUND:

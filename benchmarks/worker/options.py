@@ -23,14 +23,14 @@ class Scale:
     """Amount of measuring.
 
     Attributes:
-        rounds: rounds that count; one more, the first, is dropped.
-        messages: of one kind, that are worked off in one go.
-        samples: triggers timed one by one in a round, and tasks beside them.
-        longest_pause_seconds: between two samples; drawn evenly.
-        warm_up_loads: that the graph answers before it is measured: until its Java has compiled them, that takes both
-            cores.
-        pool_sizes: loads at once of each worker, of the pools that are compared, by the number of workers. Several are
-            for what one can't carry, or so that one may end: each size tells nothing new.
+        rounds: the number of rounds that count; one more, the first, is dropped.
+        messages: the number of messages of one kind that are worked off in one go.
+        samples: the number of triggers timed one by one in a round, and of tasks compared with them.
+        longest_pause_seconds: the longest pause between two samples; pauses are drawn evenly.
+        warm_up_loads: the number of loads before the measurement, which take both cores until the graph's Java has
+            compiled them.
+        pool_sizes: the concurrent loads of each worker in the compared pools, by the number of workers. Several workers
+            are for loads that one can't carry, or so that one may end, so not every size is needed.
     """
 
     rounds: int

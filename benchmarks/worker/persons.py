@@ -1,4 +1,4 @@
-"""Persons in the graph that the worker's queries read."""
+"""Persons in the graph, for the worker's queries."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ MATCH (a:BenchPerson)
 MATCH (b:BenchPerson {id: (a.id + step) % $persons})
 CREATE (a)-[:KNOWS]->(b)
 """
-# As an application's graph has one: a read by id is no scan, least of all a hundred of them in a batch.
+# As in an application's graph, so that a read by id is no scan, especially not a hundred of them in a batch.
 _INDEX: Final = "CREATE INDEX bench_person IF NOT EXISTS FOR (p:BenchPerson) ON (p.id)"
 
 
 @contextmanager
 def graph_of_persons(warm_up_loads: int) -> Iterator[GraphTarget]:
-    """Start a graph and load it."""
+    """Start a graph with the persons."""
     with running_graph() as (driver, target), driver.session(database=target.database) as session:
         try:
             session.run(_INDEX).consume()

@@ -1,4 +1,4 @@
-"""Refreshes per second in each of Celery's pools, by the number of workers and of the loads of each at once."""
+"""Refreshes per second in each of Celery's pools, by the number of workers and of concurrent loads of each."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ GROUP: Final = "pools-redis"
 _COLUMNS: Final = ("loads", "pool", "workers", "at_once_each", "per_second", "least", "most", "of_possible_%")
 LOADS: Final = {queries.PERSON: "a point read", queries.FIFTY_MS: "loads of 50 ms", queries.ONE_SECOND: "loads of 1 s"}
 _SPAN_SECONDS: Final = 2.0
-# From Redis, Celery takes as many messages as there are greenlets every two seconds, however soon they are done: so
-# one kind of loads tells all, and a few turns.
+# With gevent, Celery takes only as many messages from Redis as there are greenlets every two seconds, however soon they
+# are done. So one kind of load and a few turns show everything.
 _GEVENT_TURNS: Final = 2
 SIZES: Final = {
     Pool.PREFORK: range(1, 17),
@@ -32,12 +32,13 @@ SIZES: Final = {
     Pool.THREADS: range(1, 65),
     Pool.GEVENT: range(16, 17),
 }
-"""Sixteen processes take sixteen times the memory; solo has one load at a time; one size of gevent tells all."""
+"""Fewer sizes where more show nothing: sixteen processes take sixteen times the memory, solo runs one load, and one
+size of gevent shows everything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """Workers alike; ``size`` is how many loads each runs at once."""
+    """Identical workers; ``size`` is the number of concurrent loads of each."""
 
     pool: Pool
     workers: int
@@ -49,7 +50,7 @@ class Fleet:
 
     @property
     def label(self) -> str:
-        """Label of its line in a chart: a pool that runs one load grows by workers alone."""
+        """Label of its line in a chart; a pool with one load grows only by workers."""
         if self.workers == 1 or len(SIZES[self.pool]) == 1:
             return self.pool.value
         return f"{self.pool}, {self.workers} workers"
@@ -70,7 +71,7 @@ def measured_pools(servers: Servers, graph: GraphTarget, options: WorkerOptions)
 
 
 def _measured(servers: Servers, graph: GraphTarget, options: WorkerOptions) -> _Rates:
-    """Return the rate of each round, by query and fleet. The sizes are taken in turn, so that pools alternate."""
+    """Return the rate of each round, by query and fleet. Sizes take turns, so that pools alternate."""
     scale, rates = options.scale, defaultdict[tuple[str, Fleet], list[float]](list)
     with ExitStack() as stack:
         sources = {query: stack.enter_context(TriggerSource(servers, query)) for query in LOADS}
@@ -80,7 +81,7 @@ def _measured(servers: Servers, graph: GraphTarget, options: WorkerOptions) -> _
                     for query in LOADS if fleet.pool is not Pool.GEVENT else (queries.FIFTY_MS,):
                         count = _count(query, fleet, scale.messages)
                         rate = count / _seconds(workers, sources[query], count)
-                        if number:  # in the first one connections are made
+                        if number:  # not the first one, in which connections are made
                             rates[query, fleet].append(rate)
     return dict(rates)
 
@@ -94,7 +95,7 @@ def _fleets(scale: Scale) -> Iterator[Fleet]:
 
 
 def _count(query: str, fleet: Fleet, messages: int) -> int:
-    """Return how many refreshes to time: what takes seconds at the rate that is possible."""
+    """Return the number of refreshes to time, which should take seconds at the possible rate."""
     if fleet.pool is Pool.GEVENT:
         return _GEVENT_TURNS * fleet.size
     load_seconds = queries.LOAD_SECONDS[query]
@@ -102,7 +103,7 @@ def _count(query: str, fleet: Fleet, messages: int) -> int:
 
 
 def _seconds(workers: RunningWorkers, source: TriggerSource, count: int) -> float:
-    """Return the time from the begin of the first load to the end of the last one, all queued before."""
+    """Return the time from the start of the first load to the end of the last, all queued before."""
     workers.hold_pool()
     numbers = source.write_stale(count)
     source.trigger(numbers)

@@ -1,4 +1,4 @@
-"""Queries of the worker: loaded at once, after a while, and from a graph, in batches too. Imported by the worker."""
+"""Queries of the worker: immediate, paused, and from a graph, also in batches. Imported by the worker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PERSONS: Final = 200
 
 _BATCH: Final = 100
 _VALUE: Final = rows_of(0)
-# There are a few hundred persons, and a key for each number.
+# There are a few hundred persons, but a key for each number.
 _DEGREE: Final = "MATCH (p:BenchPerson {id: $person_id % 200}) RETURN COUNT { (p)--() }"
 _PERSON: Final = "MATCH (p:BenchPerson {id: $person_id % 200}) RETURN p.name AS name"
 _PERSONS: Final = "UNWIND $calls AS call MATCH (p:BenchPerson {id: call.person_id % 200}) RETURN p.name AS name"
@@ -45,7 +45,7 @@ for _name in (AT_ONCE, TEN_MS, FIFTY_MS, ONE_SECOND):
 
 @_query(PERSON, degree=_DEGREE)
 def person(tx: Any, person_id: int) -> str:
-    """Read a person's name; the degree is one more query in the same transaction."""
+    """Read a person's name; the degree takes another query in the same transaction."""
     name: str = tx.run(_PERSON, person_id=person_id).single(strict=True).value()
     return name
 
@@ -58,13 +58,13 @@ def batched_at_once(tx: Any, calls: list[dict[str, int]]) -> list[Value]:
 
 @_query(BATCHED_PERSON, batch=_BATCH, degree=_DEGREES)
 def batched_person(tx: Any, calls: list[dict[str, int]]) -> list[str]:
-    """Read each person's name; their degrees are one more query in the same transaction."""
+    """Read each person's name; their degrees take another query in the same transaction."""
     names: list[str] = tx.run(_PERSONS, calls=calls).value()
     return names
 
 
 def ask_all(session: neo4j.Session, number: int) -> None:
-    """Ask the graph what the loads of the call with this number would, one by one and in a batch."""
+    """Run the graph queries of this call's loads, one by one and in a batch."""
     for queries in ((_PERSON, _DEGREE), (_PERSONS, _DEGREES)):
         with session.begin_transaction() as tx:
             for cypher in queries:

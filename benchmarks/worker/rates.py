@@ -1,4 +1,4 @@
-"""Refreshes per second of a worker process, against tasks that do nothing."""
+"""Refreshes per second of a worker process, against no-op tasks."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ QUERIES: Final = {
     BATCHED_READ: queries.BATCHED_PERSON,
 }
 SIZES: Final = {Pool.PREFORK: 1, Pool.SOLO: 1, Pool.THREADS: 4}
-"""One process, or four threads in it."""
+"""Pool sizes: one process, or four threads in it."""
 COLUMNS: Final = ("pool", "tasks", "events", "per_second", "us_each", "of_no_op")
 
 
 @dataclass(frozen=True, slots=True)
 class Competitor:
-    """Rate of a worker, with or without an event for each task."""
+    """A measured rate of a worker, with or without an event for each task."""
 
     what: str
     events: bool
 
     @property
     def times(self) -> int:
-        """Factor for batches, of which a run needs more: they are few, and soon done."""
+        """Factor for batches, of which a run needs more, as they are few and soon done."""
         return BATCH_TIMES if self.what in BATCHED else 1
 
     @property

@@ -1,4 +1,4 @@
-"""Run of the groups, over the servers that they need."""
+"""Run of the groups on their servers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.worker.persons import graph_of_persons
 
 POOLS: Final = "pools"
 USUAL: Final = ("rates", "latency")
-"""The pools take longer than all others: they are run alone, and kept as a benchmark of their own."""
+"""Name of the pools' group, which takes longer than all others, so it runs alone and is stored as its own benchmark."""
 GROUPS: Final = {
     "rates": (rates.GROUP, rates.measured_rates),
     POOLS: (pools.GROUP, pools.measured_pools),

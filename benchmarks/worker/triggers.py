@@ -14,16 +14,16 @@ from benchmarks.apparatus.servers import Servers
 from benchmarks.errors import BenchError
 
 _TOGETHER: Final = 500
-# Whole backlogs are published while nobody works them off, which is no overload.
+# Whole backlogs are published before they are worked off, which is no overload.
 _QUEUE_SIZE: Final = 1_000_000
-# The pool waits for a minute.
+# Less than the minute for which the pool waits.
 _PUBLISH_SECONDS: Final = 40.0
 _LATE_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.02
 
 
 class TriggerSource:
-    """A reader of one query. Each number is triggered once; a context manager."""
+    """A reader of one query, for triggering each number once. A context manager."""
 
     def __init__(self, servers: Servers, query: str) -> None:
         self._query = query
@@ -42,7 +42,7 @@ class TriggerSource:
         self._redis.close()
 
     def write_stale(self, how_many: int) -> list[int]:
-        """Write so many entries that are stale already; their numbers."""
+        """Write this many entries that are already stale; return their numbers."""
         numbers = list(islice(self._numbers, how_many))
         self._seeder.put(numbers, soft_in_seconds=-1.0)
         return numbers
@@ -51,18 +51,18 @@ class TriggerSource:
         self._client.get(self._query, params_of(number))
 
     def trigger(self, numbers: list[int]) -> None:
-        """Read them all, and be back when all their refreshes have been published."""
+        """Read all numbers, and return once all their refreshes have been published."""
         before, deadline = self._published.count, time.monotonic() + _PUBLISH_SECONDS
         while (published := self._published.count - before) < len(numbers):
             if time.monotonic() >= deadline:
                 raise BenchError(f"{published} refreshes of {len(numbers)} were published")
-            # Again where a machine that stood still kept one from being published: triggers are suppressed for 1 s.
+            # Again, in case a stall of the machine kept one from being published; triggers are suppressed for 1 s.
             for at in range(0, len(numbers), _TOGETHER):
                 self._client.get_many([(self._query, params_of(one)) for one in numbers[at : at + _TOGETHER]])
                 self._client.flush(_PUBLISH_SECONDS)
 
     def check_refreshed(self, numbers: list[int]) -> None:
-        """See that all of them have been refreshed: a rate of messages that were skipped would be none of refreshes."""
+        """Check that all of them have been refreshed, as a rate of skipped messages would be no rate of refreshes."""
         late, deadline = [self.key(number) for number in numbers], time.monotonic() + _LATE_SECONDS
         while late := [key for key in late if not self._is_fresh(key)]:
             if time.monotonic() >= deadline:
@@ -70,7 +70,7 @@ class TriggerSource:
             time.sleep(_POLL_SECONDS)
 
     def span_seconds(self, numbers: list[int]) -> float:
-        """Return the time from the begin of their first load to the end of the last one, by Redis' clock."""
+        """Return the time from the start of their first load to the end of the last, by Redis' clock."""
         headers = [header for number in numbers if (header := self._header(self.key(number)))]
         began = min(header.read_started_us for header in headers)
         return (max(header.fetched_at_us for header in headers) - began) / 1e6

@@ -1,1 +1,1 @@
-"""The discrete-event simulation: a model goes in, an outcome comes out. What is compiled needs numba."""
+"""The discrete-event simulation, from a model to an outcome. Compiled functions need numba."""

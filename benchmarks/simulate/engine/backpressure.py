@@ -1,4 +1,4 @@
-"""Backpressure: what a process of readers knows of the queues, and what it admits.
+"""Backpressure: a reader process's knowledge of the queues, and the triggers that it admits.
 
 `tests/property/test_simulated_policy.py` compares it with `api_client.trigger.backpressure`.
 """
@@ -23,7 +23,7 @@ from benchmarks.simulate.engine.compiled import compiled, compiled_within
 from benchmarks.simulate.engine.state import Known, Queue, State
 from benchmarks.simulate.engine.worker_pool import mean_load_seconds
 
-# What is compiled takes plain constants.
+# Compiled functions take plain constants.
 _LENGTH_HOLDS: Final = LENGTH_CACHED_SECONDS
 _MAX_CLAIM: Final = MAX_CLAIM_TIMES
 _MAX_KNOWN: Final = MAX_KNOWN_SECONDS
@@ -35,13 +35,13 @@ _USUAL_GAIN: Final = USUAL_GAIN
 
 @compiled
 def has_room(length: int, queue_size: int) -> bool:
-    """Tell whether one is published again."""
+    """Return whether a refresh may be published again."""
     return length < max(queue_size, 1)
 
 
 @compiled
 def claim_times(length: int, queue_size: int) -> int:
-    """Return how many times its shortest time a claim holds."""
+    """Return a claim's life as a multiple of its shortest."""
     return min(max(length // max(queue_size, 1), 1), _MAX_CLAIM)
 
 
@@ -49,7 +49,7 @@ def claim_times(length: int, queue_size: int) -> int:
 def window_after(
     size: float, long_since: float, polled_at: float, length: int, queue_size: int, now: float, overloaded_after: float
 ) -> tuple[float, float]:
-    """Return the window for stale refreshes after a poll, and since when the queue has been long; inf: it is not."""
+    """Return the window for stale refreshes after a poll, and the time since which the queue is long, or inf."""
     bound = float(max(_MIN_WINDOW, queue_size))
     if length <= bound:
         long_since = math.inf
@@ -67,13 +67,13 @@ def window_after(
 
 @compiled
 def has_room_for_stale(size: float, length: int) -> bool:
-    """Tell whether the window has room for one more."""
+    """Return whether the window has room for one more."""
     return size - length >= 1
 
 
 @compiled_within
 def known_length(state: State, reader: int, queue: int, at: float) -> int:
-    """Look at a queue as this reader's process does: it polls the length four times a second at most."""
+    """Return the queue's length as known to this reader process, which polls it at most four times a second."""
     length, until = 2 * queue, 2 * queue + 1
     known = state.known
     if at >= known[until, reader]:
@@ -96,14 +96,14 @@ def _adapt_window(state: State, reader: int, at: float) -> None:
 
 @compiled_within
 def poll_while_long(state: State, reader: int, at: float) -> None:
-    """Let a process poll as its reads of what has been queued for a second make it do."""
+    """Let a process poll, as its reads of a key that has been queued for a second would."""
     if state.lengths[Queue.OTHERS] > 0:
         known_length(state, reader, Queue.OTHERS, at)
 
 
 @compiled_within
 def admits(state: State, number: int, reader: int, at: float) -> bool:
-    """Tell whether a read's trigger is claimed: early ones up to the bound, stale ones up to the window, all misses."""
+    """Return whether a read's trigger is claimed: early up to the bound, stale up to the window, all misses."""
     key, policy = state.keys[number], state.policy[0]
     if at < key.soft:
         return known_length(state, reader, Queue.OTHERS, at) < int(policy.queue_size)
@@ -127,7 +127,7 @@ def _has_precedence(state: State, number: int, reader: int) -> bool:
 
 @compiled
 def precedence(usual_log: float, run_seconds: float, draw: float) -> tuple[float, bool]:
-    """Return what is usual after a stale refresh, and whether it may take of the room there is."""
+    """Return the usual duration after a stale refresh, and whether this refresh may take up room."""
     run_log = math.log(run_seconds)
     if math.isnan(usual_log):
         usual_log = run_log

@@ -1,7 +1,7 @@
 """Compilation with numba, cached in the user's cache folder, and the policy in compiled form.
 
-`tests/property/test_simulated_policy.py` holds the policy equal to the product's own. The product decides read by read;
-reads of a key are a Poisson process here, so the first one that decides for a refresh is drawn at once.
+`tests/property/test_simulated_policy.py` checks that the policy equals the product's. The product decides read by read;
+here the reads of a key are a Poisson process, so the first one that decides for a refresh is drawn at once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 
 from refresher.flow.policy import MEAN_GAIN
 
-_numba: Any = import_module("numba")  # what its releases say of their types differs
+_numba: Any = import_module("numba")  # its releases differ in their types
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -27,26 +27,26 @@ _DIGEST_DIGITS: Final = 16
 
 
 def compiled(function: F) -> F:
-    """Compile ``function`` when it is first called with arguments of some types; errors are those of the types.
+    """Compile ``function`` at its first call with given argument types, upon which type errors appear.
 
-    Divisions by 0 follow IEEE 754, as numpy's do, and nothing is reordered: results are those of CPython.
+    Divisions by 0 follow IEEE 754, as in numpy, and nothing is reordered, so results are those of CPython.
     """
     return cast("F", _numba.njit(cache=_keeps, error_model="numpy")(function))
 
 
 def compiled_within(function: F) -> F:
-    """Compile ``function`` for what is compiled alone: without a way in from Python, which takes as long to compile.
+    """Compile ``function`` only for compiled callers, without an entry from Python, which would double the time.
 
-    Python must not call it: it would jump to where nothing is.
+    Python must not call it, since it would jump to an invalid address.
     """
     within = _numba.njit(cache=_keeps, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
     return cast("F", within(function))
 
 
 def _cache_folder() -> Path | None:
-    """Return a folder of our own that can be written to; None: each process compiles for itself.
+    """Return a writable folder for compiled code, or None, upon which each process compiles for itself.
 
-    Its name is made of all sources here: numba looks at a function's own file alone, and what that one calls may have
+    Its name depends on all sources here, because numba considers only a function's own file, while its callees may have
     changed.
     """
     sources = sorted(Path(__file__).parent.glob("*.py"))
@@ -57,7 +57,7 @@ def _cache_folder() -> Path | None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             return folder
-    except (OSError, RuntimeError):  # a RuntimeError: there is no home
+    except (OSError, RuntimeError):  # RuntimeError: there is no home directory
         return None
 
 
@@ -78,17 +78,17 @@ _MEAN_GAIN: Final = MEAN_GAIN
 
 @compiled
 def smoothed(mean: float, sample: float) -> float:
-    """Return the mean of `refresher.flow.policy.smooth`, after another one."""
+    """Return the mean of `refresher.flow.policy.smooth` after another sample."""
     return (1 - _MEAN_GAIN) * mean + _MEAN_GAIN * sample
 
 
 @compiled
 def first_positive(now: float, soft: float, rate: float, delta: float, beta: float, ttl: float) -> float:
-    """Draw when the first read after ``now`` decides for a refresh; seconds.
+    """Draw the time of the first read after ``now`` that decides for a refresh, in seconds.
 
-    Reads come at ``rate`` per second, and at ``left`` before the soft expiry each is positive with the probability
-    ``exp(−left/(β·δ))``: a Poisson process whose rate is known, so its first point is drawn by inverting the integral
-    of that rate.
+    Reads come at ``rate`` per second, and each one at ``left`` before the soft expiry is positive with the probability
+    ``exp(−left/(β·δ))``. That is a Poisson process with a known rate, so its first point is drawn by inverting the
+    integral of that rate.
     """
     scale = delta * beta
     if scale > 0 and now < soft:

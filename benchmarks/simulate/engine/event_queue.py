@@ -1,6 +1,6 @@
-"""A heap of events. A key has one at most: when it gets another one, the old one stays in the heap.
+"""A heap of events. A key has at most one; when it gets another one, the old one stays in the heap.
 
-It is known by its time, which is not the key's any more.
+An old event is recognised by its time, which is no longer the key's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NO_KEY: Final = -1
 
 @compiled_within
 def schedule(state: State, number: int, at: float) -> None:
-    """Let the key's event be at this time, instead of any other; beyond the end it never comes."""
+    """Set the key's event to this time, in place of any other; beyond the end it never comes."""
     state.keys[number].due = at
     if at < state.counters.shape[1]:
         _push(state, number, at)
@@ -24,7 +24,7 @@ def schedule(state: State, number: int, at: float) -> None:
 
 @compiled_within
 def pop(state: State, until: float) -> tuple[int, float]:
-    """Return the key whose event is next, and its time; `NO_KEY`: there is none before ``until``."""
+    """Return the key with the next event, and its time, or `NO_KEY` if there is none before ``until``."""
     heap, numbers = state.heap, state.numbers
     while numbers[Number.HEAP] > 0 and heap[0].at < until:
         at, number = float(heap[0].at), int(heap[0].key)
@@ -78,7 +78,7 @@ def _sink(state: State, slot: int, size: int) -> None:
 
 @compiled_within
 def _compact_heap(state: State) -> None:
-    """Make room: what is left are events of keys, one each, which the heap can hold twice."""
+    """Make room by keeping only the keys' events, one each, for which the heap has room twice."""
     heap = state.heap
     kept = 0
     for slot in range(state.numbers[Number.HEAP]):

@@ -1,4 +1,4 @@
-"""Events of a key: a read triggers, triggers again, a run ends; as in the product's readers, scripts and workers.
+"""Events of a key (a trigger, a further trigger, the end of a run), as in the product's readers, scripts and workers.
 
 ::
 
@@ -39,7 +39,7 @@ from benchmarks.simulate.engine.state import (
 )
 from benchmarks.simulate.engine.worker_pool import dispatch, occupy_worker, publish
 
-# What is compiled takes plain constants.
+# Compiled functions take plain constants.
 _STALE_AGAIN: Final = REPUBLISH_SECONDS
 _WAITING_AGAIN: Final = REPUBLISH_INTERVAL_SECONDS
 _SILENCE: Final = MAX_SUPPRESSION_SECONDS
@@ -48,7 +48,7 @@ _LENGTH_HOLDS: Final = LENGTH_CACHED_SECONDS
 
 @compiled
 def advance(state: State, second: int) -> None:
-    """Let a second pass, in the course of which each process of readers polls, if something waits."""
+    """Let a second pass, in which each reader process polls if something is queued."""
     readers = state.policy[0].readers
     for reader in range(readers):
         until = second + (reader + 1) / readers
@@ -61,7 +61,7 @@ def advance(state: State, second: int) -> None:
 
 @compiled
 def draw_reads(state: State, at: float) -> None:
-    """Draw for each key at rest when its next read triggers: at the begin, and when the rate of reads changes."""
+    """Draw the next trigger of each resting key, at the start and when the rate of reads changes."""
     for number in range(state.policy[0].keys):
         if state.keys[number].state == Phase.RESTING:
             _schedule_read(state, number, at, read_rate(state, number, at))
@@ -69,13 +69,13 @@ def draw_reads(state: State, at: float) -> None:
 
 @compiled
 def lose_messages(state: State) -> None:
-    """Lose what is in the queues."""
+    """Lose the messages in the queues."""
     state.lengths[:] = 0
 
 
 @compiled
 def flush(state: State, at: float) -> None:
-    """Lose all entries, claims and messages: no run that is under way can commit."""
+    """Lose all entries, claims and messages, so that no run in progress can commit."""
     lose_messages(state)
     for number in range(state.policy[0].keys):
         key = state.keys[number]
@@ -94,7 +94,7 @@ def flush(state: State, at: float) -> None:
 
 @compiled
 def finish(state: State, end: float) -> None:
-    """Count what is still under way at the end."""
+    """Count what is still in progress at the end."""
     for number in range(state.policy[0].keys):
         key = state.keys[number]
         if key.since < end:
@@ -106,7 +106,7 @@ def finish(state: State, end: float) -> None:
 
 @compiled_within
 def trigger_rate(rate: float, readers: int, silence: float) -> float:
-    """Return how often a key is triggered, when a process that has done so is silent for ``silence`` seconds."""
+    """Return the trigger rate of a key, if a process is silent for ``silence`` seconds after each trigger."""
     return rate / (1 + rate * silence / readers)
 
 
@@ -168,7 +168,7 @@ def _any_reader(state: State) -> int:
 @compiled_within
 def _claim(state: State, number: int, at: float, reader: int) -> None:
     key, policy = state.keys[number], state.policy[0]
-    is_repeated = key.state == Phase.QUEUED  # its message is still there
+    is_repeated = key.state == Phase.QUEUED  # its message is still queued
     has_waiter = at >= key.soft + policy.grace
     key.reason = Count.MISS if has_waiter else Count.STALE if at >= key.soft else Count.EARLY
     key.lasts = 1 if has_waiter else claim_times(known_length(state, reader, Queue.OTHERS, at), policy.queue_size)
@@ -181,7 +181,7 @@ def _claim(state: State, number: int, at: float, reader: int) -> None:
 
 @compiled_within
 def _trigger_again(state: State, number: int, at: float) -> None:
-    """Let a read, or one that waits, ask for what has been queued for long."""
+    """Let a read, perhaps a waiting one, trigger a key that has been queued for long."""
     key, policy, reader = state.keys[number], state.policy[0], _any_reader(state)
     if policy.mute_from <= at < policy.mute_until:
         schedule(state, number, policy.mute_until + _pause(state, number, at, 0.0))
@@ -196,7 +196,7 @@ def _trigger_again(state: State, number: int, at: float) -> None:
     has_waiter = at >= key.soft + policy.grace
     queue = Queue.MISSES if has_waiter else Queue.OTHERS
     is_due = has_room(known_length(state, reader, queue, at), policy.queue_size)
-    if is_due or has_waiter:  # who waits asks the record first, and that counts
+    if is_due or has_waiter:  # a waiter asks the record first, which counts
         key.moment = at
         key.times += 1
     if is_due:
@@ -215,18 +215,18 @@ def _publish(state: State, number: int, at: float, has_waiter: bool, is_republis
 
 @compiled_within
 def _schedule_trigger(state: State, number: int, now: float) -> None:
-    """Draw when a queued key is due to be published again, or to be claimed anew, and somebody is there to ask."""
+    """Draw the time at which a queued key is due for publication or a new claim, and a read comes to ask."""
     key, policy = state.keys[number], state.policy[0]
     rate, hard = read_rate(state, number, now), key.soft + policy.grace
     doubled = 2.0 ** float(key.times)
     pause = _pause(state, number, now, _SILENCE)
     lapses = key.claimed + policy.queue_ttl * key.lasts + pause
-    # An early one is not triggered again before it is late: what was too much then was dropped.
+    # An early refresh is not triggered again before it is late, since early ones beyond the bound are dropped.
     at = max(key.moment + _STALE_AGAIN * doubled, key.soft) + pause
-    if at <= now:  # it was due, and there was no room
+    if at <= now:  # it was due, but there was no room
         at = now + _LENGTH_HOLDS + pause
     if at >= hard:
-        # Those who wait ask every second.
+        # Waiting reads ask every second.
         waits_from = hard + np.random.exponential() / rate if key.since < hard else now
         at = max(key.moment + _WAITING_AGAIN * doubled + np.random.random(), waits_from)
     schedule(state, number, max(now, min(at, lapses)))
@@ -234,7 +234,7 @@ def _schedule_trigger(state: State, number: int, now: float) -> None:
 
 @compiled_within
 def _pause(state: State, number: int, at: float, silence: float) -> float:
-    """Draw the time until a key is triggered next, where a process that has done so is silent for ``silence``."""
+    """Draw the time until the next trigger of a key, if a process is silent for ``silence`` after each trigger."""
     return np.random.exponential() / trigger_rate(read_rate(state, number, at), state.policy[0].readers, silence)
 
 
@@ -252,7 +252,7 @@ def _end_run(state: State, number: int, at: float) -> None:
         count(state, Count.COMMITS_IN_TIME, at)
     lead = at - key.claimed
     record_lead(state, lead)
-    sample = lead if key.reason != Count.MISS else at - key.moment  # another queue than that of early ones
+    sample = lead if key.reason != Count.MISS else at - key.moment  # a different queue from that of early ones
     key.delta = smoothed(float(key.delta), sample) if key.delta > 0 else sample
     key.soft = at + policy.ttl * (1 - policy.ttl_jitter * np.random.random())
     if policy.writes > 0:
@@ -265,7 +265,7 @@ def _end_run(state: State, number: int, at: float) -> None:
 
 @compiled_within
 def _lose_run(state: State, number: int, at: float) -> None:
-    """Its worker was killed meanwhile. It has renewed its lease every third of it, up to then."""
+    """End a run whose worker was killed, having renewed the lease at every third of its length until then."""
     key, policy = state.keys[number], state.policy[0]
     third = policy.lease / 3
     spread(state.amounts[Amount.BUSY], 1, key.moment, policy.down_from, 1.0)

@@ -1,4 +1,4 @@
-"""Model to simulate: readers, workers, keys and their popularity, costs, and faults."""
+"""The model to simulate: readers, workers, keys and their popularity, costs, and faults."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from refresher.settings import TTL_JITTER
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Times of the machinery beside the loads; seconds.
+    """Times of everything besides the loads, in seconds.
 
     Attributes:
-        claim: from a read's decision to its claim.
-        pickup: from the claim to the acquire, when a worker is idle.
-        overhead: of a run, beside its load.
-        turnaround: of a worker between two runs.
-        idle_message: of a message for which there is nothing to do.
+        claim: the time from a read's decision to its claim.
+        pickup: the time from the claim to the acquire, if a worker is idle.
+        overhead: the time of a run besides its load.
+        turnaround: the time of a worker between two runs.
+        idle_message: the time of a message without work.
     """
 
     claim: float = 0.001
@@ -40,14 +40,14 @@ DEFAULT_COSTS: Final = Costs()
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Faults, in seconds from the begin; of ``down``, ``spike``, ``flush`` and ``broker`` whole ones. Default: none.
+    """Faults, in seconds from the start, whole ones for ``down``, ``spike``, ``flush`` and ``broker``. Default: none.
 
     Attributes:
-        down: all workers are killed at the first, and there again at the second.
-        slow, slow_times: loads that begin in between take so many times as long.
-        spike, spike_times: each key is read so many times as often in between.
-        flush: all that is in the cache and in the queues is lost.
-        broker: the broker is down in between, and has lost its messages.
+        down: all workers are killed at the first time, and back at the second.
+        slow, slow_times: loads that begin in between take this many times as long.
+        spike, spike_times: each key is read this many times as often in between.
+        flush: the time when the cache's and the queues' contents are lost.
+        broker: the broker is down in between, and then has lost its messages.
     """
 
     down: tuple[int, int] = (1 << 40, 1 << 40)
@@ -61,15 +61,15 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """One simulated run; settings are the product's, and have its defaults. Times in seconds.
+    """One simulated run; settings are the product's, with its defaults. Times in seconds.
 
     Attributes:
-        heavy_every: the loads of each so many-th key take ``heavy_times`` as long as those of others.
-        overloaded_after: for so long the queue is longer than its bound before stale refreshes are dropped too; inf:
-            they never are.
-        weighs_loads: whether among the stale refreshes that are left heavy ones make way for light ones.
-        writes: of each key, a second; a value is wrong from the first one after its load on.
-        noticed_after: time from a write until the change feed has invalidated the entry; inf: there is none.
+        heavy_every: the loads of every n-th key take ``heavy_times`` as long as others.
+        overloaded_after: the time of a queue beyond its bound after which stale refreshes are dropped too; inf for
+            never.
+        weighs_loads: True if, among the remaining stale refreshes, heavy ones make way for light ones.
+        writes: the writes per second of each key; a value is wrong from the first one after its load.
+        noticed_after: the time from a write until the change feed has invalidated the entry; inf without a feed.
     """
 
     keys: int
@@ -101,7 +101,7 @@ class Model:
 
     @property
     def service(self) -> float:
-        """Mean time that a refresh keeps a worker busy; seconds."""
+        """Mean time for which a refresh keeps a worker busy, in seconds."""
         return self.load * self.mean_times + self.costs.overhead
 
     @property
@@ -111,12 +111,12 @@ class Model:
 
     @property
     def lead(self) -> float:
-        """Mean time from claim to commit where a worker is idle; seconds."""
+        """Mean time from claim to commit if a worker is idle, in seconds."""
         return self.costs.pickup + self.service
 
 
 EDGE_FACTOR: Final = 8
-"""As HPCS SSCA#2 has it: edges a possible vertex."""
+"""Edges per possible vertex, as in HPCS SSCA#2."""
 TOP_DEGREE: Final = 10_000
 _BLOCK: Final = 1 << 22
 
@@ -124,8 +124,8 @@ _BLOCK: Final = 1 << 22
 def rates_and_degrees(model: Model) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
     """Return reads/s and degree of each key, in arrays that all callers share.
 
-    zipf: the key of rank r gets 1/r of the reads, and its node's degree falls in the same way, from 10,000
-    to 1. rmat: a key is a vertex of an R-MAT graph, and is read in proportion to its degree, as hubs are.
+    zipf: the reads of the key of rank r are proportional to 1/r, and its node's degree falls in the same way, from
+    10,000 to 1. rmat: a key is a vertex of an R-MAT graph, and is read in proportion to its degree, as hubs are.
     """
     return _drawn(model.popularity, model.keys, model.reads_per_second, model.seed)
 
@@ -145,12 +145,12 @@ def _drawn(
 
 
 def rmat_degrees(keys: int, *, seed: int) -> NDArray[np.int32]:
-    """Draw the degrees of this many vertices of an R-MAT graph, isolated ones left out.
+    """Draw the degrees of this many vertices of an R-MAT graph, without isolated ones.
 
-    The graph itself is not drawn. An edge's source is chosen bit by bit: 0 with the probability a + b, 1 with c + d.
-    So a vertex with k ones among its n bits expects ``edges · (a+b)**(n−k) · (c+d)**k`` outgoing edges, and as many
-    incoming ones in columns: with hundreds of millions of edges each number is Poisson. An edge that comes
-    up twice counts twice.
+    The graph itself is not drawn. An edge's source is chosen bit by bit, 0 with probability a + b and 1 with c + d. So
+    a vertex with k ones among its n bits expects ``edges · (a+b)**(n−k) · (c+d)**k`` outgoing edges, and by columns as
+    many incoming ones; with hundreds of millions of edges each number is Poisson. An edge that is drawn twice counts
+    twice.
     """
     rng = np.random.default_rng(seed)
     scale = max(1, (keys - 1).bit_length())

@@ -24,10 +24,10 @@ from benchmarks.simulate.engine.state import (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """All by second, along the last axis. ``amounts`` are expected: reads, and seconds of workers.
+    """Counts by second, along the last axis. ``amounts`` are expected values: reads, and seconds of workers.
 
-    ``waits`` are reads by how long they waited (ms), ``leads`` commits by their lead time, ``wall_seconds`` the
-    duration of the simulation, without compiling.
+    ``waits`` are reads by their wait (ms), ``leads`` commits by their lead time, ``wall_seconds`` the duration of the
+    simulation without compilation.
     """
 
     model: Model
@@ -47,7 +47,7 @@ class Outcome:
         )  # fmt: skip
 
     def since(self, second: int) -> Self:
-        """Return the same without its first seconds; waits and leads are those of all of it."""
+        """Return the outcome without its first seconds, except that waits and leads are those of the whole run."""
         return replace(
             self,
             model=replace(self.model, seconds=self.model.seconds - second),
@@ -68,7 +68,7 @@ class Outcome:
         return self.model.reads_per_second * times
 
     def loads(self, *reasons: Count) -> int:
-        """Return how many loads began, for these reasons or for all."""
+        """Return the number of loads that began, for these reasons or for all."""
         return int(self.counters[list(reasons or (Count.EARLY, Count.STALE, Count.MISS))].sum())
 
     def share(self, amount: Amount) -> float:
@@ -76,7 +76,7 @@ class Outcome:
 
     @property
     def stale_share(self) -> float:
-        """The share of reads that got a value past its soft expiry."""
+        """Share of reads that got a value past its soft expiry."""
         return self.share(Amount.STALE_READS)
 
     @property
@@ -90,12 +90,12 @@ class Outcome:
 
     @property
     def in_time_share(self) -> float:
-        """The share of refreshes that were committed before the soft expiry."""
+        """Share of refreshes that were committed before the soft expiry."""
         commits = int(self.counters[Count.COMMITS].sum())
         return int(self.counters[Count.COMMITS_IN_TIME].sum()) / commits if commits else math.nan
 
     def wait_ms(self, percent: float) -> float:
-        """Return a percentile of what the reads waited that waited; those that gave up count with the longest wait."""
+        """Return a percentile of the waits of waiting reads; those that gave up count with the longest wait."""
         gave_up = float(self.amounts[Amount.TIMED_OUT_READS].sum())
         found = _percentile_bin(np.append(self.waits, gave_up), percent)
         return found if math.isnan(found) else min(found + 1, len(self.waits)) * 1000 / WAIT_BINS_PER_SECOND
@@ -107,6 +107,6 @@ class Outcome:
 
 
 def _percentile_bin(counts: NDArray[np.float64], percent: float) -> float:
-    """Return the bin of a percentile; NaN of nothing."""
+    """Return the bin of a percentile, or NaN without counts."""
     summed = np.cumsum(counts)
     return float(np.searchsorted(summed, summed[-1] * percent / 100)) if summed[-1] > 0 else math.nan

@@ -1,4 +1,4 @@
-"""Simulation of a model: arrays are made, time passes, the counts are returned."""
+"""Simulation of a model, from its initial state to the counts."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ _BREAKER_STEP: Final = 0.01
 
 
 def simulate(model: Model) -> Outcome:
-    """Let the model's span pass. It takes microseconds per refresh, and nothing a read."""
+    """Simulate the model's span, which takes microseconds per refresh, and nothing per read."""
     began = time.perf_counter()
     state = _initial_state(model)
     lengths = np.zeros((2, model.seconds), dtype=np.int64)
     _seed(model.seed)
     draw_reads(state, 0.0)
-    for second in range(model.seconds):  # so that Ctrl-C is heard
+    for second in range(model.seconds):  # second by second, so that Ctrl-C is noticed
         _apply_fault(model, state, second)
         advance(state, second)
         lengths[:, second] = state.lengths
@@ -59,13 +59,13 @@ def workers_for(model: Model) -> int:
 
 
 def steady_loads_per_second(model: Model) -> float:
-    """Return what a fleet that keeps up loads without early refresh: each key once a TTL and a read."""
+    """Return the loads per second of a fleet that keeps up without early refresh: one per key, TTL and read."""
     rates, _ = rates_and_degrees(model)
     return float(np.sum(rates / (1 + rates * model.ttl), dtype=np.float64))
 
 
 def load_of(model: Model) -> float:
-    """Return the share of the fleet's capacity that the steady load takes."""
+    """Return the steady load as a share of the fleet's capacity."""
     busy = steady_loads_per_second(model) * (model.service + model.costs.turnaround)
     return busy / model.workers
 
@@ -92,9 +92,9 @@ def _apply_fault(model: Model, state: State, second: int) -> None:
 
 
 def published_from(begins: float, ends: float) -> float:
-    """Return when readers publish again that met a broker which is down from ``begins`` to ``ends``; seconds.
+    """Return the time (s) at which readers publish again after finding a broker down from ``begins`` to ``ends``.
 
-    As their breaker has it: they try after pauses that double.
+    Their breaker makes them try after pauses that double.
     """
     if begins == math.inf:
         return math.inf
@@ -177,10 +177,10 @@ def _keys(model: Model, rates: NDArray[np.float32], degrees: NDArray[np.int32]) 
 
 
 def _soft_expiries(model: Model, rng: np.random.Generator, rates: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Draw where in its round each key is when the span begins: as if it had gone on for ever.
+    """Draw each key's place in its round at the start of the span, as if it had gone on forever.
 
-    A round is a TTL, and then the time until a read comes and asks. So a share of ``ttl / (ttl + 1/rate)`` of the time
-    is before the soft expiry, evenly; and in the rest, the time since the soft expiry is exponential.
+    A round is a TTL plus the time until the next read. So a share of ``ttl / (ttl + 1/rate)`` of the time is before the
+    soft expiry, evenly distributed, and in the rest the time since the soft expiry is exponential.
     """
     soft = model.ttl * rng.random(model.keys)
     is_late = rng.random(model.keys) * (model.ttl + 1 / rates) >= model.ttl

@@ -1,10 +1,10 @@
-"""State of the simulation: arrays that compiled functions read and write; counting. Times in seconds.
+"""State of the simulation, as arrays for compiled functions, and counting. Times in seconds.
 
-A key takes 64 bytes; ten million of them, 640 MB. Arrays that may be needed whole but seldom are (the heap, the queues)
-are not written to before they are, so that the system need not find memory for them.
-Reads between two events are not drawn: they are counted as expected, rate × time. What goes on at a constant rate is
-spread over the bins in between: the first and the last at once (`PARTLY`); for those between, the rate is recorded
-where it begins and where it ends (`WHOLLY`), and `cumulate` sums it up.
+A key takes 64 bytes, ten million keys 640 MB. Arrays that are seldom needed whole (the heap, the queues) are not
+written to before that, so that the system does not have to find memory for them. Reads between two events are not drawn
+but counted as expected, rate × time. An amount at a constant rate is spread over its bins: directly in the first and
+the last (`PARTLY`); for the bins between, the rate is recorded where it begins and where it ends (`WHOLLY`), and
+`cumulate` sums it up.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Records: TypeAlias = NDArray[Any]
 
 
 class Phase(IntEnum):
-    """Phase of a key; LOST: its worker was killed, and its lease has not run out."""
+    """Phase of a key; LOST means that its worker was killed, and its lease has not expired."""
 
     RESTING = 0
     QUEUED = 1
@@ -46,7 +46,7 @@ class Count(IntEnum):
 
 
 class Amount(IntEnum):
-    """Amounts spread over time, as expected: reads, and seconds of workers."""
+    """Expected amounts spread over time: reads, and seconds of workers."""
 
     STALE_READS = 0
     WAITING_READS = 1
@@ -72,21 +72,21 @@ class Number(IntEnum):
 
 
 class Known(IntEnum):
-    """Knowledge of a process of readers; before these: a queue's length and until when that holds, for each queue."""
+    """Knowledge of a reader process; before these come, for each queue, its length and how long that is valid."""
 
     WINDOW = 4
     LONG_SINCE = 5
     POLLED_AT = 6
-    USUAL = 7  # the logarithm of what a load usually takes; NaN: not known yet
+    USUAL = 7  # the logarithm of a load's usual duration; NaN: not known yet
 
 
 KEY: Final = np.dtype(
     [
         ("soft", np.float64),  # the soft expiry; a grace later there is no entry any more
         ("claimed", np.float64),
-        ("wrong", np.float64),  # when what was loaded is written anew; inf: never
+        ("wrong", np.float64),  # when the loaded value is overwritten; inf: never
         ("moment", np.float64),  # of the last publication; while it runs, of the acquire
-        ("since", np.float64),  # the first read that triggered, which begins the count of reads; inf: none has
+        ("since", np.float64),  # the first read that triggered, which starts the count of reads; inf: none has
         ("due", np.float64),  # its event; inf: none
         ("rate", np.float32),  # reads/s
         ("beta", np.float32),
@@ -94,7 +94,7 @@ KEY: Final = np.dtype(
         ("state", np.uint8),
         ("reason", np.uint8),
         ("times", np.uint8),  # how often it was published again
-        ("lasts", np.uint8),  # how many times its shortest time its claim holds
+        ("lasts", np.uint8),  # its claim's life as a multiple of the shortest
     ],
     align=True,
 )
@@ -111,28 +111,28 @@ POLICY: Final = np.dtype(
     ]
     + [(name, np.int64) for name in ("readers", "queue_size", "keys", "heavy_every", "weighs_loads")]
 )  # fmt: skip
-"""Settings of readers and workers, as `Model` explains them."""
+"""Settings of readers and workers, explained in `Model`."""
 
 PARTLY: Final = 0
 WHOLLY: Final = 1
 
 
 class State(NamedTuple):
-    """All of it.
+    """The whole state.
 
     Attributes:
         policy: one `POLICY`.
-        keys: of `KEY`; behind the keys, a place for each worker that looks at a message in vain.
-        numbers: by `Number`.
-        heap: of `EVENT`.
+        keys: the keys, as `KEY`, followed by a place for each worker that looks at a message in vain.
+        numbers: single numbers, by `Number`.
+        heap: the heap, of `EVENT`.
         rings: the two queues, of keys.
-        heads, lengths: of each queue.
-        known: by `Known` and process of readers.
-        counters: by `Count` and second.
-        amounts: by `Amount`, `PARTLY` or `WHOLLY`, and second; see `cumulate`.
-        waits: reads by how long they waited, in the same way.
+        heads, lengths: the head and length of each queue.
+        known: knowledge, by `Known` and reader process.
+        counters: counts, by `Count` and second.
+        amounts: amounts, by `Amount`, `PARTLY` or `WHOLLY`, and second; see `cumulate`.
+        waits: reads by their wait, in the same form.
         leads: commits by their lead time.
-        idle_slots: those behind the keys; the first `Number.IDLE_MESSAGES` of them are taken.
+        idle_slots: the places after the keys, of which the first `Number.IDLE_MESSAGES` are taken.
     """
 
     policy: Records
@@ -158,7 +158,7 @@ LEAD_BINS: Final = 160
 
 @compiled_within
 def spread(into: Floats, bins_per_second: int, begin: float, end: float, rate: float) -> None:
-    """Count ``rate`` a second from ``begin`` to ``end``; what is beyond the bins is left out."""
+    """Count ``rate`` per second from ``begin`` to ``end``, ignoring what lies beyond the bins."""
     bins = into.shape[1]
     begin, end = max(begin, 0.0) * bins_per_second, min(end * bins_per_second, float(bins))
     if end <= begin:
@@ -175,13 +175,13 @@ def spread(into: Floats, bins_per_second: int, begin: float, end: float, rate: f
 
 
 def cumulate(counted: Floats) -> Floats:
-    """Return what was counted in each bin; the last two axes are ``partly`` and ``wholly``, and the bins."""
+    """Return the count of each bin; the last two axes are ``partly`` and ``wholly``, and the bins."""
     return np.asarray(counted[..., PARTLY, :] + np.cumsum(counted[..., WHOLLY, :], axis=-1))
 
 
 @compiled_within
 def count(state: State, what: int, at: float) -> None:
-    """Count one in the second of ``at``."""
+    """Count an event in the second of ``at``."""
     state.counters[what, min(int(at), state.counters.shape[1] - 1)] += 1
 
 
@@ -200,9 +200,9 @@ def record_lead(state: State, lead: float) -> None:
 
 @compiled_within
 def count_reads(state: State, number: int, until: float, is_final: bool) -> None:  # noqa: FBT001
-    """Count the reads of a key since the one that triggered, until its entry is replaced, or the time is over.
+    """Count the reads of a key since the one that triggered, until its entry is replaced or the time is over.
 
-    Up to the hard expiry they get the stale value, beyond it they wait, for as long as a read waits at most.
+    Up to the hard expiry they get the stale value; beyond it they wait, up to the longest wait of a read.
     """
     key, policy = state.keys[number], state.policy[0]
     hard, rate, longest = key.soft + policy.grace, float(key.rate), policy.wait_timeout
@@ -210,9 +210,9 @@ def count_reads(state: State, number: int, until: float, is_final: bool) -> None
     begin = max(key.since, hard)
     if begin < until:
         _spread_reads(state, Amount.WAITING_READS, begin, until, rate, 0.0)
-        # Who has waited for so long gives up then; who came later has the value.
+        # Reads that have waited for this long give up; later ones get the value.
         _spread_reads(state, Amount.TIMED_OUT_READS, begin + longest, until, rate, longest)
-        if not is_final:  # else nobody knows yet how long they will have waited
+        if not is_final:  # otherwise their waits are not known yet
             spread(state.waits, WAIT_BINS_PER_SECOND, 0.0, min(until - begin, longest), rate)
             last, first = min(until, policy.spike_until), max(begin, policy.spike_from)
             more = rate * (policy.spike_times - 1)
@@ -223,7 +223,7 @@ def count_reads(state: State, number: int, until: float, is_final: bool) -> None
 
 @compiled_within
 def count_wrong_reads(state: State, number: int, until: float) -> None:
-    """Count the reads that got a value which had been written anew, until its entry is replaced.
+    """Count the reads that got an overwritten value, until its entry is replaced.
 
     There are none between the soft expiry and the read that triggers.
     """
@@ -240,7 +240,7 @@ def count_wrong_reads(state: State, number: int, until: float) -> None:
 
 @compiled_within
 def read_rate(state: State, number: int, at: float) -> float:
-    """Return how often a key is read at this moment, per second."""
+    """Return a key's present reads per second."""
     policy = state.policy[0]
     rate = float(state.keys[number].rate)
     return rate * policy.spike_times if policy.spike_from <= at < policy.spike_until else rate
@@ -248,7 +248,7 @@ def read_rate(state: State, number: int, at: float) -> float:
 
 @compiled_within
 def _spread_reads(state: State, what: int, begin: float, end: float, rate: float, delay: float) -> None:
-    """Count reads that came ``delay`` before, in a spike more of them."""
+    """Count reads that came ``delay`` earlier, and more of them in a spike."""
     policy = state.policy[0]
     spread(state.amounts[what], 1, begin, end, rate)
     first, last = max(begin, policy.spike_from + delay), min(end, policy.spike_until + delay)
@@ -257,7 +257,7 @@ def _spread_reads(state: State, what: int, begin: float, end: float, rate: float
 
 @compiled_within
 def _count_first_read(state: State, since: float, until: float, is_final: bool) -> None:  # noqa: FBT001
-    """Count the read that triggered, where it waits."""
+    """Count the read that triggered, if it waits."""
     add(state, Amount.WAITING_READS, since, 1.0)
     waited, longest = until - since, state.policy[0].wait_timeout
     if waited >= longest:

@@ -1,4 +1,4 @@
-"""Two queues of messages, misses first, and the workers that take them. A queue holds keys: a message is a hint."""
+"""Two queues of messages, misses first, and the workers that take them. A message is only a hint, so a key."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.simulate.engine.state import Amount, Count, Number, Phase, Queue
 def publish(state: State, number: int, at: float, has_waiter: bool, is_republish: bool) -> None:  # noqa: FBT001
     """Put a message into a queue.
 
-    One that repeats another, which is still there, is counted and forgotten where memory would run out.
+    A repetition of a message that is still queued is only counted if memory would run out.
     """
     if is_republish:
         count(state, Count.AGAIN, at)
@@ -21,14 +21,14 @@ def publish(state: State, number: int, at: float, has_waiter: bool, is_republish
         count(state, Count.FORGOTTEN, at)
         return
     if length == 0:
-        state.heads[queue] = 0  # the memory that was used before
+        state.heads[queue] = 0  # reuses the earlier memory
     state.rings[queue, (state.heads[queue] + length) % size] = number
     state.lengths[queue] = length + 1
 
 
 @compiled
 def dispatch(state: State, at: float) -> None:
-    """Let idle workers take messages, until there are none of either."""
+    """Let idle workers take messages, until workers or messages run out."""
     numbers = state.numbers
     while numbers[Number.FREE] > 0 and numbers[Number.ARE_DOWN] == 0:
         number = _take(state)
@@ -67,7 +67,7 @@ def _start(state: State, number: int, at: float) -> None:
 
 @compiled_within
 def _start_idle_message(state: State, at: float) -> None:
-    """Let a worker look at the record of a key that was refreshed meanwhile, or is in work; then it is free again."""
+    """Let a worker look at the record of a key that was already refreshed or is being loaded, and be free again."""
     until = at + state.policy[0].idle_message
     spread(state.amounts[Amount.BUSY], 1, at, until, 1.0)
     occupy_worker(state, until)
@@ -75,7 +75,7 @@ def _start_idle_message(state: State, at: float) -> None:
 
 @compiled_within
 def occupy_worker(state: State, until: float) -> None:
-    """Let a worker, which is not free, be busy until this moment over what changes no key."""
+    """Keep a worker, which is not free, busy until this time without changing a key."""
     slot = int(state.idle_slots[state.numbers[Number.IDLE_MESSAGES]])
     state.numbers[Number.IDLE_MESSAGES] += 1
     schedule(state, slot, until)
@@ -83,6 +83,6 @@ def occupy_worker(state: State, until: float) -> None:
 
 @compiled_within
 def mean_load_seconds(state: State, number: int) -> float:
-    """Return what the loads of a key take on average."""
+    """Return the average duration of a key's loads."""
     policy = state.policy[0]
     return float(policy.load * (policy.heavy_times if number % policy.heavy_every == 0 else 1.0))

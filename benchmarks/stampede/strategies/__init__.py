@@ -1,4 +1,4 @@
-"""The strategies that are compared: four classic ones, ours, and other caches' (`variants` lists them).
+"""The strategies in the comparison: four classic ones, ours, and other caches' (`variants` lists them).
 
-Nothing here runs or times a workload; what a read did is marked by `recorder`.
+Nothing here runs or times a workload; `recorder` marks what a read did.
 """

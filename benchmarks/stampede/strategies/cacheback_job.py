@@ -1,6 +1,6 @@
-"""The job of django-cacheback, its configuration without a project, and the Celery app that its worker runs.
+"""The job of django-cacheback, its configuration without a project, and the Celery app of its worker.
 
-``celery -A benchmarks.stampede.strategies.cacheback_job`` finds all it needs in its environment.
+``celery -A benchmarks.stampede.strategies.cacheback_job`` takes everything from its environment.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _SETTINGS: Final = {"CACHEBACK_TASK_IGNORE_RESULT": True, "CACHEBACK_VALIDATE_JO
 
 
 def configured_job(config: Config, variant: str) -> Any:
-    """Configure Django and Celery, and return the job's class; once a process.
+    """Configure Django and Celery, once per process, and return the job's class.
 
-    A task names the class by its module, so it is put there, as if it had been written so.
+    A task names the class by its module, so the class is set there as if it had been defined there.
     """
     found: Any = globals().get("StampedeJob")
     if found is None:
@@ -43,7 +43,7 @@ def configured_job(config: Config, variant: str) -> Any:
 
 @functools.cache
 def _celery_app(config: Config) -> Celery:
-    # The same broker as this project's, with its own options of a hot path: nothing is kept of a result.
+    # On the same broker as this project, with Celery's options for a hot path, so that no results are kept.
     app = Celery("cacheback", broker=config.servers.broker_url)
     app.conf.update(
         task_default_queue=QUEUE,
@@ -78,7 +78,7 @@ def _job_class(config: Config, origin: Origin) -> type:
     return StampedeJob
 
 
-if CONFIG in os.environ and VARIANT in os.environ:  # in the worker, whose Celery looks for `app`
+if CONFIG in os.environ and VARIANT in os.environ:  # in the worker, where Celery looks for `app`
     _config = Config.from_environ()
     app: Celery = _celery_app(_config)
     configured_job(_config, os.environ[VARIANT])

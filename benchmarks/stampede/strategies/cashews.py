@@ -1,4 +1,4 @@
-"""Three strategies of cashews: its cache on Redis, with a middleware that records."""
+"""Three strategies of cashews, on its Redis cache with a recording middleware."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Cashews(Strategy):
 
     @abstractmethod
     def decorator(self, cache: Any) -> Any:
-        """Return what puts the origin behind the cache."""
+        """Return the decorator that puts the origin behind the cache."""
 
     async def opened(self, *, on_loop: bool) -> Cache:
         import cashews
@@ -47,7 +47,7 @@ class Cashews(Strategy):
 
 
 async def _recording(call: Callable[..., Awaitable[Any]], command: Any, backend: Any, *args: Any, **kwargs: Any) -> Any:
-    """Tell of misses and of locks: what a command of the cache was, and what it gave."""
+    """Record misses and locks from the cache's commands and their results."""
     reply = await call(*args, **kwargs)
     if command.value == "get" and reply is kwargs.get("default"):
         record(Mark.MISS)
@@ -59,7 +59,7 @@ async def _recording(call: Callable[..., Awaitable[Any]], command: Any, backend:
 
 
 class CashewsEarly(Cashews):
-    """Past its early expiry one reader's process recomputes in the background, the others serve the old value."""
+    """Past its early expiry one reader's process recomputes in the background, while the others serve the old value."""
 
     name = "cashews-early"
     title = "cashews early"
@@ -76,7 +76,7 @@ class CashewsEarly(Cashews):
 
 
 class CashewsLock(Cashews):
-    """One reader at a time looks, and recomputes where there is nothing."""
+    """One reader at a time looks, and recomputes if there is no value."""
 
     name = "cashews-lock"
     title = "cashews lock"
@@ -91,7 +91,7 @@ class CashewsLock(Cashews):
 
 
 class CashewsSoft(Cashews):
-    """Past its soft expiry a value is recomputed, and served still where that fails."""
+    """Past its soft expiry a value is recomputed, and still served if that fails."""
 
     name = "cashews-soft"
     title = "cashews soft"

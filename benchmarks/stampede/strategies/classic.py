@@ -1,4 +1,4 @@
-"""Classic strategies on plain redis-py, each written once, for threads and for event loops."""
+"""Classic strategies on plain redis-py, each written once for threads and event loops."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ _UNLOCK: Final = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.cal
 
 
 class _Stored(msgspec.Struct, frozen=True):
-    """Content of the Redis key: the value, and the seconds that it took to make."""
+    """Content of the Redis key: the value, and the duration of its recompute in seconds."""
 
     value: Value
     delta: float
 
 
 class _Found(NamedTuple):
-    """A value that was there, and how long it will last."""
+    """A value that was found, and the rest of its life."""
 
     stored: _Stored
     left_seconds: float
 
 
 class Classic(Strategy):
-    """Get; on a miss recompute and set, or wait for who does.
+    """Get; on a miss recompute and set, or wait for another reader's recompute.
 
     Attributes:
-        locks: whether recomputes are under the lock.
-        is_early: whether a read may recompute before the expiry, by chance.
+        locks: True if recomputes are under the lock.
+        is_early: True if a read may recompute before the expiry, by chance.
     """
 
     locks: ClassVar[bool] = False
@@ -85,7 +85,7 @@ class Classic(Strategy):
 
 
 class _KeyOfRead:
-    """The key of one read. The lock's token is the read's own."""
+    """The key in one read, with that read's own token for the lock."""
 
     def __init__(self, strategy: Classic, client: Any, origin: Origin, number: int, *, on_loop: bool) -> None:
         self._config, self._client, self._origin, self._number = strategy.config, client, origin, number
@@ -94,7 +94,7 @@ class _KeyOfRead:
         self._lock, self._token = f"{self._key}:lock", secrets.token_hex(8)
 
     async def look(self) -> _Found | None:
-        """Return what is there. The key may go between the two replies, or come."""
+        """Return the present value. The key may appear or disappear between the two replies."""
         looking = self._client.pipeline(transaction=False).pttl(self._key).get(self._key)
         left_ms, raw = await await_if_needed(looking.execute())
         if raw is None:
@@ -106,11 +106,11 @@ class _KeyOfRead:
         return bool(await await_if_needed(self._client.set(self._lock, self._token, px=hold_ms, nx=True)))
 
     async def unlock(self) -> None:
-        """Give the lock back, if it still is this read's."""
+        """Release the lock, if this read still holds it."""
         await await_if_needed(self._client.eval(_UNLOCK, 1, self._lock, self._token))
 
     async def recompute(self) -> Value:
-        """Ask the origin, and store its value with the time that it took, to expire."""
+        """Query the origin, and store its value with the duration and an expiry."""
         began = time.monotonic()
         value = cast("Value", await await_if_needed(self._origin.compute(self._number)))
         raw = msgspec.json.encode(_Stored(value, time.monotonic() - began))
@@ -125,7 +125,7 @@ class _KeyOfRead:
             await pause(_RETRY_SECONDS, on_loop=self._on_loop)
             if (found := await self.look()) is not None:
                 return found.stored.value
-        # Who had the lock before may have stored a value since one last looked.
+        # The previous holder of the lock may have stored a value since the last look.
         found = await self.look()
         value = found.stored.value if found is not None else await self.recompute()
         await self.unlock()
@@ -140,7 +140,7 @@ class Fetch(Classic):
 
 
 class Locked(Classic):
-    """Get; on a miss take the lock and recompute, or wait for who has it."""
+    """Get; on a miss take the lock and recompute, or wait for its holder."""
 
     name = title = "locked"
     locks = True
@@ -156,7 +156,7 @@ class XFetch(Classic):
 
 
 class XLocked(Classic):
-    """Get; recompute early by chance and under the lock, or duck out; on a miss as `Locked`."""
+    """Get; recompute early by chance under the lock, or skip that; on a miss as `Locked`."""
 
     name = title = "xlocked"
     locks = is_early = True

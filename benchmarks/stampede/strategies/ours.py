@@ -1,4 +1,4 @@
-"""Strategy of this project: the reader serves what is there, a Celery worker recomputes."""
+"""Strategy of this project: the reader serves the present value, and a Celery worker recomputes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Ours(Strategy):
         return {"variant": self.variant, "number": number}
 
     async def _read(self, client: CacheClient | AsyncCacheClient, number: int, refusals: _Refusals) -> Value:
-        """Read, and record what the entry says; a refused claim is recorded on the next read of the process."""
+        """Read, and record the entry's state; a refused claim is recorded on the next read of the process."""
         entry: Entry[Value] = await await_if_needed(client.get_entry(QUERY, self.params(number)))
         if entry.state is EntryState.MISS:
             record(Mark.MISS)
@@ -47,7 +47,7 @@ class Ours(Strategy):
 
 
 class _Refusals(ReaderEvents):
-    """Counts claims that were refused, which happens on the publisher's thread, when the read has long been served."""
+    """Counts refused claims, which occur on the publisher's thread, long after the read was served."""
 
     def __init__(self) -> None:
         self.count = self.recorded = 0

@@ -1,4 +1,4 @@
-"""dogpile.cache, django-cacheback and aiocache on Redis, as their documentation shows them."""
+"""dogpile.cache, django-cacheback and aiocache on Redis, as in their documentation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from benchmarks.stampede.strategies.strategy import ON_LOOPS, ON_THREADS, Cache,
 
 
 class Dogpile(Strategy):
-    """``get_or_create``; a thread of the reader's process makes the new value, the others get the old one."""
+    """``get_or_create``: a thread of the reader's process makes the new value, while the others get the old one."""
 
     name = "dogpile"
     title = "dogpile.cache"
@@ -64,14 +64,14 @@ def _in_a_thread(cache: Any, key: str, creator: Callable[[], Any], mutex: Any) -
         try:
             cache.set(key, creator())
         finally:
-            with suppress(LockError):  # its time was up, and another has it: nobody reads a thread's traceback
+            with suppress(LockError):  # its time was up, and another reader holds it; nobody reads a thread's traceback
                 mutex.release()
 
     threading.Thread(target=run).start()
 
 
 def _recording_proxy() -> type:
-    """Return a proxy, dogpile's own way of hooking in, that records misses and the lock."""
+    """Return a proxy, dogpile's extension point, that records misses and the lock."""
     from dogpile.cache.api import NO_VALUE
     from dogpile.cache.proxy import ProxyBackend
 
@@ -89,7 +89,7 @@ def _recording_proxy() -> type:
 
 
 class _RecordingMutex:
-    """The lock; records whether another one had it."""
+    """A lock that records whether another reader held it."""
 
     def __init__(self, mutex: Any) -> None:
         self._mutex = mutex
@@ -105,7 +105,7 @@ class _RecordingMutex:
 
 
 class Aiocache(Strategy):
-    """A reader that finds nothing requests a lock; the others of its process wait for at most its lease."""
+    """A reader that finds nothing requests a lock, for which the others of its process wait at most for its lease."""
 
     name = "aiocache"
     title = "aiocache"
@@ -149,7 +149,7 @@ class Aiocache(Strategy):
 
 
 def _recording_plugin() -> Any:
-    """Return a plugin, aiocache's own way of hooking in, that records misses."""
+    """Return a plugin, aiocache's extension point, that records misses."""
     from aiocache.plugins import BasePlugin
 
     class RecordingPlugin(BasePlugin):  # type: ignore[misc, unused-ignore] # no type information is shipped
@@ -161,7 +161,7 @@ def _recording_plugin() -> Any:
 
 
 class Cacheback(Strategy):
-    """A reader that finds a stale value writes it back as fresh for a while, and sends a task that recomputes."""
+    """A reader that finds a stale value writes it back as fresh for a while, and sends a task to recompute it."""
 
     name = "cacheback"
     title = "django-cacheback"

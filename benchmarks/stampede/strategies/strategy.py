@@ -15,24 +15,24 @@ ON_LOOPS = (Kind.PROCESSES, Kind.ASYNCIO)
 
 
 class Cache(NamedTuple):
-    """Client that readers share; what reading meets goes to `record`. On an event loop, both are to be awaited."""
+    """Client that readers share, with marks going to `record`. On an event loop, both functions return awaitables."""
 
     read: Callable[[int], Any]
     close: Callable[[], Any]
 
 
 class Strategy(ABC):
-    """One way of keeping a value that expires.
+    """One strategy for a value that expires.
 
     Attributes:
-        name: that ``--strategy`` takes.
-        title: in tables.
-        kinds: by whom it can be read.
-        is_peer: whether it is another project's cache.
-        busy_waits: whether its waiting readers take the processor from everybody: it runs alone.
-        reader_sets_expiry: whether a reader, and not who has stored the value, says how long it is fresh.
-        unobservable: columns of which nothing can be known from outside.
-        limits: what it can't do, in a sentence or two; part of the report.
+        name: the name for ``--strategy``.
+        title: the title in tables.
+        kinds: the kinds of readers that it supports.
+        is_peer: True if it is another project's cache.
+        busy_waits: True if its waiting readers take CPU time from all others, so that it runs alone.
+        reader_sets_expiry: True if the reader, rather than whoever stored a value, determines its freshness.
+        unobservable: the columns that can't be observed from outside.
+        limits: its limits, in a sentence or two for the report.
     """
 
     name: ClassVar[str]
@@ -50,7 +50,7 @@ class Strategy(ABC):
 
     @classmethod
     def is_on_loop(cls, kind: Kind) -> bool:
-        """Return whether readers of this kind read it on an event loop; a process of its own has one where needed."""
+        """Return whether readers of this kind read it on an event loop, which a process of its own has if needed."""
         return kind is Kind.ASYNCIO or Kind.THREADS not in cls.kinds
 
     @property
@@ -59,7 +59,7 @@ class Strategy(ABC):
 
     @abstractmethod
     async def opened(self, *, on_loop: bool) -> Cache:
-        """Open it for threads, or on the running event loop."""
+        """Open the cache for threads, or on the running event loop."""
 
     def origin(self, *, on_loop: bool) -> Origin:
         return Origin(self.config, self.variant, on_loop=on_loop)
