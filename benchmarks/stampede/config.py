@@ -69,7 +69,7 @@ class Config:
 
 
 class Scenario(StrEnum):
-    """Workload."""
+    """Pattern of reads under which all strategies are compared."""
 
     WORKERS = "workers"
     """Readers that pause between two reads, for a minute, as in the classic harness."""

@@ -72,7 +72,7 @@ def _set_up_cache() -> bool:
 _keeps: Final = _set_up_cache()
 
 
-# What is compiled takes plain constants.
+# Compiled functions take plain constants.
 _MEAN_GAIN: Final = MEAN_GAIN
 
 
