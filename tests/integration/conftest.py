@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import redis
 
+from api_client.transport.link import CacheLink
 from api_client.trigger import claim_and_publish
 from refresher.embedded import RedisServer
 from refresher.ops import broker as status_broker
@@ -56,6 +58,19 @@ def republish_seconds(monkeypatch: pytest.MonkeyPatch) -> int:
     seconds = 30
     monkeypatch.setattr(claim_and_publish, "REPUBLISH_SECONDS", seconds)
     return seconds
+
+
+@pytest.fixture
+def replica_waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long each wait for replicas may take, in seconds. It is cut short: there are none."""
+    allowed, run_and_wait = list[float](), CacheLink.run_and_wait
+
+    def short(link: CacheLink, *args: Any, timeout_seconds: float, **options: Any) -> Any:
+        allowed.append(timeout_seconds)
+        return run_and_wait(link, *args, timeout_seconds=0.01, **options)
+
+    monkeypatch.setattr(CacheLink, "run_and_wait", short)
+    return allowed
 
 
 @pytest.fixture

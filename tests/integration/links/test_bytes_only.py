@@ -45,10 +45,10 @@ def packed(clean_redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Iterato
     assert [words for words in commands if {type(word) for word in words} != {bytes}] == []
 
 
+@pytest.mark.usefixtures("replica_waits")
 def test_a_reader_gives_hiredis_bytes_only(packed: list[tuple[Any, ...]], clean_redis: RedisServer) -> None:
     settings = ReaderSettings(
-        redis_url=clean_redis.url(3), broker_url=clean_redis.url(1),
-        redis_timeout_seconds=4.0,  # WAIT takes half of it: there is no replica
+        redis_url=clean_redis.url(3), broker_url=clean_redis.url(1), redis_timeout_seconds=MAX_WAIT_SECONDS,
         local_max_entries=10,
     )  # fmt: skip
     with CacheClient(settings) as client:

@@ -13,7 +13,6 @@ import redis
 from api_client import ReaderSettings
 from api_client.protocol.keys import make_key
 from api_client.read import wait
-from api_client.transport.link import CacheLink
 from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
 from tests.support.any_reader import KINDS, AnyReader, client_of, local_cache_of, turn_local_cache_on
@@ -75,19 +74,6 @@ def make_reader(kind: str, stack: ExitStack, settings: dict[str, Any], events: E
 def one_claim_per_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no wait claim again, nor publish again what is queued, because of the time that has passed."""
     monkeypatch.setattr(wait, "RECLAIM_SECONDS", NEVER_SECONDS)
-
-
-@pytest.fixture
-def replica_waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """How long each wait for replicas may take, in seconds. It is cut short: there are none."""
-    allowed, run_and_wait = list[float](), CacheLink.run_and_wait
-
-    def short(link: CacheLink, *args: Any, timeout_seconds: float, **options: Any) -> Any:
-        allowed.append(timeout_seconds)
-        return run_and_wait(link, *args, timeout_seconds=0.01, **options)
-
-    monkeypatch.setattr(CacheLink, "run_and_wait", short)
-    return allowed
 
 
 @pytest.fixture
