@@ -45,8 +45,6 @@ PERIOD_SECONDS = 5.0
 HUNG_SECONDS = 2.5
 DOWN_SECONDS = 1.0
 FAILING_PERCENT = 50
-INJECTED = frozenset({"transient", "worker_lost", "taken_over"})
-"""How an attempt ends that fails by chance, or whose process was killed. A read gets that of the last one."""
 READS_PER_SECOND = float(os.environ.get("SOAK_READS_PER_SECOND", "1000"))
 LONG, SHORT = 600.0, 36.0  # the short one has each fault once
 NODES = 40
@@ -231,12 +229,12 @@ class Seen:
             self.checker.report(sentence)
 
     def not_injected(self, happened: list[Happened]) -> list[tuple[float, float, str, str]]:
-        """Return the failed reads that no fault explains: no load that failed or was killed, no cache that was down."""
+        """Return the failed reads that no fault explains: no load that failed by chance, no cache that was down."""
         down = [(one.began, one.ended + BACK_SECONDS) for one in happened if one.what == "restart_the_cache"]
         return [
             one
             for one in self.failed
-            if not (one[2] == "RefreshFailed" and one[3] in INJECTED)
+            if one[2:] != ("RefreshFailed", "transient")
             and not (one[2] == "CacheUnavailable" and any(begin <= one[1] <= end for begin, end in down))
         ]
 
