@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import uuid
+from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -288,7 +289,8 @@ class Wait:
         self.result: bytes | CacheError | None = publisher.refusal(key.query)
         self._bookmarks, self._settings, self._publisher = sorted(freshness.min_bookmarks), settings, publisher
         self._claim_id, self._is_republish = "", False
-        self._publication: list[Exception | None] = []  # the outcome of the last publication, if any
+        # The outcome of the last publication that has one: at the end of the wait the next one may be under way.
+        self._outcome: deque[Exception | None] = deque(maxlen=1)
         self.ends_at: float = monotonic_seconds() + timeout_seconds
         self._failed = False
         options = WaitOptions(
@@ -348,7 +350,6 @@ class Wait:
                 self.pauses_until = monotonic_seconds() + duration_seconds
 
     def _publish(self, claim_number: int) -> None:
-        self._publication = []
         self._publisher.submit(
             Trigger(
                 self.key,
@@ -357,13 +358,13 @@ class Wait:
                 claim_id=self._claim_id,
                 has_waiter=True,
                 is_republish=self._is_republish,
-                done=self._publication.append,
+                done=self._outcome.append,
             )
         )
 
     def _explained(self, timeout: WaitTimeout) -> WaitTimeout:
-        """Return the timeout, caused by the failure of the last publication if it failed."""
-        failure = self._publication[0] if self._publication else None
+        """Return the timeout, caused by the failure of the last publication known to have ended if it failed."""
+        failure = self._outcome[0] if self._outcome else None
         if failure is None:
             return timeout
         state = f"{timeout.state}, but it could not be published: {publication_fault(failure, self._settings)}"

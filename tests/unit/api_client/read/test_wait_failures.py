@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from api_client import ReaderSettings
-from api_client.errors import CacheUnavailable
+from api_client.errors import CacheUnavailable, WaitTimeout
 from api_client.protocol.entry import encode
 from api_client.protocol.keys import make_key
 from api_client.protocol.lease import Call, ClaimReply, ClaimStatus, RecordState
@@ -17,7 +17,7 @@ from api_client.read import wait as wait_module
 from api_client.read.aio import AsyncWaitRunner
 from api_client.read.evaluate import ANY
 from api_client.read.sync import SyncWaitRunner
-from api_client.read.wait import Wait
+from api_client.read.wait import Claim, Read, Reply, Wait
 from api_client.transport.pubsub import Wakes
 from api_client.trigger.backlog import Trigger
 from tests.support.lease_world import a_header
@@ -27,6 +27,7 @@ KEY = make_key("test", "query", {"n": 1}, 1)
 NOW_US = 1_800_000_000_000_000
 ENTRY = encode(a_header(11), KEY.digest, b"value")
 CLAIMED = ClaimReply(ClaimStatus.CLAIMED, RecordState.QUEUED, 60.0, "", 0, 10, 8, NOW_US)
+REPLIES: dict[type, Reply] = {Claim: CLAIMED, Read: (None, NOW_US)}
 STEPS = 3
 """A claim, a read that finds nothing, one that finds the entry."""
 
@@ -147,3 +148,24 @@ def test_two_unanswered_steps_in_a_row_end_the_wait(wait: Any, step: int) -> Non
 def test_without_time_left_no_step_is_repeated(wait: Any) -> None:
     with pytest.raises(CacheUnavailable):
         wait({0}, timeout_seconds=0.0)
+
+
+def test_a_timeout_names_a_failed_publication_while_the_next_one_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    published, now = Published(), 1_000.0
+    monkeypatch.setattr(wait_module, "monotonic_seconds", lambda: now)
+    wait = Wait(KEY, ANY, 0, 60.0, ReaderSettings(), cast("Any", published))
+
+    def until_published(count: int) -> None:
+        nonlocal now
+        while len(published) < count and wait.result is None:
+            now = max(now, wait.pauses_until)
+            wait.advance(REPLIES.get(type(wait.step)))
+
+    until_published(1)
+    failure = ConnectionError("no broker")
+    published[0].done(failure)
+    until_published(2)
+    now = wait.ends_at
+    until_published(3)
+    assert isinstance(wait.result, WaitTimeout)
+    assert wait.result.__cause__ is failure
