@@ -113,11 +113,13 @@ def test_a_lease_is_renewed_for_as_long_as_its_load_takes_though_a_reply_is_lost
         before = renewals()
         eventually(lambda before=before: renewals() > before + 1, "it goes on renewing")
         clock.now_us += round(1e6 * RENEWED_LEASE_SECONDS * 2 / 3)
-        world.read(key)  # no reader triggers another load
+        world.read(key)
+    assert len(world.loads(key)) == 2, "no reader triggers another load"
     world.let_go(key)
     eventually(lambda: world.is_fresh(key), "it has committed")
     world.history.note(Happened.CLOCK_MOVED)
     clock.now_us = 0
     world.verify(within_seconds=WITHIN_LEASE_SECONDS)
     world.ends_workers()
-    assert world.runs(key) == ["committed", "committed"]
+    # One more follows where the value seems to be of the future: a reader looks at the clock every ten seconds.
+    assert world.runs(key)[:2] == ["committed", "committed"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -9,11 +10,12 @@ import pytest
 
 from tests.support.chart import CHART, VALUES, rendered, secrets, template, values_file
 
-# A values file, changes to it that are made together, and what each change is reported by.
+# A values file, changes to it that are made together, and the report of each change; … stands for any text.
 REFUSED = [
     ("redis", {  # by the schema
-        "worker.env.CACHE_XFTCH_BETA=2,worker.env.CACHE_XFETCH_TIMEOUT=60s,worker.env.CACHE_FEED=true":
-            "'/worker/env': additional properties 'CACHE_XFTCH_BETA', 'CACHE_XFETCH_TIMEOUT', 'CACHE_FEED' not allowed",
+        "worker.env.CACHE_XFTCH_BETA=2": "'/worker/env': additional properties '…CACHE_XFTCH_BETA'",
+        "worker.env.CACHE_XFETCH_TIMEOUT=60s": "'/worker/env': additional properties '…CACHE_XFETCH_TIMEOUT'",
+        "worker.env.CACHE_FEED=true": "'/worker/env': additional properties '…CACHE_FEED'",
         "wroker.replicas=3": "'': additional properties 'wroker' not allowed",
         "broker.kind=kafka": "'/broker/kind': value must be one of 'redis', 'rabbitmq'",
         "queries.modules[0]=my-queries.py": "'/queries/modules/0': 'my-queries.py' does not match pattern",
@@ -90,7 +92,8 @@ REFUSED = [
 def test_wrong_values_are_refused_and_each_is_named(name: str, says: dict[str, str]) -> None:
     done = template("--values", values_file(name), "--set", ",".join(says))
     assert done.returncode == 1
-    assert {change: text in done.stderr for change, text in says.items()} == dict.fromkeys(says, True), done.stderr
+    patterns = {change: ".*".join(map(re.escape, text.split("…"))) for change, text in says.items()}
+    assert [change for change, pattern in patterns.items() if not re.search(pattern, done.stderr)] == [], done.stderr
     assert "hidden" not in done.stderr
 
 
