@@ -13,9 +13,10 @@ from tests.support.chart import CHART, VALUES, rendered, secrets, template, valu
 # A values file, changes to it that are made together, and the report of each change; … stands for any text.
 REFUSED = [
     ("redis", {  # by the schema
-        "worker.env.CACHE_XFTCH_BETA=2": "'/worker/env': additional properties '…CACHE_XFTCH_BETA'",
-        "worker.env.CACHE_XFETCH_TIMEOUT=60s": "'/worker/env': additional properties '…CACHE_XFETCH_TIMEOUT'",
-        "worker.env.CACHE_FEED=true": "'/worker/env': additional properties '…CACHE_FEED'",
+        "worker.env.CACHE_XFTCH_BETA=2": "'/worker/env': additional properties …'CACHE_XFTCH_BETA'… not allowed",
+        "worker.env.CACHE_XFETCH_TIMEOUT=60s":
+            "'/worker/env': additional properties …'CACHE_XFETCH_TIMEOUT'… not allowed",
+        "worker.env.CACHE_FEED=true": "'/worker/env': additional properties …'CACHE_FEED'… not allowed",
         "wroker.replicas=3": "'': additional properties 'wroker' not allowed",
         "broker.kind=kafka": "'/broker/kind': value must be one of 'redis', 'rabbitmq'",
         "queries.modules[0]=my-queries.py": "'/queries/modules/0': 'my-queries.py' does not match pattern",
