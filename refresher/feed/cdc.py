@@ -28,8 +28,8 @@ from refresher.feed.watches import Watches
 T = TypeVar("T")
 log: Final = logging.getLogger(__name__)
 
-TAKEN_AT_ONCE: Final = 1_000
-"""Number of events; the last transaction is taken whole, since a query need not go on in the middle of one."""
+MAX_BATCH_EVENTS: Final = 1_000
+"""The last transaction is taken whole, since a query need not resume in the middle of one."""
 _DISABLED: Final = "Neo.DatabaseError.ChangeDataCapture.Disabled"
 _LOST: Final = ("ChangeDataCapture.InvalidIdentifier", "ChangeDataCapture.ScanFailure")
 _CURRENT: Final = "CALL db.cdc.current() YIELD id RETURN id"
@@ -186,7 +186,7 @@ class CapturedChanges:
         self._watched = hashlib.blake2b(asked, digest_size=8).hexdigest().encode()
 
     def take(self) -> Changes:
-        """Return the changes of whole transactions: `TAKEN_AT_ONCE` events and the rest of the last transaction."""
+        """Return the changes of whole transactions: `MAX_BATCH_EVENTS` events and the rest of the last transaction."""
         watched, _, position = (self._reply("GET", self._key) or b"").partition(b" ")
         try:
             if watched == self._watched:  # a consumer with other watches has skipped other changes
@@ -216,7 +216,7 @@ class CapturedChanges:
         taken: list[Transaction] = []
         for count, row in enumerate(tx.run(_QUERY, position=position, selectors=self._selectors)):
             if not taken or taken[-1].number != row["txId"]:
-                if count >= TAKEN_AT_ONCE:
+                if count >= MAX_BATCH_EVENTS:
                     return taken, current, None
                 taken.append(Transaction(row["txId"], self._watches))
             taken[-1].add(row)

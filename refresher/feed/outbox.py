@@ -15,7 +15,7 @@ from refresher.feed.changes import Changes, change_of, gathered
 from refresher.feed.triggers import QUIET, Triggers
 from refresher.feed.watches import Watches
 
-TAKEN_AT_ONCE: Final = 500
+MAX_BATCH_TRANSACTIONS: Final = 500
 CHECK_SECONDS: Final = 5.0
 """Interval of checks, while there is no note, that the trigger still runs."""
 _TAKE: Final = (
@@ -48,13 +48,13 @@ class Outbox:
         self._check_at = 0.0
 
     def take(self) -> Changes:
-        """Return the changes of up to `TAKEN_AT_ONCE` transactions.
+        """Return the changes of up to `MAX_BATCH_TRANSACTIONS` transactions.
 
         Raises:
             FeedError: there are no changes, and the trigger is no longer installed, or paused.
         """
         with self._session(default_access_mode=neo4j.READ_ACCESS) as session:
-            row = session.execute_read(lambda tx: tx.run(_TAKE, limit=TAKEN_AT_ONCE).single(strict=True))
+            row = session.execute_read(lambda tx: tx.run(_TAKE, limit=MAX_BATCH_TRANSACTIONS).single(strict=True))
             # Taken after the read, so that they cover each transaction that it has seen.
             bookmarks = tuple(session.last_bookmarks().raw_values)
         if not row["notes"] and time.monotonic() >= self._check_at:

@@ -22,8 +22,9 @@ def describe_refused_command(error: BaseException) -> str:
             from the frames in which it was sent or its reply was parsed.
     """
     reply = str(error).rpartition("caused error: ")[2].partition(", with args")[0]
+    refusal = f"{type(error).__name__}: {reply[:300]}"
     command = _in_pipeline(error) or _in_traceback(error)
-    return f"{command}: {type(error).__name__}: {reply[:300]}" if command else f"{type(error).__name__}: {reply[:300]}"
+    return f"{command}: {refusal}" if command else refusal
 
 
 def _in_pipeline(error: BaseException) -> str:
